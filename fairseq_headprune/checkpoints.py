@@ -1,0 +1,198 @@
+"""Reading fairseq checkpoints without building the model: settings, head counts and the stored mask.
+
+Only torch's safe loader is used: a checkpoint that would run code is refused, never executed.
+"""
+
+import argparse
+import collections
+import os
+import pickle
+import re
+import sys
+import typing
+import zipfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fairseq_headprune.files import PathLike
+from fairseq_headprune.heads import COMPONENTS, HeadMask, Shape
+
+State = dict[str, Any]
+
+_OUT_PROJ = ".out_proj.weight"
+
+
+#: torch's safe loader prints this name when it meets a gated checkpoint and the plugin is not loaded. (fairseq's own
+#: words would be about argparse.Namespace, and say nothing of what is missing.)
+_HINT = "needs --user-dir fairseq_headprune"
+
+#: Settings of a gated model: a Namespace whose class says what is needed to read it.
+GatedSettings = type(_HINT, (argparse.Namespace,), {"__module__": "fairseq_headprune"})
+setattr(sys.modules["fairseq_headprune"], _HINT, GatedSettings)
+
+
+def allow_settings() -> None:
+    """Let torch's safe loader read the settings that fairseq keeps in a checkpoint.
+
+    Since 2.6 ``torch.load`` refuses every class it does not know, and fairseq's checkpoints hold an
+    ``argparse.Namespace`` (or, older ones, an OmegaConf tree). These classes only hold data. The safe loader itself
+    stays on: a checkpoint that would run code is still refused.
+    """
+    if not hasattr(torch.serialization, "add_safe_globals"):
+        return
+    from omegaconf import DictConfig, ListConfig, base, nodes
+
+    torch.serialization.add_safe_globals(
+        [
+            argparse.Namespace,
+            GatedSettings,
+            DictConfig,
+            ListConfig,
+            base.ContainerMetadata,
+            base.Metadata,
+            nodes.AnyNode,
+        ]
+        + [nodes.StringNode, nodes.IntegerNode, nodes.FloatNode, nodes.BooleanNode, nodes.EnumNode]
+        + [typing.Any, collections.defaultdict, dict, list, int, float, str, bool]
+    )
+
+
+def read_state(path: PathLike) -> State:
+    """Read a fairseq checkpoint with torch's safe loader, on the CPU; weights stay on disk until they are used.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: a damaged file, one that would run code (it does not run), or not a fairseq checkpoint.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise FileNotFoundError(f"{path}: there is no such checkpoint")
+    if not path.is_file():
+        raise ValueError(f"{path}: a folder, not a checkpoint; give the .pt file")
+    # Opened here for the sake of its own error: torch hides a missing permission in some of its messages.
+    with open(path, "rb"):
+        allow_settings()
+    try:
+        state = torch.load(os.fspath(path), map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
+    except pickle.UnpicklingError as error:
+        raise ValueError(f"{path}: {_why_refused(str(error))}") from error
+    except OSError:
+        raise
+    except Exception as error:  # whatever a loader makes of random bytes: struct.error, EOFError, RuntimeError…
+        raise ValueError(f"{path}: a damaged or truncated file, or not a checkpoint; copy or save it again") from error
+    if not isinstance(state, dict) or not isinstance(state.get("model"), Mapping):
+        raise ValueError(f'{path}: not a fairseq checkpoint (it holds no "model")')
+    return state
+
+
+def saved_settings(state: State) -> argparse.Namespace:
+    """Return the model's settings as fairseq saved them: from ``args`` (old) or ``cfg["model"]``.
+
+    Raises:
+        ValueError: the checkpoint holds neither.
+    """
+    settings = state.get("args")
+    if settings is None:
+        cfg = state.get("cfg")
+        settings = cfg.get("model") if isinstance(cfg, Mapping) or hasattr(cfg, "_get_child") else None
+    if isinstance(settings, argparse.Namespace):
+        return settings
+    if settings is None:
+        raise ValueError('the checkpoint holds no model settings (neither "args" nor "cfg")')
+    if not isinstance(settings, dict):
+        from omegaconf import OmegaConf
+
+        settings = OmegaConf.to_container(settings)
+    return argparse.Namespace(**settings)
+
+
+def head_shape(state: State) -> Shape:
+    """Return the number of heads of each layer, by component, from the weights' names and the saved settings.
+
+    Where gated modules noted their head counts beside the weights, these must agree with the settings: the weights
+    themselves do not tell how many heads they hold.
+
+    Raises:
+        ValueError: no attention weights, or head counts that are missing or do not fit.
+    """
+    settings = saved_settings(state)
+    noted = getattr(state["model"], "_metadata", {})
+    shape: Shape = {}
+    for component, prefix in _attention(state):
+        where = f"{component} layer {len(shape.get(component, []))}"
+        heads = _heads_setting(settings, "encoder" if component == "enc_self" else "decoder")
+        found = noted.get(prefix, {}).get("num_heads", heads)
+        width = state["model"][prefix + _OUT_PROJ].shape[1]
+        if found != heads:
+            raise ValueError(
+                f"{where}: the weights were saved with {found} heads, the checkpoint's settings say {heads}"
+            )
+        if width % heads:
+            raise ValueError(f"{where}: a width of {width} cannot be split into the {heads} heads of the settings")
+        shape.setdefault(component, []).append(heads)
+    if not shape:
+        raise ValueError("the checkpoint holds no attention weights (names ending in self_attn or encoder_attn)")
+    return shape
+
+
+def stored_mask(state: State) -> HeadMask | None:
+    """Return the head mask that the checkpoint holds (all heads of unmasked layers kept), None if there is none.
+
+    Its ``source`` is the origin that the training task noted, if any.
+
+    Raises:
+        ValueError: a mask that does not fit the head counts.
+    """
+    shape = head_shape(state)
+    heads = HeadMask.full(shape).heads
+    layers = dict.fromkeys(COMPONENTS, 0)
+    found = False
+    for component, prefix in _attention(state):
+        layer, layers[component] = layers[component], layers[component] + 1
+        keep = state["model"].get(prefix + ".head_keep")
+        if keep is not None:
+            heads[component][layer] = keep.int().tolist()
+            found = True
+    if not found:
+        return None
+    origin = (state.get("task_state") or {}).get("head_mask") or {}
+    mask = HeadMask(heads, {key: value for key, value in origin.items() if key != "heads"})
+    mask.check_shape(shape, "the checkpoint")
+    return mask
+
+
+def _attention(state: State) -> Iterator[tuple[str, str]]:
+    """Iterate over (component, prefix of the parameter names) in the order component, layer."""
+    found = []
+    for name in state["model"]:
+        parts = name.removesuffix(_OUT_PROJ).split(".")
+        if not name.endswith(_OUT_PROJ) or parts[-1] not in ("self_attn", "encoder_attn"):
+            continue
+        component = "enc_dec" if parts[-1] == "encoder_attn" else "dec_self" if "decoder" in parts else "enc_self"
+        place = tuple(int(part) for part in parts if part.isdecimal())
+        found.append((COMPONENTS.index(component), place, ".".join(parts)))
+    for number, _, prefix in sorted(found):
+        yield COMPONENTS[number], prefix
+
+
+def _heads_setting(settings: argparse.Namespace, side: str) -> int:
+    """Return ``encoder_attention_heads``, or ``attention_heads`` of the part ``encoder`` (fairseq's hydra form)."""
+    part = getattr(settings, side, None)
+    value = getattr(settings, f"{side}_attention_heads", None)
+    if value is None and isinstance(part, Mapping):
+        value = part.get("attention_heads")
+    if not isinstance(value, int) or value < 1:
+        raise ValueError(
+            f"the checkpoint's settings do not tell the number of {side} heads ({side}_attention_heads: {value!r})"
+        )
+    return value
+
+
+def _why_refused(message: str) -> str:
+    unknown = re.search(r"GLOBAL ([\w.]+)", message)
+    if unknown:
+        return f"refused and not executed: it holds {unknown[1]}, which is more than data and could run code"
+    return "a damaged or truncated file, or not a checkpoint; copy or save it again"

@@ -1,0 +1,62 @@
+"""The command ``headprune``: one module a verb, loaded only when asked for."""
+
+import importlib
+import logging
+import os
+import sys
+
+from fairseq_headprune import __version__
+
+#: verb -> what it does, in one line; the code is in ``cli/<verb with underscores>.py``.
+VERBS = {
+    "make-corpus": "write the embedded German-English corpus",
+    "mask": "make a mask file: which heads are kept",
+    "score": "estimate the importance of every head",
+    "prune": "prune step by step, translate, score and test each step",
+    "compare": "paired bootstrap between translation systems",
+}
+
+
+def _usage() -> str:
+    lines = ["usage: headprune VERB …   (headprune VERB --help tells more)", ""]
+    lines += [f"  {verb:<12} {text}" for verb, text in VERBS.items()]
+    return "\n".join(lines + ["", "exit status: 0 done, 1 failed, 2 wrong input; HEADPRUNE_DEBUG=1 shows tracebacks"])
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one verb and return the exit status: 0 done, 1 failed, 2 wrong input (one line on stderr)."""
+    argv = sys.argv[1:] if argv is None else list(argv)
+    try:
+        status = _run(argv)
+        sys.stdout.flush()
+        return status
+    except KeyboardInterrupt:
+        print(f"headprune {argv[0]}: interrupted", file=sys.stderr)
+        return 1
+    except BrokenPipeError:
+        # The reader of our output went away; point stdout elsewhere so that the interpreter can close it in peace.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except Exception as error:
+        if os.environ.get("HEADPRUNE_DEBUG"):
+            raise
+        # str(KeyError) is the repr of its argument; the argument itself reads better.
+        message = error.args[0] if isinstance(error, KeyError) and error.args else error
+        print(f"headprune {argv[0]}: {' '.join(str(message).split()) or type(error).__name__}", file=sys.stderr)
+        return 2 if isinstance(error, (ValueError, KeyError, OSError)) else 1
+
+
+def _run(argv: list[str]) -> int:
+    if not argv or argv[0] in ("-h", "--help"):
+        print(_usage(), file=sys.stdout if argv else sys.stderr)
+        return 0 if argv else 2
+    verb = argv[0]
+    if verb == "--version":
+        print(f"headprune {__version__}")
+        return 0
+    if verb not in VERBS:
+        print(f"headprune: unknown verb {verb!r}; known are {', '.join(VERBS)}", file=sys.stderr)
+        return 2
+    # First come: fairseq's models set up logging at level DEBUG while they are imported.
+    logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(name)s: %(message)s")
+    return importlib.import_module(f"fairseq_headprune.cli.{verb.replace('-', '_')}").run(argv[1:])

@@ -1,0 +1,42 @@
+"""What the verbs share: a parser with one-line errors, and the printing of results."""
+
+import argparse
+import json
+import sys
+from typing import Any, NoReturn
+
+
+class _Help(argparse.ArgumentDefaultsHelpFormatter):
+    """Shows each default once, and none for flags that have none."""
+
+    def _get_help_string(self, action: argparse.Action) -> str:
+        if action.default in (None, False, argparse.SUPPRESS) or "default" in (action.help or ""):
+            return action.help or ""
+        return super()._get_help_string(action) or ""
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser that says what is wrong in one line (exit status 2) and does not guess abbreviations."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        kwargs.setdefault("allow_abbrev", False)
+        kwargs.setdefault("formatter_class", _Help)
+        super().__init__(**kwargs)
+
+    def error(self, message: str) -> NoReturn:
+        one_line_error(self, message)
+
+
+def one_line_error(parser: argparse.ArgumentParser, message: str) -> NoReturn:
+    """Leave with status 2 and one line on stderr that ends with the way to the help."""
+    # A line break in the message would come from a value that was given.
+    sys.stderr.write(f"{parser.prog}: {' '.join(message.split())} (see {parser.prog} --help)\n")
+    sys.exit(2)
+
+
+def emit(value: dict, as_json: bool, text: str) -> None:
+    """Print a verb's result to stdout: one JSON document, or text for people."""
+    if as_json:
+        print(json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False))
+    else:
+        print(text)

@@ -1,0 +1,67 @@
+"""``headprune score``: how important is every head?"""
+
+import argparse
+from pathlib import Path
+
+from fairseq_headprune.cli.common import emit
+from fairseq_headprune.cli.scoring_flags import add_scoring_flags, scoring_settings
+from fairseq_headprune.heads import PAPER_NAMES
+from fairseq_headprune.importance.scores import HeadScores
+from fairseq_headprune.report.figures import head_map
+from fairseq_headprune.report.tables import paper_head_table
+
+_DESCRIPTION = """Estimate the importance of every attention head (Michel et al. 2019, eq. 2) on a seeded subset of
+train, or on the split named by --score-subset or --gen-subset. All flags of fairseq-generate are known."""
+
+
+def run(argv: list[str]) -> int:
+    """Run the verb."""
+    # fairseq takes seconds to import; a misspelt verb or --help of another one need not wait for it.
+    from fairseq_headprune.session import Session, parse_generation_args
+    from fairseq_headprune.studies.prune import estimate_scores
+
+    args = parse_generation_args("score", argv, _add_flags, _DESCRIPTION)
+    settings = scoring_settings(args, args.gen_subset)
+    _check_folders(args)
+    session = Session(args)
+    scores = estimate_scores(session, settings)
+    if args.output:
+        scores.save(args.output)
+    figures = []
+    if args.figure:
+        figures = head_map(scores.scores, f"Importance of heads ({scores.estimator})", args.figure)
+    emit(scores.to_dict(), args.json, _text(scores, [args.output, *figures]))
+    return 0
+
+
+def _add_flags(parser: argparse.ArgumentParser) -> None:
+    add_scoring_flags(parser)
+    group = parser.add_argument_group("output")
+    group.add_argument("-o", "--output", metavar="FILE", help="write the score file here (default: not written)")
+    group.add_argument("--figure", metavar="STEM", type=_stem, help="draw STEM.png and STEM.svg (default: no figure)")
+    group.add_argument("--json", action="store_true", help="print the score file's content to stdout (default: off)")
+    parser.set_defaults(gen_subset="train")
+
+
+def _stem(text: str) -> str:
+    return str(Path(text).with_suffix("")) if Path(text).suffix in (".png", ".svg") else text
+
+
+def _check_folders(args: argparse.Namespace) -> None:
+    # Scoring may take long: what could not be written is to be known before.
+    for name in filter(None, (args.output, args.figure)):
+        if not Path(name).parent.is_dir():
+            raise FileNotFoundError(f"{name}: there is no folder {Path(name).parent}; make it first")
+
+
+def _text(scores: HeadScores, files: list) -> str:
+    parts = []
+    for component, rows in scores.scores.items():
+        parts += [
+            f"{PAPER_NAMES[component]} ({component}); layers and heads from 1",
+            paper_head_table(rows, fmt=".3f").render(),
+        ]
+    settings = ", ".join(f"{name} {value}" for name, value in scores.details["settings"].items())
+    parts.append(f"{scores.sentences} sentences; {settings}; checkpoint {scores.checkpoint['sha256'][:12]}")
+    parts += [f"wrote {name}" for name in files if name]
+    return "\n".join(parts)

@@ -1,0 +1,1 @@
+"""Evaluation: translating under a head mask, sentence statistics of metrics, and tests of significance."""

@@ -1,0 +1,22 @@
+"""Holm's correction of p-values for many comparisons."""
+
+from collections.abc import Sequence
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Return the adjusted p-values in the order given (Holm 1979, step-down).
+
+    The k-th smallest of m (k from 0) is multiplied by m - k, made at least the one before it, and capped at 1.
+
+    Raises:
+        ValueError: a value is not in [0, 1].
+    """
+    for p in p_values:
+        if not 0.0 <= p <= 1.0:
+            raise ValueError(f"a p-value must be between 0 and 1, got {p}")
+    adjusted = [0.0] * len(p_values)
+    largest = 0.0
+    for rank, index in enumerate(sorted(range(len(p_values)), key=lambda i: p_values[i])):
+        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[index]))
+        adjusted[index] = largest
+    return adjusted

@@ -1,0 +1,162 @@
+"""Paired bootstrap resampling (Koehn 2004) on cached sentence statistics, for many systems at once."""
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import numpy as np
+
+from fairseq_headprune.evaluation.holm import holm
+from fairseq_headprune.evaluation.statistics import check_lengths, corpus_metric
+
+#: Differences below this many points are rounding, and count as ties.
+TIE = 1e-9
+
+#: Largest number of entries of a matrix of counts held at once (float64).
+_CHUNK = 4_000_000
+
+
+@dataclasses.dataclass(frozen=True)
+class SystemResult:
+    """One system against the baseline, the first system.
+
+    Attributes:
+        score: on the whole test set, 0 to 100.
+        ci: percentile interval of the score over the resamples.
+        wins, losses, ties: shares of the resamples where the system is better than, worse than, or equal to the
+            baseline; they sum to 1.
+        p: two-sided, min(1, 2 min(P[delta <= 0], P[delta >= 0])) with delta = system - baseline. The smallest value
+            above 0 is 2 / resamples, so 0 means "less than that".
+        p_holm: p after Holm's correction over all systems but the baseline.
+    """
+
+    name: str
+    score: float
+    ci: tuple[float, float]
+    wins: float
+    losses: float
+    ties: float
+    p: float
+    p_holm: float
+
+    def mark(self, alpha: float) -> str:
+        """Return ``**`` for p_holm < alpha, ``*`` where only the raw p is below alpha, else nothing."""
+        if self.p_holm < alpha:
+            return "**"
+        return "*" if self.p < alpha else ""
+
+
+def paired_bootstrap(
+    metric: str,
+    references: Sequence[str],
+    systems: Mapping[str, Sequence[str]],
+    resamples: int = 1000,
+    seed: int = 12345,
+    alpha_ci: float = 0.05,
+    sample_fraction: float = 1.0,
+    tokenize: str = "13a",
+) -> list[SystemResult]:
+    """Compare every system with the first one; see :func:`bootstrap_statistics` for the method.
+
+    Args:
+        metric: ``bleu`` or ``chrf``; ``tokenize`` as for :func:`~.statistics.corpus_metric`.
+        references: one string a sentence.
+        systems: name -> one string a sentence.
+
+    Raises:
+        ValueError: a system with another number of sentences than the references (checked for all systems before
+            anything is scored), fewer than two sentences, no system, or a setting out of range.
+    """
+    for name, hypotheses in systems.items():
+        try:
+            check_lengths(len(hypotheses), len(references))
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from error
+    bound = corpus_metric(metric, references, tokenize)
+    statistics = {name: bound.extract(hypotheses) for name, hypotheses in systems.items()}
+    return bootstrap_statistics(bound.score, statistics, resamples, seed, alpha_ci, sample_fraction)
+
+
+def bootstrap_statistics(
+    score: Callable[[np.ndarray], np.ndarray],
+    statistics: Mapping[str, np.ndarray],
+    resamples: int = 1000,
+    seed: int = 12345,
+    alpha_ci: float = 0.05,
+    sample_fraction: float = 1.0,
+) -> list[SystemResult]:
+    """Compare every system with the first one, from statistics [sentences, stats] that were extracted before.
+
+    The test set is drawn ``resamples`` times with replacement, ``sample_fraction`` times its size, with the same
+    draws for every system. One sentence alone has no spread to draw from, so that a p-value would be meaningless.
+
+    Args:
+        score: sums of statistics (…, stats) -> scores (…).
+        seed: of numpy's default generator; 0 is a seed like any other.
+        alpha_ci: the interval of the score covers 1 - alpha_ci of the resamples.
+
+    Raises:
+        ValueError: as for :func:`paired_bootstrap`.
+    """
+    size = _check(statistics, resamples, seed, alpha_ci, sample_fraction)
+    names = list(statistics)
+    # [sentences, systems * stats]: one matrix product sums the statistics of all systems.
+    matrix = np.concatenate([statistics[name] for name in names], axis=1).astype(np.float64)
+    sentences = len(matrix)
+    scores = score(matrix.sum(axis=0).reshape(len(names), -1))  # [systems]
+    drawn = [
+        score((counts @ matrix).reshape(len(counts), len(names), -1))
+        for counts in draw_counts(sentences, size, resamples, seed)
+    ]
+    sampled = np.concatenate(drawn)  # [resamples, systems]
+    delta = sampled - sampled[:, :1]
+    wins, losses = (delta > TIE).sum(axis=0), (delta < -TIE).sum(axis=0)  # [systems], numbers of resamples
+    ties = resamples - wins - losses
+    p_values = np.minimum(1.0, 2 * np.minimum(losses + ties, wins + ties) / resamples)
+    corrected = [1.0, *holm(p_values[1:].tolist())]
+    low, high = np.quantile(sampled, [alpha_ci / 2, 1 - alpha_ci / 2], axis=0)
+    shares = (number / resamples for number in (wins, losses, ties))
+    rows = np.column_stack([scores, low, high, *shares, p_values, corrected]).tolist()
+    return [SystemResult(name, row[0], (row[1], row[2]), *row[3:]) for name, row in zip(names, rows, strict=True)]
+
+
+def draw_counts(sentences: int, size: int, resamples: int, seed: int) -> Iterator[np.ndarray]:
+    """Yield how often each sentence was drawn, float64 [some resamples, sentences], all resamples in turn.
+
+    Every row sums to ``size``: draws with replacement, each sentence equally likely.
+    """
+    generator = np.random.default_rng(seed)
+    rows = max(1, _CHUNK // max(sentences, size))
+    for first in range(0, resamples, rows):
+        count = min(rows, resamples - first)
+        indices = generator.integers(0, sentences, size=(count, size))
+        indices += np.arange(count)[:, None] * sentences
+        counts = np.bincount(indices.ravel(), minlength=count * sentences)
+        yield counts.reshape(count, sentences).astype(np.float64)
+
+
+def sample_size(sentences: int, sample_fraction: float) -> int:
+    """Return how many sentences one resample has: the fraction rounded down, at least 1."""
+    return max(1, int(sentences * sample_fraction))
+
+
+def _check(
+    statistics: Mapping[str, np.ndarray], resamples: int, seed: int, alpha_ci: float, sample_fraction: float
+) -> int:
+    if not statistics:
+        raise ValueError("no systems to compare; the first one is the baseline")
+    lengths = {name: len(rows) for name, rows in statistics.items()}
+    baseline, sentences = next(iter(lengths.items()))
+    for name, length in lengths.items():
+        if length != sentences:
+            raise ValueError(f"{name} has {length} sentences, the baseline {baseline} has {sentences}")
+    if sentences < 2:
+        raise ValueError(f"the paired bootstrap needs at least 2 sentences, got {sentences}: p is not defined")
+    if resamples < 1:
+        raise ValueError(f"resamples must be at least 1, got {resamples}")
+    if seed < 0:
+        raise ValueError(f"the seed must be 0 or more, got {seed}")
+    if not 0 < alpha_ci < 1:
+        raise ValueError(f"alpha_ci must be between 0 and 1, got {alpha_ci}")
+    if not 0 < sample_fraction <= 1:
+        raise ValueError(f"the sample fraction must be above 0 and at most 1, got {sample_fraction}")
+    return sample_size(sentences, sample_fraction)

@@ -1,0 +1,168 @@
+"""Sentence statistics of BLEU and chrF that add up to the corpus score, as arrays.
+
+Both metrics are sacrebleu's (Post 2018): the statistics are those its classes extract and the scores those its
+classes compute, here for many systems, and many sums at once. A score from a sum of rows is the corpus score of
+those sentences, so resampling never tokenises again.
+"""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from sacrebleu.metrics import BLEU, CHRF
+
+from fairseq_headprune.evaluation.ngrams import ReferenceNgrams
+from fairseq_headprune.evaluation.tokenisers import TOKENISED, Tokeniser, bleu_tokeniser, characters
+
+#: The metrics by name.
+METRICS = ("bleu", "chrf")
+
+
+class Metric:
+    """A corpus metric bound to its references, which are tokenised and counted once for all systems.
+
+    Attributes:
+        name: ``bleu`` or ``chrf``.
+        signature: sacrebleu's signature, which says how the score was computed.
+        tokens: sentence -> the tokens that are counted.
+        score: sums of statistics (…, stats) -> corpus scores (…), 0 to 100.
+
+    Raises:
+        ValueError: the references are not a list of strings, or there are none.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        signature: str,
+        references: Sequence[str],
+        tokens: Tokeniser,
+        order: int,
+        score: Callable[[np.ndarray], np.ndarray],
+    ) -> None:
+        _check_sentences("references", references)
+        if not references:
+            raise ValueError("no references (0 sentences): there is nothing to score")
+        self.name = name
+        self.signature = signature
+        self.tokens = tokens
+        self.score = score
+        self._ngrams = ReferenceNgrams([tokens(sentence) for sentence in references], order)
+
+    def extract(self, hypotheses: Sequence[str]) -> np.ndarray:
+        """Return the statistics of one system, int64 [sentences, stats], column for column as sacrebleu's.
+
+        BLEU has 10 columns: hypothesis length, reference length, matches of orders 1-4, n-grams of orders 1-4.
+        chrF has 18: n-grams of the hypothesis, of the reference, and matches, for each of the orders 1-6.
+
+        Raises:
+            ValueError: not one hypothesis a reference (the message has both lengths), or not strings.
+        """
+        check_lengths(len(hypotheses), len(self._ngrams.lengths))
+        _check_sentences("hypotheses", hypotheses)
+        lengths, matches = self._ngrams.match([self.tokens(sentence) for sentence in hypotheses])
+        totals = self._ngrams.totals(lengths)
+        if self.name == "bleu":
+            return np.column_stack([lengths, self._ngrams.lengths, matches, totals])
+        # sacrebleu does not count n-grams of an order that the reference is too short for.
+        expected = self._ngrams.totals(self._ngrams.lengths)
+        counted = np.where(expected > 0, totals, 0)
+        return np.stack([counted, expected, matches], axis=2).reshape(len(lengths), -1)
+
+
+def corpus_metric(name: str, references: Sequence[str], tokenize: str = "13a") -> Metric:
+    """Return a metric bound to its references (one a sentence).
+
+    ``bleu`` is sacrebleu's with one of its tokenisers and "exp" smoothing; with ``tokenize="tok"`` it is tokenised
+    BLEU as multi-bleu.perl computes it: no tokenisation, no smoothing. (It differs from sacrebleu's ``none``
+    tokeniser only where a sentence holds blanks outside ASCII, which multi-bleu.perl keeps inside a token.)
+    ``chrf`` is sacrebleu's chrF2; it has no tokeniser.
+
+    Raises:
+        ValueError: unknown metric or tokeniser, or no references.
+    """
+    if name == "bleu":
+        tokens = bleu_tokeniser(tokenize)
+        smooth = "none" if tokenize == TOKENISED else "exp"
+        bleu = BLEU(tokenize="none" if tokenize == TOKENISED else tokenize, smooth_method=smooth)
+        score = bleu_unsmoothed if tokenize == TOKENISED else bleu_smoothed
+        return Metric(name, _signature(bleu), references, tokens, bleu.max_ngram_order, score)
+    if name == "chrf":
+        chrf = CHRF()
+        return Metric(name, _signature(chrf), references, characters, chrf.char_order, chrf_score)
+    raise ValueError(f"unknown metric {name!r}; known are {', '.join(METRICS)}")
+
+
+def check_lengths(hypotheses: int, references: int) -> None:
+    """Check that a system has one sentence a reference.
+
+    Raises:
+        ValueError: the numbers differ or are 0; the message has both.
+    """
+    if hypotheses != references:
+        raise ValueError(f"{hypotheses} hypotheses for {references} references; every sentence needs one of each")
+    if not references:
+        raise ValueError("0 hypotheses for 0 references: there is nothing to score")
+
+
+def bleu_smoothed(sums: np.ndarray) -> np.ndarray:
+    """Return BLEU with sacrebleu's default smoothing from summed statistics: (…, 10) -> (…).
+
+    The k-th order without a match counts 1/2^k matches ("exp", method 3 of Chen and Cherry 2014); no match of any
+    order, or no n-gram of some order, gives 0.
+    """
+    sums = np.asarray(sums, dtype=np.float64)
+    correct, total = sums[..., 2:6], sums[..., 6:10]
+    halvings = np.cumsum(correct == 0, axis=-1)
+    smoothed = np.where(correct == 0, np.exp2(-halvings), correct)
+    defined = (correct > 0).any(axis=-1) & (total > 0).all(axis=-1)
+    return _bleu(smoothed, sums, defined)
+
+
+def bleu_unsmoothed(sums: np.ndarray) -> np.ndarray:
+    """Return BLEU without smoothing (Papineni et al. 2002) from summed statistics: (…, 10) -> (…).
+
+    An order without a match gives 0.
+    """
+    sums = np.asarray(sums, dtype=np.float64)
+    return _bleu(sums[..., 2:6], sums, (sums[..., 2:6] > 0).all(axis=-1))
+
+
+def _bleu(correct: np.ndarray, sums: np.ndarray, defined: np.ndarray) -> np.ndarray:
+    # 100 x brevity penalty x geometric mean of the precisions where defined, 0 elsewhere.
+    hypothesis, reference = sums[..., 0], sums[..., 1]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        penalty = np.minimum(0.0, 1.0 - reference / hypothesis)
+        logs = np.log(correct / sums[..., 6:10]).mean(axis=-1)
+        return np.where(defined, 100.0 * np.exp(penalty + logs), 0.0)
+
+
+def chrf_score(sums: np.ndarray) -> np.ndarray:
+    """Return chrF2 (Popović 2015, 2016) from summed statistics: (…, 18) -> (…).
+
+    Precision and recall are averaged over the orders that both sides have, then joined with beta 2.
+    """
+    sums = np.asarray(sums, dtype=np.float64)
+    triples = sums.reshape(*sums.shape[:-1], -1, 3)
+    hypothesis, reference, matches = triples[..., 0], triples[..., 1], triples[..., 2]
+    used = (hypothesis > 0) & (reference > 0)
+    orders = np.maximum(used.sum(axis=-1), 1)
+    factor = CHRF.BETA**2
+    with np.errstate(divide="ignore", invalid="ignore"):
+        precision = np.where(used, matches / hypothesis, 0.0).sum(axis=-1) / orders
+        recall = np.where(used, matches / reference, 0.0).sum(axis=-1) / orders
+        score = 100.0 * (1 + factor) * precision * recall / (factor * precision + recall)
+    return np.where(precision + recall > 0, score, 0.0)
+
+
+def _signature(metric: BLEU | CHRF) -> str:
+    # sacrebleu sets this when it counts references itself.
+    metric.num_refs = 1
+    return metric.get_signature().format()
+
+
+def _check_sentences(what: str, sentences: Sequence[str]) -> None:
+    if isinstance(sentences, str):
+        raise ValueError(f"{what} must be a list with one string a sentence, got one string")
+    for number, sentence in enumerate(sentences):
+        if not isinstance(sentence, str):
+            raise ValueError(f"{what} must be one string a sentence; number {number} is a {type(sentence).__name__}")

@@ -1,0 +1,107 @@
+"""Reading and writing the tool's files: whole or not at all, with errors that name the file."""
+
+import hashlib
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+PathLike = str | os.PathLike
+
+
+def write_text(path: PathLike, text: str) -> None:
+    """Write a UTF-8 text file atomically: readers see the old file or the new one, never half of it.
+
+    Raises:
+        OSError: the folder is missing, not writable, or the disk is full; nothing is left behind then.
+    """
+    write_bytes(path, text.encode("utf-8"))
+
+
+def write_bytes(path: PathLike, data: bytes) -> None:
+    """Write a binary file atomically (temporary file in the same folder, fsync, rename).
+
+    Raises:
+        OSError: as for :func:`write_text`.
+    """
+    path = Path(path)
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"{path}: there is no folder {path.parent}; make it first")
+    try:
+        _replace(path, data)
+    except OSError as error:
+        # Name the file that was asked for: the system names the temporary one, or none when the disk is full.
+        raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+def _replace(path: Path, data: bytes) -> None:
+    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        # mkstemp makes files private; give ours the permissions an ordinary open() would have given.
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(temporary, 0o666 & ~umask)
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+def write_json(path: PathLike, value: Any) -> None:
+    """Write a value as indented JSON, atomically.
+
+    Raises:
+        ValueError: the value holds NaN or infinity, which JSON cannot carry.
+    """
+    write_text(path, json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def read_json(path: PathLike) -> Any:
+    """Read a JSON file.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: the file is not UTF-8 JSON; the message names the file and the place.
+    """
+    try:
+        return json.loads(Path(path).read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}: not a JSON file ({error})") from error
+
+
+def read_lines(path: PathLike) -> list[str]:
+    """Read a text file as a list of lines, where only ``\\n`` ends a line.
+
+    U+2028, a lone carriage return or a form feed stay inside their line, so that line numbers agree with
+    ``wc -l`` and with fairseq; the carriage return of ``\\r\\n`` is dropped.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: the file is not UTF-8.
+    """
+    try:
+        text = Path(path).read_bytes().decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: not a UTF-8 text file ({error})") from error
+    lines = text.split("\n")
+    if lines and lines[-1] == "":
+        lines.pop()
+    return [line[:-1] if line.endswith("\r") else line for line in lines]
+
+
+def sha256(path: PathLike) -> str:
+    """Return the SHA-256 of a file's bytes in hexadecimal.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+    """
+    digest = hashlib.sha256()
+    with open(path, "rb") as stream:
+        for block in iter(lambda: stream.read(1 << 20), b""):
+            digest.update(block)
+    return digest.hexdigest()

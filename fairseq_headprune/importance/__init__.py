@@ -1,0 +1,1 @@
+"""Head importance: estimators (``gradient``, ``confidence``, ``simple``), normalisation and the score file."""

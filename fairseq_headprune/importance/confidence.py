@@ -1,0 +1,62 @@
+"""Confidence of a head: its mean maximum attention weight (Voita et al. 2019, §4)."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fairseq_headprune.importance.gradient import Values
+from fairseq_headprune.modules.attach import find_gates, without_attention_weights
+
+
+def confidence(
+    model: nn.Module, batches: Iterable[dict[str, Any]], pad: int, eos: int
+) -> tuple[Values, dict[str, int]]:
+    """Return each head's maximum attention weight, the end-of-sentence key left out, averaged over real queries.
+
+    A query whose only key is the end-of-sentence symbol (the first step of the decoder) is not counted.
+
+    Raises:
+        ValueError: there is no sentence.
+    """
+    gates = find_gates(model)
+    sums = {c: [torch.zeros(m.num_heads, dtype=torch.float64) for m in ms] for c, ms in gates.modules.items()}
+    queries = {c: 0 for c in gates.modules}
+    counts = {"sentences": 0, "tokens": 0, "batches": 0}
+    for sample in batches:
+        source, prefix = sample["net_input"]["src_tokens"], sample["net_input"]["prev_output_tokens"]
+        sides = {"enc_self": (source, source), "enc_dec": (prefix, source), "dec_self": (prefix, prefix)}
+        counts["sentences"] += source.size(0)
+        counts["batches"] += 1
+        counts["tokens"] += int(sample["target"].ne(pad).sum())
+        for component, weights in _weights(model, gates, sample):
+            layer, value = weights
+            found, number = _sum_of_maxima(value, *sides[component], pad, eos, causal=component == "dec_self")
+            sums[component][layer] += found
+            queries[component] += number if layer == 0 else 0
+    if not counts["sentences"]:
+        raise ValueError("there is no sentence to estimate confidence from")
+    return {c: [(layer / max(queries[c], 1)).tolist() for layer in layers] for c, layers in sums.items()}, counts
+
+
+def _weights(model: nn.Module, gates: Any, sample: dict) -> list[tuple[str, tuple[int, Tensor]]]:
+    """Run the model on one batch and collect every module's attention weights, (batch, heads, tgt, src)."""
+    found = []
+    for component, layer, module in gates.items():
+        module.on_weights = lambda _, w, c=component, i=layer: found.append((c, (i, w)))
+    try:
+        with torch.no_grad(), without_attention_weights(model):
+            model(**sample["net_input"])
+    finally:
+        for _, _, module in gates.items():
+            module.on_weights = None
+    return found
+
+
+def _sum_of_maxima(weights: Tensor, query: Tensor, key: Tensor, pad: int, eos: int, causal: bool) -> tuple[Tensor, int]:
+    usable = key.ne(eos) & key.ne(pad)
+    reachable = usable.cumsum(dim=1).gt(0) if causal else usable.any(dim=1, keepdim=True)
+    counted = query.ne(pad) & reachable
+    largest = weights.masked_fill(~usable[:, None, None, :], 0.0).amax(dim=-1)
+    return (largest * counted[:, None]).sum(dim=(0, 2)).double().cpu(), int(counted.sum())

@@ -1,0 +1,113 @@
+"""The score file: one number a head, and how it was computed."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from fairseq_headprune.files import PathLike, read_json, write_json
+from fairseq_headprune.heads import COMPONENTS, Head, Shape, all_heads, check_component
+
+FORMAT = "headprune.scores/1"
+
+
+@dataclass
+class HeadScores:
+    """Scores of all heads of a model with their provenance; None stands for a head that is already pruned.
+
+    Attributes:
+        scores: component -> one list a layer -> one number or None a head, by original index.
+        estimator, reduction, normalize, loss: how they were estimated (None where it does not apply).
+        sentences: how many sentences they come from.
+        data, checkpoint: where from; ``checkpoint`` is ``{"path", "sha256"}``.
+        details: further settings (seed, tokens, batches, versions).
+    """
+
+    scores: dict[str, list[list[float | None]]]
+    estimator: str
+    reduction: str | None = None
+    normalize: str = "none"
+    loss: str | None = None
+    sentences: int = 0
+    data: dict = field(default_factory=dict)
+    checkpoint: dict = field(default_factory=dict)
+    details: dict = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Check the entries.
+
+        Raises:
+            KeyError: an unknown component.
+            ValueError: not one list a layer, or a score that is neither a finite number nor None.
+        """
+        for component, rows in self.scores.items():
+            check_component(component)
+            if not isinstance(rows, list) or not all(isinstance(row, list) for row in rows):
+                raise ValueError(f"the scores of {component} are not one list a layer: {rows!r}")
+            for layer, row in enumerate(rows):
+                for head, value in enumerate(row):
+                    good = value is None or (isinstance(value, (int, float)) and math.isfinite(value))
+                    if not good:
+                        raise ValueError(
+                            f"the score of {Head(component, layer, head)} is {value!r}, not a finite number"
+                        )
+
+    @property
+    def shape(self) -> Shape:
+        """Number of heads of each layer, by component."""
+        return {c: [len(row) for row in self.scores[c]] for c in COMPONENTS if c in self.scores}
+
+    def __getitem__(self, head: Head) -> float | None:
+        """Return the score of one head, None if it is already pruned."""
+        return self.scores[head.component][head.layer][head.head]
+
+    def pruning_order(self, components: Iterable[str] = COMPONENTS) -> list[Head]:
+        """List the ranked heads of these components, the first to be pruned first.
+
+        Ascending score; of equal scores the highest index goes first, so that keeping K heads keeps the lowest ones.
+        """
+        wanted = set(components)
+        heads = [h for h in reversed(all_heads(self.shape)) if h.component in wanted and self[h] is not None]
+        return sorted(heads, key=self.__getitem__)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the score file's content."""
+        return {"format": FORMAT, **asdict(self)}
+
+    @classmethod
+    def from_dict(cls, value: Any, name: str = "scores") -> "HeadScores":
+        """Read a score file's content.
+
+        Raises:
+            ValueError, KeyError: it is no score file, of another version, or holds wrong entries.
+        """
+        if not isinstance(value, dict) or not str(value.get("format", "")).startswith("headprune.scores/"):
+            raise ValueError(f'{name}: not a score file (no "format": "{FORMAT}")')
+        if value["format"] != FORMAT:
+            raise ValueError(
+                f"{name}: score format {value['format']!r} is not known here (this is {FORMAT}); "
+                "upgrade fairseq_headprune"
+            )
+        known = {key: value[key] for key in cls.__dataclass_fields__ if key in value}
+        if "scores" not in known or not isinstance(known["scores"], dict):
+            raise ValueError(f'{name}: the file has no "scores"')
+        for key in ("data", "checkpoint", "details"):
+            if not isinstance(known.get(key, {}), dict):
+                raise ValueError(f'{name}: "{key}" must be an object, found {known[key]!r}')
+        try:
+            return cls(**{"estimator": "unknown", **known})
+        except (ValueError, KeyError) as error:
+            raise type(error)(f"{name}: {error.args[0]}") from error
+
+    def save(self, path: PathLike) -> None:
+        """Write the score file, atomically."""
+        write_json(path, self.to_dict())
+
+    @classmethod
+    def load(cls, path: PathLike) -> "HeadScores":
+        """Read a score file.
+
+        Raises:
+            FileNotFoundError, ValueError, KeyError: as for :meth:`from_dict`.
+        """
+        return cls.from_dict(read_json(path), str(path))

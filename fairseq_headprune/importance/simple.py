@@ -1,0 +1,30 @@
+"""Scores that need no data: the size of a head's weights, and chance."""
+
+import random
+
+import torch
+
+from fairseq_headprune.importance.gradient import Values
+from fairseq_headprune.importance.head_weights import head_weights
+from fairseq_headprune.modules.attach import GatedHeads
+
+
+def weight_norm(gates: GatedHeads, order: int = 2) -> Values:
+    """Return the L1 or L2 norm of each head's weights: its rows of q, k and v and its columns of ``out_proj``.
+
+    Raises:
+        ValueError: ``order`` is neither 1 nor 2.
+    """
+    if order not in (1, 2):
+        raise ValueError(f"the norm's order is 1 or 2, not {order!r}")
+    values: Values = {}
+    for component, _, module in gates.items():
+        norms = torch.linalg.vector_norm(head_weights(module).double(), ord=order, dim=1)
+        values.setdefault(component, []).append(norms.tolist())
+    return values
+
+
+def random_scores(gates: GatedHeads, seed: int) -> Values:
+    """Return a uniform random number a head, from a generator of its own."""
+    generator = random.Random(seed)
+    return {c: [[generator.random() for _ in range(n)] for n in layers] for c, layers in gates.shape.items()}

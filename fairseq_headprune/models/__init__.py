@@ -1,0 +1,1 @@
+"""What fairseq finds under ``--arch``."""

@@ -1,0 +1,84 @@
+"""Scaled dot-product attention with one gate a head, in plain torch."""
+
+from typing import Optional
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+def combine_masks(
+    key_padding_mask: Optional[Tensor], attn_mask: Optional[Tensor], dtype: torch.dtype
+) -> Optional[Tensor]:
+    """Join a padding mask and an attention mask into one that ``scaled_dot_product_attention`` takes.
+
+    Args:
+        key_padding_mask: (batch, src); whatever is not 0 is padding: bool or uint8 (1 = pad), or float (0 = real,
+            ``-inf`` or fairseq's cached 1.0 = pad).
+        attn_mask: (tgt, src) or broadcastable to (batch, heads, tgt, src); bool or integer: not 0 = may not attend;
+            float: added to the scores (``-inf``, or fairseq's -1e8, which becomes ``-inf`` where the type is too
+            small for it).
+        dtype: type of the scores.
+
+    Returns:
+        None, a bool mask (True = may attend), or a float mask that is added.
+    """
+    padded = None if key_padding_mask is None else key_padding_mask.to(torch.bool)[:, None, None, :]
+    if attn_mask is None:
+        return None if padded is None else ~padded
+    if not attn_mask.is_floating_point():
+        blocked = attn_mask.to(torch.bool)
+        return ~blocked if padded is None else ~(blocked | padded)
+    added = attn_mask.to(dtype)
+    return added if padded is None else added.masked_fill(padded, float("-inf"))
+
+
+def attention_weights(query: Tensor, key: Tensor, scale: float, mask: Optional[Tensor]) -> tuple[Tensor, Tensor]:
+    """Return attention weights and the scores before the softmax, each (batch, heads, tgt, src).
+
+    The weights come in float32, or float64 for float64 input. A row that may attend nowhere gets weights 0 and
+    passes no gradient on, as in :func:`attend`.
+    """
+    scores = torch.matmul(query * scale, key.transpose(-2, -1))
+    precision = torch.promote_types(scores.dtype, torch.float32)
+    if mask is None:
+        return torch.softmax(scores, dim=-1, dtype=precision), scores
+    scores = scores.masked_fill(~mask, float("-inf")) if mask.dtype == torch.bool else scores + mask
+    # Softmax over an empty set is 0/0, and its gradient NaN: give such a row finite scores first.
+    nowhere = (scores == float("-inf")).all(dim=-1, keepdim=True)
+    weights = torch.softmax(scores.masked_fill(nowhere, 0.0), dim=-1, dtype=precision)
+    return weights.masked_fill(nowhere, 0.0), scores
+
+
+def attend(query: Tensor, key: Tensor, value: Tensor, scale: float, mask: Optional[Tensor], dropout: float) -> Tensor:
+    """Return each head's output, (batch, heads, tgt, head_dim), without ever holding the attention weights.
+
+    A row that may attend nowhere gives 0 (torch's own convention since 2.5, on every back end), so a fully padded
+    sentence adds only ``out_proj``'s bias and never NaN.
+    """
+    return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=dropout, scale=scale)
+
+
+def apply_gate(heads: Tensor, gate: Optional[Tensor], keep: Optional[Tensor]) -> Tensor:
+    """Scale each head's output by its gate and silence the pruned ones (Michel et al. 2019, §2.3: xi_h).
+
+    Args:
+        heads: (batch, heads, tgt, head_dim).
+        gate: None, or one value a head (heads,), a sentence and head (batch, heads), or a sentence, head and target
+            position (batch, heads, tgt).
+        keep: None, or bool (heads,). A pruned head is replaced by 0, not multiplied by it: even a NaN in it cannot
+            reach the output, exactly as if the head had been removed.
+
+    Raises:
+        ValueError: the gate's shape fits neither.
+    """
+    if gate is not None:
+        batch, count, length = heads.shape[:3]
+        if gate.shape not in ((count,), (batch, count), (batch, count, length)):
+            fitting = f"({count},), ({batch}, {count}) nor ({batch}, {count}, {length})"
+            raise ValueError(f"gate of shape {tuple(gate.shape)} fits neither {fitting}")
+        view = gate.view(1, -1, 1, 1) if gate.dim() == 1 else gate.view(gate.shape + (1,) * (4 - gate.dim()))
+        heads = heads * view.to(heads.dtype)
+    if keep is not None:
+        heads = heads.masked_fill(~keep.view(1, -1, 1, 1), 0.0)
+    return heads

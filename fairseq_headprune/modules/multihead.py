@@ -1,0 +1,217 @@
+"""fairseq's multi-head attention with a gate on every head, on every path."""
+
+from collections.abc import Callable
+from typing import Any, Optional
+
+import torch
+import torch.nn.functional as F
+from fairseq.modules import MultiheadAttention
+from torch import Tensor
+
+from fairseq_headprune.modules.attention import apply_gate, attend, attention_weights, combine_masks
+
+#: incremental state of one decoder, as fairseq keeps it
+State = Optional[dict[str, dict[str, Optional[Tensor]]]]
+
+
+class GatedMultiheadAttention(MultiheadAttention):
+    """Multi-head attention whose heads can be gated before ``out_proj`` (Michel et al. 2019, §2.3).
+
+    The parameters, their names and their initial values are those of fairseq's ``MultiheadAttention``, which the
+    module takes over in place (:meth:`adopt`). One function serves training, teacher forcing and incremental
+    decoding, so no path goes round the gates. Pruned heads leave ``out_proj``'s bias untouched.
+
+    Attributes:
+        head_keep: None (every head is kept) or bool (heads,). Saved in checkpoints when set.
+        keep_source: where ``head_keep`` comes from. Saved with it, in the state dict's metadata.
+        head_gate: None or a float gate, (heads,), (batch, heads) or (batch, heads, tgt). Never saved.
+        on_weights: None or a function called with the module and its attention weights (batch, heads, tgt, src).
+    """
+
+    head_keep: Optional[Tensor]
+    head_gate: Optional[Tensor]
+    on_weights: Optional[Callable[["GatedMultiheadAttention", Tensor], None]]
+
+    @classmethod
+    def adopt(cls, module: MultiheadAttention) -> "GatedMultiheadAttention":
+        """Turn a stock module into a gated one, in place; its parameters stay the same objects.
+
+        Raises:
+            ValueError: the module is of another class, or computes attention with xFormers.
+        """
+        if type(module) is not MultiheadAttention:
+            raise ValueError(
+                f"cannot attach gates to {type(module).__name__}: only fairseq's MultiheadAttention is known"
+            )
+        if getattr(module, "use_xformers", False):
+            raise ValueError("cannot attach gates to attention computed by xFormers; build the model without it")
+        module.__class__ = cls
+        module.register_buffer("head_keep", None)
+        module.register_buffer("head_gate", None, persistent=False)
+        module.on_weights = None
+        module.keep_is_fixed, module.keep_source = False, {}
+        return module
+
+    def set_keep(self, keep: Optional[list[int]], fixed: bool = False, source: Optional[dict] = None) -> None:
+        """Keep the heads marked 1 (None keeps all).
+
+        Args:
+            fixed: a checkpoint loaded later does not change it.
+            source: where the mask comes from; saved beside it (plain JSON values).
+        """
+        device = self.out_proj.weight.device
+        self.head_keep = None if keep is None or all(keep) else torch.tensor(keep, dtype=torch.bool, device=device)
+        self.keep_is_fixed, self.keep_source = fixed, dict(source or {})
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Optional[Tensor],
+        value: Optional[Tensor],
+        key_padding_mask: Optional[Tensor] = None,
+        incremental_state: State = None,
+        need_weights: bool = True,
+        static_kv: bool = False,
+        attn_mask: Optional[Tensor] = None,
+        before_softmax: bool = False,
+        need_head_weights: bool = False,
+    ) -> tuple[Tensor, Optional[Tensor]]:
+        """Attend as fairseq's ``MultiheadAttention.forward`` does, with gates.
+
+        Args:
+            query: (tgt, batch, d).
+            key, value: (src, batch or kv_batch, d); not read when a static cache holds them. In encoder-decoder
+                attention kv_batch may divide batch: its rows then serve batch / kv_batch consecutive queries each.
+            key_padding_mask, attn_mask: see :func:`combine_masks`.
+            need_weights: also return the weights, averaged over heads: (batch, tgt, src), float32, before dropout.
+            need_head_weights: return them per head instead: (heads, batch, tgt, src), on every path.
+            before_softmax: return the masked scores (batch * heads, tgt, src) and the values
+                (kv_batch * heads, src, head_dim) instead.
+
+        Raises:
+            ValueError: a gate that does not fit the batch.
+        """
+        length, batch, _ = query.shape
+        q, k, v, key_padding_mask = self._project(query, key, value, key_padding_mask, incremental_state, static_kv)
+        if incremental_state is not None:
+            k, v, key_padding_mask = self._cache(k, v, key_padding_mask, incremental_state, static_kv)
+        if self.bias_k is not None or self.add_zero_attn:
+            k, v, key_padding_mask, attn_mask = self._extra_keys(k, v, key_padding_mask, attn_mask)
+        beams = batch // k.size(0)
+        if beams > 1:
+            # (kv_batch, beams) queries share keys: let the beams be further target positions.
+            q = q.reshape(k.size(0), beams, *q.shape[1:]).transpose(1, 2).flatten(2, 3)
+            attn_mask = None if attn_mask is None else attn_mask.repeat(beams, 1)
+        mask = combine_masks(key_padding_mask, attn_mask, q.dtype)
+        weights = None
+        dropout = self.dropout_module
+        if need_weights or need_head_weights or before_softmax or self.on_weights is not None:
+            weights, scores = attention_weights(q, k, self.scaling, mask)
+            if before_softmax:
+                return self._split(scores, beams, length).flatten(0, 1), v.flatten(0, 1)
+            heads = torch.matmul(dropout(weights.to(q.dtype)), v)
+            weights = self._split(weights, beams, length)
+            if self.on_weights is not None:
+                self.on_weights(self, weights)
+        else:
+            active = self.training or dropout.apply_during_inference
+            heads = attend(q, k, v, self.scaling, mask, dropout.p if active else 0.0)
+        heads = apply_gate(self._split(heads, beams, length), self.head_gate, self.head_keep)
+        output = self.out_proj(heads.permute(2, 0, 1, 3).reshape(length, batch, -1))
+        if weights is None or not (need_weights or need_head_weights):
+            return output, None
+        return output, weights.transpose(0, 1) if need_head_weights else weights.mean(dim=1)
+
+    @staticmethod
+    def _split(rows: Tensor, beams: int, length: int) -> Tensor:
+        """Unfold beams from target positions: (kv_batch, heads, beams * tgt, x) -> (batch, heads, tgt, x)."""
+        if beams == 1:
+            return rows
+        kv_batch, heads, _, width = rows.shape
+        return rows.view(kv_batch, heads, beams, length, width).transpose(1, 2).reshape(-1, heads, length, width)
+
+    def _heads_first(self, x: Tensor) -> Tensor:
+        """(time, batch, heads * head_dim) -> (batch, heads, time, head_dim), without copying."""
+        return x.view(x.size(0), x.size(1), self.num_heads, self.head_dim).permute(1, 2, 0, 3)
+
+    def _project(self, query, key, value, key_padding_mask, incremental_state, static_kv):
+        """Queries, keys and values of each head; keys and values are None where a static cache holds them."""
+        if self.self_attention:
+            key = value = query
+        elif self.encoder_decoder_attention:
+            if static_kv and "prev_key" in self._get_input_buffer(incremental_state):
+                return self._heads_first(self.q_proj(query)), None, None, key_padding_mask
+            beam_size = getattr(self, "beam_size", 1)
+            if beam_size > 1 and incremental_state is not None and query.size(1) == key.size(1):
+                # The encoder's output came once a beam; once a sentence is enough. (The beam size stays set after a
+                # search: teacher forcing must not mistake sentences for beams.)
+                key = key.view(key.size(0), -1, beam_size, key.size(2))[:, :, 0]
+                if key_padding_mask is not None:
+                    key_padding_mask = key_padding_mask.view(-1, beam_size, key_padding_mask.size(1))[:, 0]
+            value = key
+        q, k, v = self.q_proj(query), self.k_proj(key), self.v_proj(value)
+        return self._heads_first(q), self._heads_first(k), self._heads_first(v), key_padding_mask
+
+    def _cache(self, k, v, key_padding_mask, incremental_state, static_kv):
+        """Append this step's keys and values to the cache, in fairseq's format, and return all of them."""
+        saved = self._get_input_buffer(incremental_state)
+        if "prev_key" in saved:
+            k = saved["prev_key"] if static_kv else torch.cat([saved["prev_key"], k], dim=2)
+            v = saved["prev_value"] if static_kv else torch.cat([saved["prev_value"], v], dim=2)
+        key_padding_mask = self._append_prev_key_padding_mask(
+            key_padding_mask=key_padding_mask,
+            prev_key_padding_mask=saved.get("prev_key_padding_mask"),
+            batch_size=k.size(0),
+            src_len=k.size(2),
+            static_kv=static_kv,
+        )
+        saved["prev_key"], saved["prev_value"], saved["prev_key_padding_mask"] = k, v, key_padding_mask
+        self._set_input_buffer(incremental_state, saved)
+        return k, v, key_padding_mask
+
+    def _extra_keys(self, k, v, key_padding_mask, attn_mask):
+        """Append the learned pair (``add_bias_kv``) and the zero pair (``add_zero_attn``) to every sentence's keys."""
+        extra = 0
+        if self.bias_k is not None:
+            k = torch.cat([k, self._heads_first(self.bias_k).expand(k.size(0), -1, -1, -1)], dim=2)
+            v = torch.cat([v, self._heads_first(self.bias_v).expand(v.size(0), -1, -1, -1)], dim=2)
+            extra += 1
+        if self.add_zero_attn:
+            k, v = F.pad(k, (0, 0, 0, 1)), F.pad(v, (0, 0, 0, 1))
+            extra += 1
+        if key_padding_mask is not None:
+            key_padding_mask = F.pad(key_padding_mask.to(torch.bool), (0, extra))
+        if attn_mask is not None:
+            attn_mask = F.pad(attn_mask, (0, extra))
+        return k, v, key_padding_mask, attn_mask
+
+    def _get_input_buffer(self, incremental_state: State) -> dict[str, Optional[Tensor]]:
+        # Without a cache there is nothing to look up by this module's own id, which would make every layer its own
+        # case for torch.compile.
+        return {} if incremental_state is None else super()._get_input_buffer(incremental_state)
+
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        # The weights do not tell how many heads they hold; the metadata travels with them and stock fairseq ignores it.
+        metadata = getattr(destination, "_metadata", None)
+        if metadata is not None:
+            metadata[prefix[:-1]]["num_heads"] = self.num_heads
+            if self.head_keep is not None:
+                metadata[prefix[:-1]]["keep_source"] = self.keep_source
+
+    def _load_from_state_dict(self, state_dict, prefix, local_metadata, strict, missing, unexpected, errors) -> None:
+        found = local_metadata.get("num_heads", self.num_heads)
+        if found != self.num_heads:
+            errors.append(f"{prefix[:-1]}: the checkpoint has {found} heads, the model was built with {self.num_heads}")
+        keep = state_dict.pop(prefix + "head_keep", None)
+        if not self.keep_is_fixed:
+            if keep is not None and keep.shape != (self.num_heads,):
+                errors.append(
+                    f"{prefix}head_keep: the checkpoint's mask has {keep.numel()} heads, the model {self.num_heads}"
+                )
+            else:
+                self.set_keep(None if keep is None else keep.tolist(), source=local_metadata.get("keep_source"))
+        # A buffer that is set but absent from the file would count as missing; it has just been dealt with.
+        mine, self.head_keep = self.head_keep, None
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, missing, unexpected, errors)
+        self.head_keep = mine

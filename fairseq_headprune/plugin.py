@@ -1,0 +1,38 @@
+"""Registers everything fairseq is to know: importing this module is the registration."""
+
+import os
+
+import fairseq
+from fairseq.models import MODEL_REGISTRY
+from fairseq.tasks import TASK_REGISTRY
+
+import fairseq_headprune
+from fairseq_headprune import tasks  # noqa: F401
+from fairseq_headprune.checkpoints import allow_settings
+from fairseq_headprune.models import transformer_gated  # noqa: F401
+
+
+def _check_registered() -> None:
+    # fairseq hands back the first class silently when another plugin has taken the name.
+    for registry, name in ((MODEL_REGISTRY, "transformer_gated"), (TASK_REGISTRY, "translation_headprune")):
+        owner = registry[name].__module__
+        if not owner.startswith("fairseq_headprune."):
+            raise ImportError(
+                f"{name!r} is already registered with fairseq by {owner}; load only one of the two plugins"
+            )
+
+
+def _know_bare_name() -> None:
+    """Let ``--user-dir fairseq_headprune`` be recognised as this package when it is imported already.
+
+    fairseq looks a bare name up as ``<fairseq>/../NAME`` and compares that text with the paths of the imported module.
+    """
+    bare = os.path.join(os.path.dirname(fairseq.utils.__file__), "..", "fairseq_headprune")
+    if bare not in fairseq_headprune.__path__ and os.path.exists(bare):
+        if os.path.samefile(bare, fairseq_headprune.__path__[0]):
+            fairseq_headprune.__path__.append(bare)
+
+
+allow_settings()
+_check_registered()
+_know_bare_name()

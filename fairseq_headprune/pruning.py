@@ -1,0 +1,99 @@
+"""Which heads go at which step: the arithmetic of a pruning curve (Michel et al. 2019, §4 and §5)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from fairseq_headprune.heads import COMPONENTS, Head, HeadMask, parse_components
+from fairseq_headprune.importance.scores import HeadScores
+
+
+@dataclass(frozen=True)
+class Step:
+    """One point of a pruning curve.
+
+    Attributes:
+        number: k, from 0 (the unpruned model).
+        percent: of the heads in play that are asked for, 0 to 100.
+        pruned: how many heads that is.
+    """
+
+    number: int
+    percent: float
+    pruned: int
+
+
+def parse_step(text: str) -> Fraction:
+    """Read a step such as ``10%`` or ``0.1`` exactly.
+
+    Raises:
+        ValueError: not a number, or not from 0.1% to 100%.
+    """
+    try:
+        value = Fraction(text.strip().removesuffix("%")) / (100 if text.strip().endswith("%") else 1)
+    except (ValueError, ZeroDivisionError) as error:
+        raise ValueError(f"--step {text!r} is not a share of the heads such as 10% or 0.1") from error
+    if not Fraction(1, 1000) <= value <= 1:
+        raise ValueError(f"--step {text} is out of range: a step is at least 0.1% and at most 100% of the heads")
+    return value
+
+
+def steps(heads: int, step: Fraction) -> list[Step]:
+    """List the points of a curve over ``heads`` heads in play: the k-th prunes round(k x step x heads), the last all.
+
+    Raises:
+        ValueError: there is no head in play.
+    """
+    if heads < 1:
+        raise ValueError("there is no head to prune: all heads of the chosen components are pruned already")
+    points, number = [], 0
+    while number * step < 1:
+        points.append(Step(number, float(100 * number * step), round(number * step * heads)))
+        number += 1
+    return [*points, Step(number, 100.0, heads)]
+
+
+def curves(choice: str, present: Sequence[str]) -> dict[str, list[str]]:
+    """Return the curves of ``--components`` by name, each with the components whose heads are in play.
+
+    Args:
+        choice: ``all``: one curve over all heads jointly; ``each``: one for each component, the others stay full;
+            or components separated by commas: one curve over their heads jointly.
+        present: the components the model has.
+
+    Raises:
+        KeyError: an unknown component.
+        ValueError: a component that the model does not have.
+    """
+    if choice == "all":
+        return {"all": [c for c in COMPONENTS if c in present]}
+    if choice == "each":
+        return {c: [c] for c in COMPONENTS if c in present}
+    asked = parse_components(choice)
+    missing = [c for c in asked if c not in present]
+    if missing:
+        raise ValueError(f"the model has no {', '.join(missing)}; it has {', '.join(present)}")
+    return {"+".join(asked): asked}
+
+
+def next_heads(
+    mask: HeadMask, scores: HeadScores, components: Sequence[str], start: HeadMask, pruned: int
+) -> list[Head]:
+    """Return which heads to prune further so that ``pruned`` of the heads in play at the start are gone.
+
+    Args:
+        mask: the present mask; ``start`` the one the curve began with.
+        scores: heads already pruned in ``mask`` are passed over.
+
+    Raises:
+        ValueError: the scores rank too few heads.
+    """
+    gone = len(start.kept(components)) - len(mask.kept(components))
+    kept = set(mask.kept(components))
+    order = [head for head in scores.pruning_order(components) if head in kept]
+    missing = kept - set(order)
+    if missing:
+        raise ValueError(
+            f"the scores do not rank {min(missing)} and {len(missing) - 1} more heads that the model keeps"
+        )
+    return order[: pruned - gone]

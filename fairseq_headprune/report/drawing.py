@@ -1,0 +1,45 @@
+"""What all figures share: a style that no user setting changes, and files with the same bytes every time."""
+
+import io
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import matplotlib
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from fairseq_headprune import files
+
+# Fonts as text (searchable, small); no "$…$" as mathematics, since file names may hold dollars.
+_STYLE = {
+    "font.family": ["DejaVu Sans", "sans-serif"], "font.size": 10, "axes.titlesize": 11, "axes.labelsize": 10.5,
+    "xtick.labelsize": 9, "ytick.labelsize": 9, "legend.fontsize": 9.5, "hatch.linewidth": 0.6,
+    "text.parse_math": False, "svg.fonttype": "none", "svg.hashsalt": "headprune",
+}  # fmt: skip
+
+
+def style() -> AbstractContextManager:
+    """Settings for the time of one figure: the defaults of matplotlib and ours, whatever the user's own file says.
+
+    A few of them (fonts in SVG, the seed of its identifiers) exist only as settings; the old ones come back after.
+    """
+    defaults = {k: v for k, v in matplotlib.rcParamsDefault.items() if not k.startswith("backend")}
+    return matplotlib.rc_context({**defaults, **_STYLE})
+
+
+def save(figure: Figure, path_stem: files.PathLike) -> list[Path]:
+    """Write a figure to ``path_stem.png`` and ``path_stem.svg``, each whole or not at all, and return the paths.
+
+    Raises:
+        FileNotFoundError: the folder does not exist.
+    """
+    folder = Path(path_stem).parent
+    if not folder.is_dir():
+        raise FileNotFoundError(f"cannot write a figure to {path_stem}: there is no folder {folder}; make it first")
+    canvas, written = FigureCanvasAgg(figure), []
+    for kind, options in (("png", {"dpi": 160}), ("svg", {"metadata": {"Date": None}})):
+        stream = io.BytesIO()
+        canvas.print_figure(stream, format=kind, **options)
+        written.append(Path(f"{path_stem}.{kind}"))
+        files.write_bytes(written[-1], stream.getvalue())
+    return written

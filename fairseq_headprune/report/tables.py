@@ -1,0 +1,165 @@
+"""One small table for all results, as text, Markdown or LaTeX; and head tables in the form of the papers."""
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+#: How a table can be rendered.
+FORMS = ("text", "markdown", "latex")
+
+#: Significance marks of a cell, and how text and Markdown show them.
+MARKS = {"": "", "raw": "*", "holm": "**"}
+
+_LATEX = {
+    "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}",
+    ">": r"\textgreater{}", "|": r"\textbar{}", **{c: "\\" + c for c in "&%$#_{}"},
+}  # fmt: skip
+_LATEX_MARKS = {"": "{}", "raw": r"\underline{{{}}}", "holm": r"\underline{{\textbf{{{}}}}}"}
+
+
+@dataclass(frozen=True)
+class Marked:
+    """A cell that is statistically significant: ``raw`` by its own test, ``holm`` also after Holm's correction.
+
+    Text and Markdown append ``*`` and ``**``; LaTeX underlines as in Michel et al. (2019), Tables 1 and 2, and sets
+    what survives the correction in bold as well.
+    """
+
+    text: str
+    mark: str = "raw"
+
+    def __post_init__(self) -> None:
+        if self.mark not in MARKS:
+            raise ValueError(f"unknown mark {self.mark!r}; marks are {', '.join(map(repr, MARKS))}")
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True)
+class Table:
+    """A header and rows of cells, ready to be rendered.
+
+    Attributes:
+        header: one title a column.
+        rows: one list of cells a row; a cell is a string, an int or :class:`Marked`, and ``None`` shows as ``-``.
+        align: one letter a column, ``l``, ``c`` or ``r``; by default the first column is left, the others right.
+
+    Raises:
+        ValueError: a row with more or fewer cells than the header, or an alignment that does not fit.
+    """
+
+    header: Sequence[str]
+    rows: Sequence[Sequence[Any]]
+    align: str = ""
+
+    def __post_init__(self) -> None:
+        columns = len(self.header)
+        if not self.align:
+            object.__setattr__(self, "align", ("l" + "r" * columns)[:columns])
+        if len(self.align) != columns or set(self.align) - set("lcr"):
+            raise ValueError(f"alignment {self.align!r} does not fit: one of l, c, r for each of {columns} columns")
+        for number, row in enumerate(self.rows, 1):
+            if len(row) != columns:
+                raise ValueError(f"row {number} has {len(row)} cells, the header has {columns}")
+
+    def render(self, form: str = "text") -> str:
+        """Return the table as ``text``, ``markdown`` or ``latex``, without a newline at the end.
+
+        Raises:
+            ValueError: another form.
+        """
+        if form not in FORMS:
+            raise ValueError(f"unknown table form {form!r}; forms are {', '.join(FORMS)}")
+        return {"text": self._text, "markdown": self._markdown, "latex": self._latex}[form]()
+
+    def _text(self) -> str:
+        columns = list(zip(self.header, *self.rows, strict=True)) if self.header else []
+        padded = [_pad(cells, align) for cells, align in zip(columns, self.align, strict=True)]
+        lines = ["  ".join(cells).rstrip() for cells in zip(*padded, strict=True)]
+        if lines:
+            lines.insert(1, "  ".join("-" * len(cells[0]) for cells in padded))
+        return "\n".join(lines)
+
+    def _markdown(self) -> str:
+        rules = {"l": ":--", "c": ":-:", "r": "--:"}
+        lines = [self.header, [rules[a] for a in self.align], *self.rows]
+        body = [[_markdown_cell(cell) if i != 1 else cell for cell in line] for i, line in enumerate(lines)]
+        return "\n".join(f"| {' | '.join(line)} |" for line in body)
+
+    def _latex(self) -> str:
+        r"""LaTeX for ``\usepackage{booktabs}``, which the field's style files load."""
+        lines = [" & ".join(map(_latex_cell, line)) + r" \\" for line in (self.header, *self.rows)]
+        head = [rf"\begin{{tabular}}{{{self.align}}}", r"\toprule", lines[0], r"\midrule"]
+        return "\n".join([*head, *lines[1:], r"\bottomrule", r"\end{tabular}"])
+
+
+def paper_head_table(
+    scores_or_deltas: Sequence[Sequence[float | None]],
+    marks: Sequence[Sequence[str]] | None = None,
+    fmt: str = "+.2f",
+) -> Table:
+    """Tabulate one number a head as Michel et al. (2019), Table 1 do: layers down, heads across, both from 1.
+
+    Args:
+        scores_or_deltas: one list a layer; layers may have different head counts. ``None`` is a pruned head (``-``).
+        marks: same shape; ``"raw"`` or ``"holm"`` for a significant number, ``""`` for others.
+        fmt: Python's format of a number.
+
+    Raises:
+        ValueError: a number is NaN or infinite, or the marks have another shape.
+    """
+    sizes = [len(layer) for layer in scores_or_deltas]
+    if marks is None:
+        marks = [[""] * size for size in sizes]
+    if [len(layer) for layer in marks] != sizes:
+        raise ValueError(f"marks of shape {[len(layer) for layer in marks]} for numbers of shape {sizes}")
+    width = max(sizes, default=0)
+    rows = []
+    for number, (layer, layer_marks) in enumerate(zip(scores_or_deltas, marks, strict=True), 1):
+        cells = [_number(value, mark, fmt, number) for value, mark in zip(layer, layer_marks, strict=True)]
+        rows.append([str(number), *cells, *[""] * (width - len(layer))])
+    return Table(["Layer/Head", *(str(head + 1) for head in range(width))], rows)
+
+
+def _number(value: float | None, mark: str, fmt: str, layer: int) -> Any:
+    if value is None:
+        return None
+    if not math.isfinite(value):
+        raise ValueError(f"layer {layer} holds the number {value}; only finite numbers can be tabulated")
+    return Marked(format(value, fmt), mark)
+
+
+def _plain(cell: Any) -> str:
+    # A cell is one line: newlines and tabs would break every form of the table.
+    return "-" if cell is None else " ".join(str(cell).split())
+
+
+def _mark(cell: Any) -> str:
+    return cell.mark if isinstance(cell, Marked) else ""
+
+
+def _pad(cells: Sequence[Any], align: str) -> list[str]:
+    """Pad a column to one width; marks hang to the right, so that numbers with and without one line up."""
+    texts, marks = [_plain(cell) for cell in cells], [MARKS[_mark(cell)] for cell in cells]
+    hang = max(map(len, marks))
+    width = max(map(len, texts))
+    place = {"l": str.ljust, "c": str.center, "r": str.rjust}[align]
+    if align != "r":
+        return [place(text + mark, width + hang) for text, mark in zip(texts, marks, strict=True)]
+    return [place(text, width) + mark.ljust(hang) for text, mark in zip(texts, marks, strict=True)]
+
+
+def _markdown_cell(cell: Any) -> str:
+    return re.sub(r"([\\`*_|<>\[\]~])", r"\\\1", _plain(cell) + MARKS[_mark(cell)])
+
+
+def _latex_cell(cell: Any) -> str:
+    text = _plain(cell)
+    if text == "-":
+        return "--"
+    # A hyphen before a number is a minus sign, which LaTeX prints only in mathematics.
+    minus, rest = ("$-$", text[1:]) if re.match(r"-[\d.]", text) else ("", text)
+    return _LATEX_MARKS[_mark(cell)].format(minus + "".join(_LATEX.get(c, c) for c in rest))

@@ -1,0 +1,250 @@
+"""One model, its task and its data, from fairseq-generate's flags: what every verb that takes a model works on."""
+
+import argparse
+import ast
+import os
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from fairseq import checkpoint_utils, options, tasks, utils
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+
+import fairseq_headprune
+from fairseq_headprune import plugin  # noqa: F401  (registers)
+from fairseq_headprune.checkpoints import read_state
+from fairseq_headprune.cli.common import one_line_error
+from fairseq_headprune.files import sha256
+from fairseq_headprune.modules.attach import attach_gates
+
+#: what fairseq-generate takes when neither is said
+_DEFAULT_MAX_TOKENS = 12000
+
+
+def parse_generation_args(
+    verb: str, argv: list[str], add_flags: Callable[[argparse.ArgumentParser], None], description: str
+) -> argparse.Namespace:
+    """Parse fairseq-generate's flags and a verb's own.
+
+    Leaves with status 2 and one line on stderr when they are wrong. ``--user-dir`` may name this package (it is there
+    already) or another one that is to be loaded too.
+
+    Raises:
+        ValueError: a ``--user-dir`` that cannot be loaded.
+    """
+    _quiet()
+    argv = _without_own_user_dir(argv)
+    before, sys.argv = sys.argv, [f"headprune {verb}", *argv]
+    try:
+        # fairseq looks into sys.argv while it builds the parser.
+        parser = options.get_generation_parser(default_task="translation_headprune")
+        parser.prog, parser.description = f"headprune {verb}", description
+        parser.error = partial(one_line_error, parser)  # type: ignore[method-assign]
+        add_flags(parser)
+        args = options.parse_args_and_arch(parser, argv)
+    except ImportError as error:
+        raise ValueError(f"--user-dir: {error}") from error
+    finally:
+        sys.argv = before
+    if not args.path:
+        parser.error("--path CHECKPOINT is required")
+    return args
+
+
+def _quiet() -> None:
+    """Keep Hydra's remarks about fairseq's configuration from stderr, where progress and errors belong."""
+    warnings.filterwarnings("ignore", module="hydra")
+    warnings.filterwarnings("ignore", message=r"\s*'config' is validated against ConfigStore")
+
+
+def _without_own_user_dir(argv: list[str]) -> list[str]:
+    """Drop ``--user-dir fairseq_headprune`` in any spelling: importing a second copy of ourselves would be refused."""
+    kept, skip = [], False
+    for place, word in enumerate(argv):
+        value = word.partition("=")[2] if word.startswith("--user-dir=") else (argv[place + 1 : place + 2] or [""])[0]
+        is_own = word.split("=")[0] == "--user-dir" and _is_own_folder(value)
+        if not skip and not is_own:
+            kept.append(word)
+        skip = is_own and "=" not in word
+    return kept
+
+
+def _is_own_folder(name: str) -> bool:
+    own = os.path.realpath(fairseq_headprune.__path__[0])
+    return name == os.path.basename(own) or os.path.realpath(name) == own
+
+
+class Session:
+    """A checkpoint loaded with its task, ready to translate and to be differentiated.
+
+    Attributes:
+        args, cfg: the settings, as parsed and as fairseq's configuration.
+        task, model, gates: the parts; the model is in evaluation mode, on the device, gated.
+    """
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        """Load everything.
+
+        Raises:
+            ValueError, FileNotFoundError: a checkpoint that cannot be read or does not fit the dictionaries, a mask
+                that does not fit, data that is not there.
+        """
+        self.args = args
+        self.cfg = convert_namespace_to_omegaconf(args)
+        if self.cfg.dataset.max_tokens is None and self.cfg.dataset.batch_size is None:
+            self.cfg.dataset.max_tokens = _DEFAULT_MAX_TOKENS
+        self.path = args.path
+        self.device = torch.device("cuda" if torch.cuda.is_available() and not self.cfg.common.cpu else "cpu")
+        self.task = _setup_task(self.cfg)
+        self.model, self.saved_cfg = self._load()
+        self.gates = attach_gates(self.model)
+        if self.cfg.common.fp16:
+            self.model.half()
+        self.model.to(self.device)
+        self.model.prepare_for_inference_(self.cfg)
+
+    def _load(self) -> tuple[Any, Any]:
+        self._check_dictionaries(read_state(self.path)["model"])
+        overrides = ast.literal_eval(self.cfg.common_eval.model_overrides)
+        with _one_line_load_errors(self.path):
+            models, saved = checkpoint_utils.load_model_ensemble([self.path], overrides, self.task)
+        return models[0], saved
+
+    def _check_dictionaries(self, weights: dict) -> None:
+        sides = {"encoder": self.task.source_dictionary, "decoder": self.task.target_dictionary}
+        for side, dictionary in sides.items():
+            table = weights.get(f"{side}.embed_tokens.weight")
+            if table is not None and table.size(0) != len(dictionary):
+                raise ValueError(
+                    f"the {side} of {self.path} has {table.size(0)} embeddings, the dictionary in {self.args.data} has "
+                    f"{len(dictionary)} entries: use the data folder the model was trained on"
+                )
+
+    @property
+    def pad(self) -> int:
+        """Index of padding, the same in both dictionaries."""
+        return self.task.target_dictionary.pad()
+
+    def checkpoint(self) -> dict[str, str]:
+        """Return path and hash of the checkpoint."""
+        return {"path": str(self.path), "sha256": sha256(self.path)}
+
+    def dataset(self, split: str) -> Any:
+        """Load a split (once).
+
+        Raises:
+            FileNotFoundError: the data folder has no such split.
+            ValueError: the split is empty, or one of its sides is missing or of another length.
+        """
+        if split not in self.task.datasets:
+            try:
+                self.task.load_dataset(split, task_cfg=self.saved_cfg.task)
+            except (AssertionError, ValueError) as error:
+                # fairseq asserts equal lengths; an empty file cannot be mapped into memory.
+                raise ValueError(f"the split {split!r} of {self.args.data} is damaged or empty ({error})") from error
+        dataset = self.task.dataset(split)
+        if not len(dataset):
+            raise ValueError(f"the split {split!r} of {self.args.data} is empty")
+        if dataset.tgt is None:
+            raise ValueError(f"the split {split!r} of {self.args.data} has no target side, which is needed here")
+        return dataset
+
+    def data(self, split: str) -> dict[str, Any]:
+        """Identify a split by the hashes of its files and of the dictionaries (not by their place)."""
+        root, source, target = (
+            Path(self.args.data.split(os.pathsep)[0]),
+            self.task.cfg.source_lang,
+            self.task.cfg.target_lang,
+        )
+        names = {f"dict.{source}.txt", f"dict.{target}.txt"}
+        for pair in (f"{source}-{target}", f"{target}-{source}"):
+            names |= {path.name for path in root.glob(f"{split}.{pair}.*")}
+        return {
+            "split": split,
+            "sha256": {name: sha256(root / name) for name in sorted(names) if (root / name).is_file()},
+        }
+
+    def batches(self, split: str, indices: np.ndarray | None = None) -> "Batches":
+        """Return batches of a split, each moved to the device when it is used.
+
+        Args:
+            indices: which sentences (default: all). Sentences of similar length share a batch.
+
+        Raises:
+            ValueError: a sentence is longer than the model allows and ``--skip-invalid-size-inputs-valid-test`` is off,
+                or longer than ``--max-tokens``.
+        """
+        dataset = self.dataset(split)
+        indices = np.arange(len(dataset)) if indices is None else np.asarray(indices)
+        lengths = np.array([dataset.num_tokens(i) for i in indices])
+        indices = indices[np.lexsort((indices, lengths))]
+        positions = utils.resolve_max_positions(self.task.max_positions(), self.model.max_positions())
+        if positions is not None:
+            ignore = self.cfg.dataset.skip_invalid_size_inputs_valid_test
+            try:
+                indices = self.task.filter_indices_by_size(indices, dataset, positions, ignore)
+            except Exception as error:
+                raise ValueError(f"{split}: {error}") from error
+        limits = {"max_tokens": self.cfg.dataset.max_tokens, "max_sentences": self.cfg.dataset.batch_size}
+        try:
+            groups = dataset.batch_by_size(indices, **limits, required_batch_size_multiple=1)
+        except AssertionError as error:
+            raise ValueError(f"{split}: {error}; raise --max-tokens") from error
+        return Batches(dataset, groups, self.device)
+
+
+class Batches:
+    """A list of index groups that is collated while it is iterated: a whole corpus is never held on the device."""
+
+    def __init__(self, dataset: Any, groups: list, device: torch.device) -> None:
+        self.groups = groups
+        self._dataset, self._device = dataset, device
+
+    def __len__(self) -> int:
+        return len(self.groups)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        for group in self.groups:
+            sample = self._dataset.collater([self._dataset[int(i)] for i in group])
+            yield utils.move_to_cuda(sample, self._device) if self._device.type == "cuda" else sample
+
+
+def sample_indices(total: int, count: int, seed: int) -> np.ndarray:
+    """Draw ``count`` of ``total`` sentences without replacement (0 takes all), in ascending order.
+
+    Raises:
+        ValueError: a negative count.
+    """
+    if count < 0:
+        raise ValueError(f"cannot draw {count} sentences; 0 takes all")
+    if count == 0 or count >= total:
+        return np.arange(total)
+    return np.sort(np.random.default_rng(seed).choice(total, count, replace=False))
+
+
+def _setup_task(cfg: Any) -> Any:
+    try:
+        return tasks.setup_task(cfg.task)
+    except (ValueError, KeyError, OSError):
+        raise
+    except Exception as error:
+        raise ValueError(f"{cfg.task.data}: {error}") from error
+
+
+@contextmanager
+def _one_line_load_errors(path: str) -> Iterator[None]:
+    """Turn torch's long report about weights that do not fit into a short error."""
+    try:
+        yield
+    except RuntimeError as error:
+        if "Error(s) in loading" not in str(error):
+            raise
+        lines = [line.strip() for line in str(error).splitlines()[1:] if line.strip()]
+        more = f" (and {len(lines) - 3} more)" if len(lines) > 3 else ""
+        raise ValueError(f"{path} does not fit the model its settings describe: {' '.join(lines[:3])}{more}") from error

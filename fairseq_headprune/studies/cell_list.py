@@ -1,0 +1,78 @@
+"""The list of finished cells (JSON lines): safe against killed writers, full disks and several writers at once."""
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[int]:
+    """Open the list of cells for appending, and keep other processes and threads out meanwhile."""
+    handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield handle
+    finally:
+        os.close(handle)  # gives the lock back
+
+
+def read_cells(path: Path) -> dict[str, dict[str, Any]]:
+    """Return the cells of a list by id, in the order they were added; of two with one id the first counts.
+
+    A last line that was cut off by a killed writer is left out. A missing file has no cells.
+
+    Raises:
+        ValueError: a line before the last is damaged; the message names it.
+    """
+    *lines, rest = (path.read_bytes() if path.exists() else b"").split(b"\n")
+    if _parse(rest):
+        lines.append(rest)
+    result: dict[str, dict[str, Any]] = {}
+    for number, line in enumerate(lines, 1):
+        cell = _parse(line)
+        if cell is None:
+            raise ValueError(f"{path}, line {number}: not a cell; delete this line and the study will do it again")
+        result.setdefault(cell["id"], cell)
+    return result
+
+
+def append_line(handle: int, line: bytes) -> None:
+    """Append one line to a list opened by :func:`locked`: it is on the disk afterwards, or the list is as before.
+
+    Raises:
+        OSError: the disk is full or fails.
+    """
+    end = _mend(handle)
+    try:
+        written = os.write(handle, line)
+        if written < len(line):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        os.fsync(handle)
+    except OSError:
+        os.ftruncate(handle, end)
+        raise
+
+
+def _mend(handle: int) -> int:
+    """Finish or remove a last line that a killed writer left without an end; return the file's size."""
+    size = os.fstat(handle).st_size
+    if size == 0 or os.pread(handle, 1, size - 1) == b"\n":
+        return size
+    start = os.pread(handle, size, 0).rfind(b"\n") + 1
+    if _parse(os.pread(handle, size - start, start)):
+        return size + os.write(handle, b"\n")
+    os.ftruncate(handle, start)
+    return start
+
+
+def _parse(line: bytes) -> dict[str, Any] | None:
+    try:
+        cell = json.loads(line)
+    except ValueError:
+        return None
+    return cell if isinstance(cell, dict) and isinstance(cell.get("id"), str) else None

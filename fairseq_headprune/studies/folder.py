@@ -1,0 +1,216 @@
+"""The study folder: settings, finished cells, masks, hypotheses and figures of one experiment that can be resumed.
+
+Layout: ``study.json`` (all settings), ``cells.jsonl`` (one finished cell a line, in the order they finished),
+``masks/``, ``hyps/``, ``figures/``. Several processes of one file system may add cells at the same time.
+"""
+
+import contextlib
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fairseq_headprune import files
+from fairseq_headprune.studies.cell_list import append_line, locked, read_cells
+from fairseq_headprune.studies.values import first_difference, plain
+
+FORMAT = "headprune.study/1"
+_PARTS = ("masks", "hyps", "figures")
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+=,@%-]{0,199}")
+
+
+class StudyFolder:
+    """One study on disk.
+
+    ``StudyFolder(path)`` opens an existing study for reading; :meth:`open` creates or resumes one for writing.
+
+    Attributes:
+        path: the folder.
+        settings: the study's settings, as stored.
+        runs: the environments the study has run in (free JSON), in order, each once.
+    """
+
+    def __init__(self, path: files.PathLike) -> None:
+        """Read ``study.json``.
+
+        Raises:
+            FileNotFoundError: the folder holds no study.
+            ValueError: ``study.json`` is damaged or of an unknown format version.
+        """
+        self.path = Path(path)
+        study = self.path / "study.json"
+        if not study.is_file():
+            raise FileNotFoundError(f"{self.path} is not a study folder: it holds no study.json")
+        content = files.read_json(study)
+        found = content.get("format") if isinstance(content, dict) else None
+        if found != FORMAT:
+            raise ValueError(f'{study}: the "format" is {found!r}, this version reads {FORMAT!r}; name another folder')
+        if not isinstance(content.get("settings"), dict):
+            raise ValueError(f'{study}: there is no "settings" in it; name another folder')
+        self.settings: dict[str, Any] = content["settings"]
+        self.runs: list[Any] = content.get("runs", [])
+
+    @classmethod
+    def open(
+        cls, path: files.PathLike, settings: Mapping[str, Any], environment: Mapping[str, Any] | None = None
+    ) -> "StudyFolder":
+        """Create the study, or resume it if its settings are these.
+
+        Only settings are compared. ``environment`` (where and with what this run computes) may differ from run to
+        run; each new one is noted in ``study.json``.
+
+        Raises:
+            ValueError: the folder holds something else, or a study with other settings: the message names the first
+                that differs; or a setting is NaN or no JSON value.
+            OSError: the folder cannot be made or written.
+        """
+        path = Path(path)
+        settings = plain(dict(settings), "settings")
+        environment = None if environment is None else plain(dict(environment), "environment")
+        with _explained(f"cannot write to the study folder {path}; name a folder you can write to"):
+            # Look first, so that a folder that is refused is left untouched.
+            if (path / "study.json").exists():
+                cls(path)._check_same(settings)
+            else:
+                _refuse_strange_folder(path)
+            path.mkdir(parents=True, exist_ok=True)
+            with locked(path / "cells.jsonl"):
+                if not (path / "study.json").exists():
+                    _write_study(path, settings, [])
+                study = cls(path)
+                study._check_same(settings)
+                if environment is not None and environment not in study.runs:
+                    study.runs.append(environment)
+                    _write_study(path, settings, study.runs)
+            for part in _PARTS:
+                (path / part).mkdir(exist_ok=True)
+        return study
+
+    def cells(self) -> dict[str, dict[str, Any]]:
+        """Return the finished cells by id, in the order they finished.
+
+        A last line that was cut off by a killed writer is no finished cell. If two writers did the same cell, the
+        first one counts: a finished result never changes afterwards.
+
+        Raises:
+            ValueError: a line before the last is damaged; the message names it.
+        """
+        return read_cells(self.path / "cells.jsonl")
+
+    def append(self, cell: Mapping[str, Any]) -> None:
+        """Add a finished cell: when this returns it is on the disk, and if it fails the file is as before.
+
+        Write the cell's hypotheses and mask first: a cell that is listed is complete.
+
+        Args:
+            cell: JSON values, with the key ``id`` (letters, digits and ``. _ + = , @ % -``: it names files too).
+
+        Raises:
+            ValueError: no usable id, a number that is NaN or infinite, or a value that JSON does not know.
+            OSError: no permission, or the disk is full.
+        """
+        cell_id = _check_id(cell.get("id"))
+        line = json.dumps(plain(dict(cell), f"cell {cell_id}"), ensure_ascii=False).encode("utf-8") + b"\n"
+        with _explained(f"could not save the cell {cell_id} in {self.path}"), locked(self.path / "cells.jsonl") as out:
+            append_line(out, line)
+
+    def mask_path(self, cell_id: str) -> Path:
+        """Return where the mask of a cell is kept (``masks/ID.json``).
+
+        Raises:
+            ValueError: an id that cannot name a file.
+        """
+        return self.path / "masks" / f"{_check_id(cell_id)}.json"
+
+    def hyp_path(self, cell_id: str) -> Path:
+        """Return where the hypotheses of a cell are kept (``hyps/ID.txt``, one sentence a line).
+
+        Raises:
+            ValueError: an id that cannot name a file.
+        """
+        return self.path / "hyps" / f"{_check_id(cell_id)}.txt"
+
+    def figure_stem(self, name: str) -> Path:
+        """Return the path of a figure without its extension (``figures/NAME``).
+
+        Raises:
+            ValueError: a name that cannot name a file.
+        """
+        return self.path / "figures" / _check_id(name)
+
+    def write_mask(self, cell_id: str, mask: Mapping[str, Any]) -> Path:
+        """Write a cell's mask file (the content of the file, see ``HeadMask.to_dict``), atomically.
+
+        Raises:
+            OSError: no permission, or the disk is full.
+        """
+        path = self.mask_path(cell_id)
+        with _explained(f"could not save the mask of the cell {cell_id} in {self.path}"):
+            files.write_json(path, plain(dict(mask), f"mask {cell_id}"))
+        return path
+
+    def write_hypotheses(self, cell_id: str, sentences: Sequence[str]) -> Path:
+        r"""Write a cell's translations, one a line, atomically.
+
+        Raises:
+            ValueError: a sentence holds ``\n``, which would shift all lines after it.
+            OSError: no permission, or the disk is full.
+        """
+        path = self.hyp_path(cell_id)
+        for number, sentence in enumerate(sentences, 1):
+            if "\n" in sentence:
+                raise ValueError(f"sentence {number} of the cell {cell_id} holds a line end: {sentence!r}")
+        with _explained(f"could not save the hypotheses of the cell {cell_id} in {self.path}"):
+            files.write_text(path, "".join(f"{sentence}\n" for sentence in sentences))
+        return path
+
+    def _check_same(self, settings: Mapping[str, Any]) -> None:
+        difference = first_difference(self.settings, settings)
+        if difference:
+            name, stored, now = difference
+            raise ValueError(
+                f"{self.path} holds a study with other settings: {name} is {stored} there and {now} now; "
+                "name another folder, or use the settings of this one to resume it"
+            )
+
+
+def _check_id(cell_id: Any) -> str:
+    if not isinstance(cell_id, str) or not _ID.fullmatch(cell_id):
+        raise ValueError(
+            f"{cell_id!r} cannot be the id of a cell: use a letter or digit, then letters, digits and . _ + = , @ % - "
+            "(200 characters at most)"
+        )
+    return cell_id
+
+
+def _refuse_strange_folder(path: Path) -> None:
+    """Let pass no folder, an empty one, and what a run that was killed while creating a study leaves behind."""
+    if not path.exists():
+        return
+    if not path.is_dir():
+        raise ValueError(f"{path} is a file; name a folder for the study")
+    names = sorted(entry.name for entry in path.iterdir())
+    cells = path / "cells.jsonl"
+    strange = [name for name in names if not name.startswith(".study.json.") and name not in ("study.json", cells.name)]
+    if cells.exists() and cells.stat().st_size:
+        strange.append(cells.name)
+    # Another process may have made the study since study.json was looked for.
+    if strange and not (path / "study.json").exists():
+        raise ValueError(f"{path} is no study folder and holds other files ({strange[0]}, …); name another folder")
+
+
+def _write_study(path: Path, settings: Mapping[str, Any], runs: Sequence[Any]) -> None:
+    files.write_json(path / "study.json", {"format": FORMAT, "settings": settings, "runs": runs})
+
+
+@contextlib.contextmanager
+def _explained(what: str) -> Iterator[None]:
+    """Say in an OSError what could not be done; its number (full, not permitted, …) is kept."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise type(error)(error.errno, f"{what} ({reason})") from error

@@ -1,0 +1,90 @@
+"""Where a number comes from: the software and machine that computed it, and the files it was computed from."""
+
+import importlib.metadata
+import os
+import platform
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from fairseq_headprune import __version__, files
+
+_PACKAGE = Path(__file__).resolve().parents[1]
+
+
+def environment() -> dict[str, Any]:
+    """Describe what computes: versions, the package's git commit, processors and GPU.
+
+    ``git`` is ``None`` unless the package is run from its repository; ``dirty`` there means that the package's files
+    differ from that commit. ``fairseq`` names the distribution, since several forks install the same module.
+    """
+    import torch  # here, since all else in this module does without its seconds of loading
+
+    return {
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "headprune": __version__,
+        "git": _git(),
+        "torch": torch.__version__,
+        "fairseq": _fairseq(),
+        "sacrebleu": _version("sacrebleu"),
+        "cpus": os.cpu_count(),
+        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+    }
+
+
+def data_provenance(*paths: files.PathLike) -> list[dict[str, Any]]:
+    """Describe files by path, size in bytes and SHA-256; a folder stands for all files below it, sorted by path.
+
+    Hidden files are left out.
+
+    Raises:
+        FileNotFoundError: there is no such file or folder.
+    """
+    return [
+        {"path": str(path), "bytes": path.stat().st_size, "sha256": files.sha256(path)}
+        for start in paths
+        for path in _below(Path(start))
+    ]
+
+
+def _below(path: Path) -> list[Path]:
+    if not path.exists():
+        raise FileNotFoundError(f"there is no data at {path}")
+    if path.is_file():
+        return [path]
+    inside = sorted(p for p in path.rglob("*") if p.is_file())
+    return [p for p in inside if not any(part.startswith(".") for part in p.relative_to(path).parts)]
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _fairseq() -> dict[str, str | None] | None:
+    names = sorted(set(importlib.metadata.packages_distributions().get("fairseq", [])))
+    if not names:
+        return None
+    return {"distribution": ", ".join(names), "version": ", ".join(str(_version(name)) for name in names)}
+
+
+def _git() -> dict[str, Any] | None:
+    # A package installed below somebody else's repository is not tracked there: that commit would say nothing of us.
+    if _run_git("ls-files", "--error-unmatch", "files.py") is None:
+        return None
+    commit = _run_git("rev-parse", "HEAD")
+    status = _run_git("status", "--porcelain", "--", ".")
+    return None if commit is None or status is None else {"commit": commit.strip(), "dirty": bool(status.strip())}
+
+
+def _run_git(*arguments: str) -> str | None:
+    # Optional locks off: asking for the status must not disturb a git command that somebody else is running.
+    command = ["git", "--no-optional-locks", "-C", str(_PACKAGE), *arguments]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout if done.returncode == 0 else None

@@ -1,0 +1,143 @@
+"""The translation task with head masks: training, validation and generation under ``--head-mask``."""
+
+import logging
+import os
+from dataclasses import dataclass, field
+from typing import Any, Optional
+from weakref import WeakSet
+
+from fairseq.logging import metrics
+from fairseq.tasks import register_task
+from fairseq.tasks.translation import TranslationConfig, TranslationTask
+
+from fairseq_headprune.files import sha256
+from fairseq_headprune.heads import HeadMask
+from fairseq_headprune.modules.attach import GatedHeads, attach_gates, find_gates
+from fairseq_headprune.modules.connected import check_connected
+
+logger = logging.getLogger(__name__)
+
+#: value of --head-mask that keeps every head, whatever the checkpoint says
+NO_MASK = "none"
+
+
+@dataclass
+class TranslationHeadpruneConfig(TranslationConfig):
+    """Settings of the translation task, and the mask."""
+
+    head_mask: Optional[str] = field(
+        default=None,
+        metadata={
+            "help": "mask file: which attention heads are kept, in training, validation and generation "
+            "('none' keeps all; default: the mask that the checkpoint holds, if any)"
+        },
+    )
+
+
+@register_task("translation_headprune", dataclass=TranslationHeadpruneConfig)
+class TranslationHeadpruneTask(TranslationTask):
+    """Translate with a model whose attention heads are gated.
+
+    Any fairseq model made of ``MultiheadAttention`` gets gates, stock architectures too. The mask is stored in the
+    checkpoint (beside the weights, so that a program without the gates refuses it instead of ignoring the mask), and
+    its origin in the checkpoint's ``task_state``.
+    """
+
+    cfg: TranslationHeadpruneConfig
+
+    def __init__(self, cfg: TranslationHeadpruneConfig, src_dict: Any, tgt_dict: Any) -> None:
+        super().__init__(cfg, src_dict, tgt_dict)
+        self._mask = _read_mask(cfg.head_mask)
+        self._gates: Optional[GatedHeads] = None
+        self._checked: WeakSet[Any] = WeakSet()
+
+    @classmethod
+    def setup_task(cls, cfg: TranslationHeadpruneConfig, **kwargs) -> "TranslationHeadpruneTask":
+        """Load the dictionaries.
+
+        A task rebuilt from a checkpoint alone (``from_checkpoint``) does without a mask file that is gone: the weights
+        hold the mask.
+        """
+        path = cfg.head_mask
+        if kwargs.get("from_checkpoint") and path not in (None, NO_MASK) and not os.path.exists(path):
+            cfg.head_mask = None
+        return super().setup_task(cfg, **kwargs)
+
+    def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
+        """Build the model, attach gates and apply ``--head-mask``.
+
+        Raises:
+            ValueError: the mask does not fit the model.
+        """
+        model = super().build_model(cfg, from_checkpoint)
+        gates = self._gates = attach_gates(model)
+        if self._mask is not None:
+            gates.set_mask(self._mask, fixed=True)
+            logger.info(f"head mask {self.cfg.head_mask}: {gates.mask()!r}")
+        elif self.cfg.head_mask == NO_MASK:
+            gates.set_mask(None, fixed=True)
+        return model
+
+    def state_dict(self) -> dict:
+        """Return what a checkpoint keeps of the task: the mask in force, and where it comes from."""
+        state = dict(super().state_dict())
+        mask = None if self._gates is None else self._gates.mask()
+        if mask is not None and mask.dropped():
+            state["head_mask"] = {**mask.source, "heads": mask.heads}
+        return state
+
+    def load_state_dict(self, state_dict: dict) -> None:
+        """Take over the state, except the mask: it comes with the weights, on every way a checkpoint is loaded."""
+        super().load_state_dict({key: value for key, value in state_dict.items() if key != "head_mask"})
+
+    def train_step(self, sample, model, criterion, optimizer, update_num, ignore_grad=False):
+        """Train on one batch; before the first one, make sure that the mask has an effect."""
+        self._check_mask(model, sample)
+        return super().train_step(sample, model, criterion, optimizer, update_num, ignore_grad)
+
+    def valid_step(self, sample, model, criterion):
+        """Validate on one batch, with the same check."""
+        self._check_mask(model, sample)
+        return super().valid_step(sample, model, criterion)
+
+    def inference_step(self, generator, models, sample, prefix_tokens=None, constraints=None):
+        """Translate one batch, with the same check."""
+        for model in models:
+            self._check_mask(model, sample)
+        return super().inference_step(generator, models, sample, prefix_tokens, constraints)
+
+    def reduce_metrics(self, logging_outputs, criterion) -> None:
+        """Log fairseq's metrics and, where a mask is set or waived, the active heads of each component."""
+        super().reduce_metrics(logging_outputs, criterion)
+        for component, count in self._active_heads.items():
+            metrics.log_scalar(f"heads_{component}", count, weight=0, round=0)
+
+    _active_heads: dict[str, int] = {}
+
+    def _check_mask(self, model: Any, sample: dict) -> None:
+        while not hasattr(model, "encoder") and hasattr(model, "module"):
+            model = model.module  # DistributedDataParallel and fairseq's wrappers
+        if model in self._checked or not sample:
+            return
+        self._checked.add(model)
+        mask = find_gates(model).mask()
+        if mask.dropped() or self.cfg.head_mask is not None:
+            self._active_heads = {c: n["kept"] for c, n in mask.counts().items()}
+        if mask.dropped():
+            check_connected(model, self._with_target(sample["net_input"]))
+
+    def _with_target(self, net_input: dict) -> dict:
+        """Give sentences without a translation (fairseq-interactive) the start of one."""
+        if "prev_output_tokens" in net_input:
+            return net_input
+        source = net_input["src_tokens"]
+        return {**net_input, "prev_output_tokens": source.new_full((len(source), 1), self.target_dictionary.eos())}
+
+
+def _read_mask(path: Optional[str]) -> Optional[HeadMask]:
+    """Return the mask of ``--head-mask``; its source names the file, too."""
+    if path is None or path == NO_MASK:
+        return None
+    mask = HeadMask.load(path)
+    mask.source = {"path": path, "sha256": sha256(path), "source": mask.source}
+    return mask

@@ -1,0 +1,128 @@
+"""Time importance scoring against a plain forward and backward pass over the same batches, in one run.
+
+Sides, all in evaluation mode with the loss that is the summed negative log-likelihood: ``score``, what ``headprune
+score`` does (the derivative of every sentence's loss by every head's gate, weights frozen); ``plain``, forward and
+backward with parameter gradients on the very same model, gates off, without attention weights that nobody reads;
+``stock``, the same on fairseq's own transformer as it comes.
+"""
+
+import argparse
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import benchmarks
+import torch
+from fairseq import utils
+
+from fairseq_headprune.files import write_json
+from fairseq_headprune.importance.gradient import GateDerivatives, gradient_importance, sentence_losses
+from fairseq_headprune.modules.attach import find_gates, without_attention_weights
+
+
+def main() -> None:
+    """Run the benchmark and print its table."""
+    args = _arguments()
+    torch.set_num_threads(args.threads)
+    cuda = torch.cuda.is_available() and not args.cpu
+    task = benchmarks.make_task(args, _settings(args, "_gated"), args.batches)
+    gated, stock = (_model(args, task, infix, cuda) for infix in ("_gated", ""))
+    batches = benchmarks.draw_batches(task, args.batches, args.max_tokens, gated.max_positions())
+    batches = [utils.move_to_cuda(batch) for batch in batches] if cuda else batches
+    pad = task.target_dictionary.pad()
+    derivatives = GateDerivatives(gated, pad)
+    sides = {
+        "score": lambda: gradient_importance(derivatives, batches),
+        "plain": _without_weights(gated, _plain(gated, batches, pad)),
+        "stock": _plain(stock, batches, pad),
+    }
+    for name, side in sides.items():
+        print(f"{name}: the pass to warm up took {benchmarks.seconds(side, cuda):.2f} s", file=sys.stderr)
+    times, peaks = benchmarks.interleave(sides, args.rounds, cuda)
+    result = {
+        "benchmark": "score",
+        "arch": args.arch,
+        "device": "cuda" if cuda else "cpu",
+        "precision": "fp16" if args.fp16 else "fp32",
+        "rounds": args.rounds,
+        "batches": benchmarks.describe_batches(args, batches),
+        "seconds": {name: benchmarks.spread(values) for name, values in times.items()},
+        "time_to_plain": benchmarks.paired_ratios(times["score"], to=times["plain"]),
+        "time_to_stock": benchmarks.paired_ratios(times["score"], to=times["stock"]),
+        "peak_bytes": peaks,
+        "gates": _gate_sizes(gated, batches),
+        "environment": benchmarks.environment("torch", "numpy", "ve-fairseq", "fairseq-fixed", "fairseq"),
+    }
+    if args.output:
+        write_json(args.output, result)
+    _show(result, cuda)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    benchmarks.add_model_flags(parser)
+    parser.add_argument("--batches", type=int, default=20, help="batches of a pass")
+    parser.add_argument("--fp16", action="store_true", help="half precision (CUDA)")
+    args = parser.parse_args()
+    if min(args.batches, args.rounds) < 1:
+        parser.error("--batches and --rounds must be at least 1")
+    return args
+
+
+def _settings(args: argparse.Namespace, infix: str) -> Any:
+    return benchmarks.fairseq_settings(args, f"transformer{infix}_{args.arch}")
+
+
+def _model(args: argparse.Namespace, task: Any, infix: str, cuda: bool) -> Any:
+    torch.manual_seed(benchmarks.SEED)
+    model = task.build_model(_settings(args, infix).model).eval()
+    model = model.half() if args.fp16 else model
+    return model.cuda() if cuda else model
+
+
+def _plain(model: Any, batches: list[dict], pad: int) -> Callable[[], None]:
+    def run() -> None:
+        for sample in batches:
+            model.zero_grad(set_to_none=True)
+            logits = model(**sample["net_input"])[0]
+            sentence_losses(logits, sample["target"], pad).sum().backward()
+        # The gradients of the last batch are not to count as memory of the side that runs next.
+        model.zero_grad(set_to_none=True)
+
+    return run
+
+
+def _without_weights(model: Any, work: Callable[[], None]) -> Callable[[], None]:
+    def run() -> None:
+        with without_attention_weights(model):
+            work()
+
+    return run
+
+
+def _gate_sizes(model: Any, batches: list[dict]) -> dict[str, Any]:
+    """The tensors that scoring adds: one gate of (batch, heads) a layer, and its derivative of the same size."""
+    largest = max(batch["target"].size(0) for batch in batches)
+    modules = [module for _, _, module in find_gates(model).items()]
+    size = modules[0].out_proj.weight.element_size()
+    return {
+        "layers": len(modules),
+        "shape": [largest, modules[0].num_heads],
+        "bytes_per_layer": largest * modules[0].num_heads * size,
+        "bytes": sum(largest * module.num_heads * size for module in modules),
+    }
+
+
+def _show(result: dict[str, Any], cuda: bool) -> None:
+    print(f"{result['device']}, {result['precision']}, {result['rounds']} rounds: median (min-max)")
+    for name, value in result["seconds"].items():
+        memory = f", peak {result['peak_bytes'][name] / 2**20:,.0f} MiB" if cuda else ""
+        print(f"{name:<6} {benchmarks.shown(value, 3)} s{memory}")
+    print(f"score / plain {benchmarks.shown(result['time_to_plain'])}")
+    print(f"score / stock {benchmarks.shown(result['time_to_stock'])}")
+    gates = result["gates"]
+    print(f"gates: {gates['layers']} of {gates['shape']}, {gates['bytes_per_layer']:,} bytes each")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,126 @@
+"""Time training updates of fairseq's stock transformer and of the gated one, on the same batches, in one run.
+
+Every side is fairseq's own Trainer with label-smoothed cross entropy and Adam; fp16 on CUDA. Sides: ``stock``;
+``gated`` (gates off: every head kept); and gated with any of these, joined by hyphens: ``mask`` (a quarter of every
+layer's heads pruned), ``ones`` (a float gate of ones that takes gradients on every head), ``compiled``
+(--compile-layers); for example ``gated-mask-compiled``.
+"""
+
+import argparse
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import benchmarks
+import torch
+from fairseq.trainer import Trainer
+
+from fairseq_headprune.files import write_json
+from fairseq_headprune.heads import HeadMask, all_heads
+from fairseq_headprune.modules.attach import find_gates
+
+_OPTIONS = ("mask", "ones", "compiled")
+
+
+def main() -> None:
+    """Run the benchmark and print its table."""
+    args = _arguments()
+    torch.set_num_threads(args.threads)
+    cuda = torch.cuda.is_available() and not args.cpu
+    count = max(args.updates, args.warm_up)
+    task = benchmarks.make_task(args, _settings(args, "stock", cuda), count)
+    trainers = {name: _trainer(args, name, task, cuda) for name in args.variants}
+    limits = next(iter(trainers.values())).model.max_positions()
+    batches = benchmarks.draw_batches(task, count, args.max_tokens, limits)
+    for name, trainer in trainers.items():
+        warm_up = benchmarks.seconds(_updates(trainer, batches[: args.warm_up]), cuda)
+        print(f"{name}: {args.warm_up} updates to warm up took {warm_up:.1f} s", file=sys.stderr)
+    timed = batches[: args.updates]
+    sides = {name: _updates(trainer, timed) for name, trainer in trainers.items()}
+    times, peaks = benchmarks.interleave(sides, args.rounds, cuda)
+    tokens = sum(batch["ntokens"] for batch in timed)
+    result = {
+        "benchmark": "train",
+        "arch": args.arch,
+        "device": "cuda" if cuda else "cpu",
+        "precision": "fp16" if cuda else "fp32",
+        "updates": args.updates,
+        "rounds": args.rounds,
+        "batches": benchmarks.describe_batches(args, timed),
+        "sides": {name: _side(args, times, name, tokens, peaks) for name in times},
+        "environment": benchmarks.environment("torch", "numpy", "ve-fairseq", "fairseq-fixed", "fairseq"),
+    }
+    if args.output:
+        write_json(args.output, result)
+    print(f"{result['device']}, {result['precision']}, {args.updates} updates x {args.rounds} rounds: median (min-max)")
+    for name, side in result["sides"].items():
+        memory = f", peak {side['peak_bytes'] / 2**20:,.0f} MiB" if cuda else ""
+        print(
+            f"{name:<20} {benchmarks.shown(side['ms_per_update'])} ms/update, "
+            f"{benchmarks.shown(side['words_per_second'], 0)} words/s, "
+            f"speed {benchmarks.shown(side['speed_to_stock'])} x stock{memory}"
+        )
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    benchmarks.add_model_flags(parser)
+    parser.add_argument("--updates", type=int, default=50, help="updates a round, one on each batch")
+    parser.add_argument("--warm-up", type=int, default=50, help="updates of every side before the first round")
+    parser.add_argument("--variants", default="stock,gated,gated-mask,gated-ones", help="sides, comma-separated")
+    args = parser.parse_args()
+    args.variants = args.variants.split(",")
+    if min(args.updates, args.rounds, args.warm_up) < 1:
+        parser.error("--updates, --rounds and --warm-up must be at least 1")
+    for name in args.variants:
+        kind, *options = name.split("-")
+        if kind not in ("stock", "gated") or set(options) - set(_OPTIONS) or (kind == "stock" and options):
+            parser.error(f"unknown variant {name!r}: stock, or gated with any of {', '.join(_OPTIONS)}")
+    if "stock" not in args.variants:
+        parser.error("--variants must hold stock, which the others are compared with")
+    return args
+
+
+def _settings(args: argparse.Namespace, name: str, cuda: bool) -> Any:
+    kind, *options = name.split("-")
+    arch = f"transformer_{args.arch}" if kind == "stock" else f"transformer_gated_{args.arch}"
+    flags = (["--fp16"] if cuda else []) + (["--compile-layers"] if "compiled" in options else [])
+    return benchmarks.fairseq_settings(args, arch, *flags)
+
+
+def _trainer(args: argparse.Namespace, name: str, task: Any, cuda: bool) -> Trainer:
+    cfg = _settings(args, name, cuda)
+    torch.manual_seed(benchmarks.SEED)
+    trainer = Trainer(cfg, task, task.build_model(cfg.model), task.build_criterion(cfg.criterion))
+    options = name.split("-")[1:]
+    if "mask" in options:
+        gates = find_gates(trainer.model)
+        gates.set_mask(
+            HeadMask.full(gates.shape).without(h for h in all_heads(gates.shape) if (h.layer + h.head) % 4 == 0)
+        )
+    if "ones" in options:
+        for _, _, module in find_gates(trainer.model).items():
+            module.head_gate = module.out_proj.weight.new_ones(module.num_heads).requires_grad_()
+    return trainer
+
+
+def _updates(trainer: Trainer, batches: list[dict]) -> Callable[[], None]:
+    def run() -> None:
+        for batch in batches:
+            trainer.train_step([batch])
+
+    return run
+
+
+def _side(args: argparse.Namespace, times: dict, name: str, tokens: int, peaks: dict) -> dict[str, Any]:
+    mine = times[name]
+    return {
+        "ms_per_update": benchmarks.spread([1000 * t / args.updates for t in mine]),
+        "words_per_second": benchmarks.spread([tokens / t for t in mine]),
+        "speed_to_stock": benchmarks.paired_ratios(times["stock"], to=mine),
+        "peak_bytes": peaks[name],
+    }
+
+
+if __name__ == "__main__":
+    main()

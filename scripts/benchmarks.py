@@ -1,0 +1,194 @@
+"""What the benchmark scripts share: timing, spread, a table, the environment, and batches with a fairseq model on them.
+
+Importing this module puts the repository's root on ``sys.path``, so that the scripts run from a clone.
+"""
+
+import argparse
+import os
+import platform
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+#: seed of initial weights, of the order of batches and of synthetic sentences
+SEED = 1
+
+_VOCABULARY = 8000
+_MEAN_LENGTH = 22
+
+
+def seconds(work: Callable[[], object], cuda: bool = False) -> float:
+    """Time one call in seconds; on CUDA from an idle device to an idle device."""
+    if cuda:
+        import torch  # here: the benchmarks without CUDA need not wait for its import
+
+        torch.cuda.synchronize()
+    start = time.perf_counter()
+    work()
+    if cuda:
+        torch.cuda.synchronize()
+    return time.perf_counter() - start
+
+
+def spread(values: Sequence[float]) -> dict[str, float]:
+    """Summarise repeated measurements."""
+    return {"median": statistics.median(values), "min": min(values), "max": max(values), "runs": len(values)}
+
+
+def shown(value: dict[str, float], digits: int = 2) -> str:
+    """Write a spread as ``median (min-max)``."""
+    return f"{value['median']:,.{digits}f} ({value['min']:,.{digits}f}-{value['max']:,.{digits}f})"
+
+
+def environment(*packages: str) -> dict[str, Any]:
+    """Describe the machine and the versions of distributions; one that is not installed gives None."""
+    found: dict[str, Any] = {
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+    }
+    if "torch" in packages:
+        import torch
+
+        found["threads"] = torch.get_num_threads()
+        found["gpu"] = torch.cuda.get_device_name() if torch.cuda.is_available() else None
+    for name in packages:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = None
+    return found
+
+
+def add_model_flags(parser: argparse.ArgumentParser) -> None:
+    """Add the flags that say on which data and which model is measured."""
+    data = parser.add_mutually_exclusive_group(required=True)
+    data.add_argument("--data", help="a folder that fairseq-preprocess wrote, de-en; batches come from its train")
+    data.add_argument("--synthetic", action="store_true", help="random sentences of 5 to 40 tokens instead of data")
+    add = parser.add_argument
+    add("--arch", default="iwslt_de_en", help="transformer_ARCH is measured against transformer_gated_ARCH")
+    add("--max-tokens", type=int, default=4096, help="tokens a batch, padding included")
+    add("--rounds", type=int, default=5, help="rounds; each measures every side once, in turning order")
+    add("--cpu", action="store_true", help="measure on the CPU even where CUDA is available")
+    add("--threads", type=int, default=2, help="CPU threads of torch")
+    add("--output", help="write the result to this JSON file")
+
+
+def fairseq_settings(args: argparse.Namespace, arch: str, *flags: str) -> Any:
+    """Return fairseq's configuration of a training of ``arch``: the recipe of examples/multi30k."""
+    from fairseq import options
+    from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+
+    from fairseq_headprune import plugin  # noqa: F401  (registers)
+
+    recipe = """--task translation --source-lang de --target-lang en --share-all-embeddings
+        --criterion label_smoothed_cross_entropy --label-smoothing 0.1 --dropout 0.3
+        --optimizer adam --adam-betas (0.9,0.98) --lr 7e-4 --lr-scheduler inverse_sqrt --warmup-updates 1500
+        --distributed-world-size 1 --log-format none""".split()
+    place = ["--save-dir", tempfile.gettempdir(), "--seed", str(SEED), "--max-tokens", str(args.max_tokens)]
+    parser = options.get_training_parser()
+    argv = [args.data or "synthetic", "--arch", arch, *recipe, *place, *(["--cpu"] if args.cpu else []), *flags]
+    return convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, argv))
+
+
+def make_task(args: argparse.Namespace, cfg: Any, batches: int) -> Any:
+    """Return the translation task with its training set loaded or, with ``--synthetic``, drawn."""
+    from fairseq import tasks
+
+    if not args.synthetic:
+        task = tasks.setup_task(cfg.task)
+        task.load_dataset("train")
+        return task
+    from fairseq.data import Dictionary
+    from fairseq.tasks.translation import TranslationTask
+
+    words = Dictionary()
+    for number in range(_VOCABULARY - len(words)):
+        words.add_symbol(f"w{number}")
+    task = TranslationTask(cfg.task, words, words)
+    task.datasets["train"] = _synthetic(words, pairs=2 * batches * args.max_tokens // _MEAN_LENGTH + 200)
+    return task
+
+
+def _synthetic(words: Any, pairs: int) -> Any:
+    """Sentence pairs of 5 to 40 random tokens; the translation is up to a fifth longer or shorter."""
+    import numpy as np
+    import torch
+    from fairseq.data import LanguagePairDataset
+
+    chance = np.random.default_rng(SEED)
+    source = chance.integers(5, 41, pairs)
+    target = np.clip((source * chance.uniform(0.8, 1.2, pairs)).round().astype(int), 5, 40)
+
+    def sentences(lengths: np.ndarray) -> list:
+        drawn = (torch.from_numpy(chance.integers(words.nspecial, len(words), n)) for n in lengths)
+        return [torch.cat([tokens, torch.tensor([words.eos()])]) for tokens in drawn]
+
+    return LanguagePairDataset(
+        *(sentences(source), source + 1, words, sentences(target), target + 1, words),
+        left_pad_source=True,
+        left_pad_target=False,
+        shuffle=False,
+    )
+
+
+def draw_batches(task: Any, count: int, max_tokens: int, max_positions: tuple | None = None) -> list[dict]:
+    """Return the first batches of an epoch in fairseq's order for this seed.
+
+    Raises:
+        SystemExit: the training set has fewer batches.
+    """
+    epoch = task.get_batch_iterator(
+        task.dataset("train"), max_tokens=max_tokens, max_positions=max_positions, seed=SEED, epoch=1
+    ).next_epoch_itr(shuffle=True)
+    if len(epoch) < count:
+        raise SystemExit(f"the training set has {len(epoch)} batches of {max_tokens} tokens, {count} are needed")
+    return [next(epoch) for _ in range(count)]
+
+
+def describe_batches(args: argparse.Namespace, batches: Sequence[dict]) -> dict[str, Any]:
+    """Return what a reader needs to know of the batches."""
+    return {
+        "data": "synthetic" if args.synthetic else Path(args.data).resolve().name,
+        "batches": len(batches),
+        "max_tokens": args.max_tokens,
+        "sentences": sum(batch["nsentences"] for batch in batches),
+        "target_tokens": sum(batch["ntokens"] for batch in batches),
+        "seed": SEED,
+    }
+
+
+def interleave(
+    sides: dict[str, Callable[[], object]], rounds: int, cuda: bool
+) -> tuple[dict[str, list[float]], dict[str, int]]:
+    """Run every side once a round, starting each round with the next one, so that no side always goes first.
+
+    Returns:
+        Seconds of each round, and on CUDA the peak memory in bytes above what was allocated before, by side.
+    """
+    import torch
+
+    names, times, peaks = list(sides), {name: [] for name in sides}, dict.fromkeys(sides, 0)
+    for number in range(rounds):
+        turn = number % len(names)
+        for name in names[turn:] + names[:turn]:
+            if cuda:
+                torch.cuda.reset_peak_memory_stats()
+                before = torch.cuda.memory_allocated()
+            times[name].append(seconds(sides[name], cuda))
+            if cuda:
+                peaks[name] = max(peaks[name], torch.cuda.max_memory_allocated() - before)
+            print(f"round {number + 1} of {rounds}: {name} {times[name][-1]:.3f} s", file=sys.stderr)
+    return times, peaks
+
+
+def paired_ratios(times: Sequence[float], to: Sequence[float]) -> dict[str, float]:
+    """Summarise the ratios of two sides' times, round by round."""
+    return spread([mine / other for mine, other in zip(times, to, strict=True)])

@@ -1,0 +1,11 @@
+"""Importance of every attention head, from a clone without installing: ``headprune score``'s arguments."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from fairseq_headprune.cli import main  # noqa: E402  (the line above comes first)
+
+if __name__ == "__main__":
+    sys.exit(main(["score", *sys.argv[1:]]))

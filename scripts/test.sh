@@ -1,0 +1,7 @@
+#!/usr/bin/env bash
+# Make .venv if it is missing, install the project, run the tests. Arguments go to pytest: scripts/test.sh -k mask
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+source scripts/environment.sh
+headprune_environment fairseq,test
+exec "$PYTHON" -m pytest "$@"

@@ -1,0 +1,47 @@
+"""Installation of fairseq_headprune: `pip install ".[fairseq]"`."""
+
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+# Compiled wheels of ve-fairseq exist for CPython 3.11 and 3.12 on Linux x86-64 only; elsewhere pip builds
+# fairseq-fixed from source (a C++ compiler, some minutes). Both provide the module `fairseq`.
+WHEELS = 'platform_system == "Linux" and platform_machine == "x86_64" and implementation_name == "cpython"'
+SOURCE = 'platform_system != "Linux" or platform_machine != "x86_64" or implementation_name != "cpython"'
+
+readme = Path(__file__).with_name("README.md")
+
+setup(
+    name="fairseq_headprune",
+    version="0.1.0",
+    description="Attention-head pruning for machine translation with fairseq",
+    long_description=readme.read_text(encoding="utf-8") if readme.exists() else "",
+    long_description_content_type="text/markdown",
+    author="fairseq_headprune maintainers",
+    license="MIT",
+    packages=find_packages(include=["fairseq_headprune", "fairseq_headprune.*"]),
+    python_requires=">=3.11,<3.13",
+    install_requires=[
+        "torch>=2.5",  # fully masked attention rows give 0 on every back end since 2.5
+        "numpy>=1.24",
+        "sacrebleu>=2.4,<3",
+        "sentencepiece>=0.2",
+        "compare-mt==0.2.10",
+        "six",  # compare-mt imports it and does not declare it
+        "matplotlib>=3.7",
+        "tqdm",
+        # The embedded corpus is checked by checksum: other versions may spell a number or a unit in another way.
+        "num2words==0.5.14",
+        "Babel==2.19.0",
+    ],
+    extras_require={
+        "fairseq": [f"ve-fairseq==0.12.3; {WHEELS}", f"fairseq-fixed==0.12.3.1; {SOURCE}"],
+        "test": ["pytest>=8"],
+    },
+    entry_points={"console_scripts": ["headprune = fairseq_headprune.cli:main"]},
+    classifiers=[
+        "Programming Language :: Python :: 3.11",
+        "Programming Language :: Python :: 3.12",
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+    ],
+)

@@ -1,0 +1,131 @@
+"""Reading checkpoints: head counts and masks without the model, and nothing that would run code."""
+
+from argparse import Namespace
+
+import pytest
+import torch
+from omegaconf import OmegaConf
+from tiny import Bomb
+
+from fairseq_headprune.checkpoints import head_shape, read_state, saved_settings, stored_mask
+from fairseq_headprune.heads import Head, HeadMask
+from fairseq_headprune.modules.attach import find_gates
+
+TINY = {"enc_self": [2, 2], "enc_dec": [2, 2], "dec_self": [2, 2]}  # transformer_tiny: 2 + 2 layers, 2 heads
+
+
+def settings(**values):
+    return Namespace(**{"encoder_attention_heads": 2, "decoder_attention_heads": 2} | values)
+
+
+def state_of(model, **values):
+    return {"args": None, "cfg": {"model": settings(**values)}, "model": model.state_dict()}
+
+
+def test_trained_checkpoints(trained, trained_stock):
+    for checkpoint in (trained["checkpoint"], trained_stock["checkpoint"]):
+        state = read_state(checkpoint)
+        assert head_shape(state) == TINY
+        assert stored_mask(state) is None
+    assert saved_settings(state).arch == "transformer_tiny"
+
+
+def test_shape_is_that_of_the_model(make_model, tmp_path):
+    model = make_model(encoder_attention_heads=4, decoder_attention_heads=8, encoder_layers=3)
+    torch.save(state_of(model, encoder_attention_heads=4, decoder_attention_heads=8), tmp_path / "c.pt")
+    shape = head_shape(read_state(tmp_path / "c.pt"))
+    assert shape == find_gates(model).shape == {"enc_self": [4] * 3, "enc_dec": [8] * 2, "dec_self": [8] * 2}
+
+
+def test_layers_are_ordered_by_number(make_model):
+    # 11 layers: as text, "10" comes before "2".
+    model = make_model(encoder_layers=11)
+    find_gates(model).set_mask(HeadMask.full(find_gates(model).shape).without([Head("enc_self", 10, 1)]))
+    assert stored_mask(state_of(model)).dropped() == [("enc_self", 10, 1)]
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"args": settings(), "cfg": None},
+        {"args": None, "cfg": {"model": settings()}},
+        {"args": None, "cfg": OmegaConf.create({"model": vars(settings())})},
+        {"cfg": OmegaConf.create({"model": settings()}, flags={"allow_objects": True})},
+        {"cfg": {"model": {"encoder": {"attention_heads": 2}, "decoder": {"attention_heads": 2}}}},
+    ],
+)
+def test_every_form_of_saved_settings(tiny_model, tmp_path, parts):
+    torch.save({**parts, "model": tiny_model.state_dict()}, tmp_path / "c.pt")
+    assert head_shape(read_state(tmp_path / "c.pt")) == TINY
+
+
+def test_stored_mask_and_its_origin(tiny_model, tmp_path):
+    mask = HeadMask.full(TINY).without([Head("enc_self", 1, 0), Head("dec_self", 0, 1)])
+    find_gates(tiny_model).set_mask(mask)
+    origin = {"path": "m.json", "sha256": "0" * 64, "source": {}, "heads": mask.heads}
+    torch.save(state_of(tiny_model) | {"task_state": {"head_mask": origin}}, tmp_path / "c.pt")
+    found = stored_mask(read_state(tmp_path / "c.pt"))
+    assert found == mask
+    assert found.source == {"path": "m.json", "sha256": "0" * 64, "source": {}}
+
+
+def test_a_stored_mask_that_does_not_fit(tiny_model):
+    state = state_of(tiny_model)
+    state["model"]["encoder.layers.1.self_attn.head_keep"] = torch.tensor([True, False, True])
+    with pytest.raises(ValueError, match="the mask has 3 heads in enc_self layer 1, the checkpoint has 2"):
+        stored_mask(state)
+
+
+def test_edited_head_counts_are_refused(tiny_model, make_model):
+    with pytest.raises(ValueError, match="enc_dec layer 0: the weights were saved with 2 heads, .* settings say 4"):
+        head_shape(state_of(tiny_model, decoder_attention_heads=4))
+    stock = state_of(make_model("transformer_tiny"), encoder_attention_heads=3)  # width 64
+    with pytest.raises(ValueError, match="enc_self layer 0: a width of 64 cannot be split into the 3 heads"):
+        head_shape(stock)
+    with pytest.raises(ValueError, match="do not tell the number of encoder heads .*None"):
+        head_shape(state_of(tiny_model, encoder_attention_heads=None))
+
+
+def test_models_without_attention_or_settings(tiny_model):
+    with pytest.raises(ValueError, match="holds no attention weights"):
+        head_shape({"args": settings(), "model": {"lstm.weight": torch.zeros(1)}})
+    with pytest.raises(ValueError, match="holds no model settings"):
+        head_shape({"args": None, "cfg": None, "model": tiny_model.state_dict()})
+
+
+def test_code_in_a_pickle_is_not_executed(tmp_path):
+    bomb = Bomb(tmp_path / "proof")
+    for name, zipped in (("new.pt", True), ("old.pt", False)):
+        torch.save({"cfg": {"model": bomb}, "model": {}}, tmp_path / name, _use_new_zipfile_serialization=zipped)
+        with pytest.raises(ValueError, match=rf"{name}: refused and not executed: it holds (posix|os)\.mkdir"):
+            read_state(tmp_path / name)
+    assert not (tmp_path / "proof").exists()
+    # The bomb is live: Python's own loader, which is not used, would have set it off.
+    torch.load(tmp_path / "new.pt", weights_only=False)
+    assert (tmp_path / "proof").exists()
+
+
+def test_damaged_files(trained, tmp_path):
+    whole = trained["checkpoint"].read_bytes()
+    contents = {
+        "empty.pt": b"",
+        "text.pt": b"no checkpoint\n",
+        "zip.pt": b"PK\x03\x04",
+        "half.pt": whole[: len(whole) // 2],
+    }
+    contents |= {"almost.pt": whole[:-10], "old.pt": b"\x80\x02}q\x00X"}
+    for name, content in contents.items():
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(ValueError, match=f"{name}: a damaged or truncated file, or not a checkpoint"):
+            read_state(tmp_path / name)
+
+
+def test_missing_files_folders_and_other_content(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"no\.pt: there is no such checkpoint"):
+        read_state(tmp_path / "no.pt")
+    with pytest.raises(ValueError, match="a folder, not a checkpoint"):
+        read_state(tmp_path)
+    for number, value in enumerate(([1], {"weights": 1}, {"model": 3}, torch.zeros(2))):
+        torch.save(value, tmp_path / f"{number}.pt")
+        with pytest.raises(ValueError, match='not a fairseq checkpoint .*no "model"'):
+            read_state(tmp_path / f"{number}.pt")

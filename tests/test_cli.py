@@ -1,0 +1,142 @@
+"""The command ``headprune``: exit statuses, one line on stderr, and no waiting for fairseq."""
+
+import importlib
+import subprocess
+import sys
+
+import pytest
+import tiny
+
+from fairseq_headprune import __version__, cli
+from fairseq_headprune.cli.common import Parser, emit
+
+#: Runs the command as ``python -m`` does and then tells on stderr whether fairseq was imported.
+WATCHED = """
+import runpy, sys
+sys.argv[0] = "-m"
+try:
+    runpy.run_module("fairseq_headprune", run_name="__main__", alter_sys=True)
+finally:
+    print("fairseq imported:", "fairseq" in sys.modules, file=sys.stderr)
+"""
+
+
+@pytest.fixture
+def verb(monkeypatch):
+    """The function that makes a verb ``make-it`` of a function; main runs it."""
+
+    def make(run):
+        module = type(sys)("fairseq_headprune.cli.make_it")
+        module.run = run
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+        monkeypatch.setitem(cli.VERBS, "make-it", "a verb of the tests")
+        monkeypatch.delenv("HEADPRUNE_DEBUG", raising=False)
+
+    return make
+
+
+def raising(error):
+    def run(argv):
+        raise error
+
+    return run
+
+
+def test_a_verb_gets_its_arguments_and_gives_the_status(verb):
+    seen = []
+    verb(lambda argv: seen.append(argv) or 0)
+    assert cli.main(["make-it", "a", "--b"]) == 0
+    assert seen == [["a", "--b"]]
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "line"),
+    [
+        (ValueError("K is 0, give 1 or more"), 2, "headprune make-it: K is 0, give 1 or more"),
+        (KeyError("unknown component 'x'"), 2, "headprune make-it: unknown component 'x'"),
+        (FileNotFoundError(2, "No such file", "a.pt"), 2, "headprune make-it: [Errno 2] No such file: 'a.pt'"),
+        (
+            OSError(28, "No space left on device", "out"),
+            2,
+            "headprune make-it: [Errno 28] No space left on device: 'out'",
+        ),
+        (RuntimeError("two\nlines"), 1, "headprune make-it: two lines"),
+        (ZeroDivisionError(), 1, "headprune make-it: ZeroDivisionError"),
+        (KeyError(), 2, "headprune make-it: KeyError"),
+        (KeyboardInterrupt(), 1, "headprune make-it: interrupted"),
+    ],
+)
+def test_errors_become_one_line_and_a_status(verb, capsys, error, status, line):
+    verb(raising(error))
+    assert cli.main(["make-it"]) == status
+    assert capsys.readouterr() == ("", line + "\n")
+
+
+def test_tracebacks_on_request(verb, monkeypatch):
+    verb(raising(ValueError("x")))
+    monkeypatch.setenv("HEADPRUNE_DEBUG", "1")
+    with pytest.raises(ValueError, match="x"):
+        cli.main(["make-it"])
+
+
+def test_unknown_verbs(capsys):
+    assert cli.main(["prunes"]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.startswith("headprune: unknown verb 'prunes'; known are make-corpus, mask, score")
+    assert len(err.splitlines()) == 1
+
+
+def test_help_and_version(capsys):
+    assert cli.main(["--version"]) == 0
+    assert capsys.readouterr().out == f"headprune {__version__}\n"
+    assert cli.main(["--help"]) == 0
+    out, err = capsys.readouterr()
+    assert err == "" and all(verb in out for verb in cli.VERBS)
+    assert cli.main([]) == 2
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("verb", list(cli.VERBS))
+def test_every_verb_has_a_module_and_help(verb, capsys):
+    assert callable(importlib.import_module(f"fairseq_headprune.cli.{verb.replace('-', '_')}").run)
+    with pytest.raises(SystemExit) as leave:
+        cli.main([verb, "--help"])
+    assert leave.value.code == 0
+    assert capsys.readouterr().out.startswith(f"usage: headprune {verb}")
+
+
+def test_parser_errors_are_one_line_and_nothing_is_abbreviated(capsys):
+    parser = Parser(prog="headprune x")
+    parser.add_argument("--heads", type=int, default=3, help="how many")
+    assert "how many (default: 3)" in parser.format_help()
+    for arguments in (["--head", "1"], ["--heads", "two\nlines"], ["more\nlines"]):
+        with pytest.raises(SystemExit) as leave:
+            parser.parse_args(arguments)
+        err = capsys.readouterr().err
+        assert leave.value.code == 2 and len(err.splitlines()) == 1
+        assert err.startswith("headprune x: ") and err.endswith("(see headprune x --help)\n")
+
+
+def test_emit(capsys):
+    emit({"ü": 1}, True, "text")
+    assert capsys.readouterr().out == '{\n "ü": 1\n}\n'
+    emit({"ü": 1}, False, "text")
+    assert capsys.readouterr().out == "text\n"
+    with pytest.raises(ValueError, match="JSON"):
+        emit({"x": float("nan")}, True, "")
+
+
+def test_help_and_compare_do_not_import_fairseq(tmp_path):
+    (tmp_path / "ref").write_text("a b c d\n" * 4)
+    (tmp_path / "sys").write_text("a b c e\n" * 4)
+    compare = ["compare", "ref", "sys", "sys", "--resamples", "10"]
+    for arguments, status in ((["--help"], 0), (["--version"], 0), (["nothing"], 2), (compare, 0)):
+        done = tiny.run_python("-c", WATCHED, *arguments, cwd=tmp_path)
+        assert done.returncode == status, done.stderr
+        assert done.stderr.splitlines()[-1] == "fairseq imported: False", done.stderr
+
+
+def test_a_reader_that_goes_away_is_no_traceback():
+    code = f"{sys.executable} -m fairseq_headprune --help | true"
+    done = subprocess.run(["bash", "-c", code], cwd=tiny.ROOT, capture_output=True, text=True)
+    assert done.returncode == 0 and "Traceback" not in done.stderr

@@ -1,0 +1,191 @@
+"""The verb ``headprune compare``."""
+
+import hashlib
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from sacrebleu.metrics import BLEU, CHRF
+
+from fairseq_headprune.cli import main
+
+REFERENCES = [
+    "The cat sat on the mat.",
+    "A dog runs very fast, I think.",
+    "We can't see it.",
+    "One, two, three, four.",
+] * 3
+SYSTEM = ["The cat sat on a mat.", "A dog runs very fast, I think.", "We can't see that.", "One, two, three, four."] * 3
+WORSE = ["The cat on the mat.", "A dog walks very fast, we think.", "We can't see.", "One, two, three, five."] * 3
+
+
+@pytest.fixture
+def files(tmp_path):
+    paths = {}
+    for name, lines in (("ref", REFERENCES), ("base", WORSE), ("sys", SYSTEM)):
+        path = tmp_path / name
+        path.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+        paths[name] = str(path)
+    return paths
+
+
+def _json(capsys, *argv):
+    assert main(["compare", *argv, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def _one_line_error(capsys, *argv):
+    try:
+        status = main(["compare", *argv])
+    except SystemExit as leaving:
+        status = leaving.code
+    assert status == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert len(captured.err.splitlines()) == 1
+    return captured.err
+
+
+def test_json_has_the_fixed_keys_and_sacrebleus_scores(files, capsys):
+    value = _json(capsys, files["ref"], files["base"], files["sys"], "--resamples", "200", "--seed", "0")
+    assert (value["resamples"], value["seed"], value["baseline"]) == (200, 0, files["base"])
+    bleu = BLEU()
+    for row, lines in zip(value["systems"], (WORSE, SYSTEM), strict=True):
+        # Source: sacrebleu on the whole text.
+        assert row["score"] == pytest.approx(bleu.corpus_score(lines, [REFERENCES]).score, abs=1e-9)
+        assert row["wins"] + row["losses"] + row["ties"] == pytest.approx(1)
+        assert row["ci"][0] <= row["score"] <= row["ci"][1]
+        assert row["sha256"] == hashlib.sha256(Path(row["name"]).read_bytes()).hexdigest()
+    assert value["signature"] == bleu.get_signature().format()
+    baseline, system = value["systems"]
+    assert (baseline["name"], baseline["p"], baseline["p_holm"], baseline["ties"]) == (files["base"], 1, 1, 1)
+    # SYSTEM is better in three sentences of four and worse in none, so no resample of 12 is likely to be lost.
+    assert system["wins"] > 0.95 and system["losses"] == 0
+    assert system["p"] == system["p_holm"] == pytest.approx(2 * system["ties"])
+    assert value["detokenised"] == {"reference": True, "systems": True}
+
+
+def test_the_same_command_twice_and_another_seed(files, capsys):
+    command = (files["ref"], files["base"], files["sys"], "--resamples", "100")
+    first = _json(capsys, *command, "--seed", "0")
+    assert _json(capsys, *command, "--seed", "0") == first
+    assert _json(capsys, *command, "--seed", "1")["systems"] != first["systems"]
+
+
+def test_a_file_against_itself(files, capsys):
+    value = _json(capsys, files["ref"], files["sys"], files["sys"], "--resamples", "100")
+    assert [row["name"] for row in value["systems"]] == [files["sys"], files["sys"] + " (2)"]
+    assert (value["systems"][1]["p"], value["systems"][1]["ties"]) == (1, 1)
+    assert main(["compare", files["ref"], files["sys"], files["sys"]]) == 0
+    assert "no difference" in capsys.readouterr().out
+
+
+def test_chrf_and_tokenised_bleu(files, tmp_path, capsys):
+    value = _json(capsys, files["ref"], files["base"], files["sys"], "--metric", "chrf", "--resamples", "50")
+    assert value["systems"][1]["score"] == pytest.approx(CHRF().corpus_score(SYSTEM, [REFERENCES]).score, abs=1e-9)
+    tokenised = {
+        "r": ["the cat sat on the mat today .", "a dog runs very fast ."],
+        "h": ["the cat sat on the the mat .", "a dog runs fast"],
+    }
+    for name, lines in tokenised.items():
+        (tmp_path / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    paths = (str(tmp_path / "r"), str(tmp_path / "h"), str(tmp_path / "r"), "--resamples", "50")
+    value = _json(capsys, *paths, "--bleu", "tok")
+    # Source: counted by hand, see test_statistics.py.
+    expected = 100 * math.exp(1 - 14 / 12) * (11 / 12 * 7 / 10 * 4 / 8 * 2 / 6) ** 0.25
+    assert value["systems"][0]["score"] == pytest.approx(expected, abs=1e-9)
+    assert "tok:none|smooth:none" in value["signature"]
+    assert _json(capsys, *paths, "--tokenize", "tok")["systems"] == value["systems"]
+
+
+def test_generated_output_is_read_in_order(files, tmp_path, capsys):
+    generated = tmp_path / "generated"
+    lines = [f"H-{number}\t-0.5\t{SYSTEM[number]}\n" for number in reversed(range(len(SYSTEM)))]
+    generated.write_text("".join(lines), encoding="utf-8")
+    value = _json(capsys, files["ref"], files["sys"], str(generated), "--resamples", "50")
+    assert value["systems"][1]["ties"] == 1
+    assert [row["lines"] for row in value["systems"]] == ["text", "H"]
+
+
+def test_tokenised_against_detokenised_warns_in_one_line(tmp_path, capsys):
+    (tmp_path / "ref").write_text("I can't go.\nI can't.\n", encoding="utf-8")
+    (tmp_path / "hyp").write_text("I can &apos;t go .\nI can &apos;t .\n", encoding="utf-8")
+    paths = [str(tmp_path / "ref"), str(tmp_path / "ref"), str(tmp_path / "hyp")]
+    assert main(["compare", *paths, "--json", "--resamples", "10"]) == 0
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["detokenised"] == {"reference": True, "systems": False}
+    assert len(captured.err.splitlines()) == 1 and "warning" in captured.err
+
+
+def test_compare_mt_stands_beside_ours(files, capsys):
+    command = (files["ref"], files["base"], files["sys"], "--engine", "compare-mt", "--resamples", "100")
+    value = _json(capsys, *command)
+    theirs = value["systems"][1]["compare_mt"]
+    assert "compare_mt" not in value["systems"][0]
+    assert (value["sample_fraction"], theirs["sample_fraction"]) == (1.0, 0.5)
+    # No sentence is shorter than 4 tokens and every order has matches: both BLEUs are the same number.
+    assert theirs["score"] == pytest.approx(value["systems"][1]["score"], abs=1e-9)
+    assert theirs["wins"] + theirs["losses"] + theirs["ties_corrected"] == pytest.approx(1)
+    assert _json(capsys, *command) == value
+    assert "compares BLEU only" in _one_line_error(capsys, *command, "--metric", "chrf")
+
+
+def test_table_formats(files, capsys):
+    command = ["compare", files["ref"], files["base"], files["sys"], "--resamples", "1000"]
+    assert main(command) == 0
+    text = capsys.readouterr().out
+    assert text.splitlines()[0].split()[:2] == ["system", "score"]
+    assert "smooth:exp" in text and "seed 12345" in text
+    assert "--resamples" not in text
+    assert main([*command, "--format", "markdown"]) == 0
+    rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
+    assert len(rows) == 4 and len({line.replace("\\|", "").count("|") for line in rows}) == 1
+    assert main([*command, "--format", "latex"]) == 0
+    latex = capsys.readouterr().out
+    assert latex.startswith(r"\begin{tabular}{lrrrrrrrl}") and r"95\% interval" in latex
+
+
+def test_wrong_input_is_one_line_and_status_2(files, tmp_path, capsys):
+    short = tmp_path / "short"
+    short.write_text("a\n", encoding="utf-8")
+    empty = tmp_path / "empty"
+    empty.write_text("", encoding="utf-8")
+    latin = tmp_path / "latin"
+    latin.write_bytes(b"caf\xe9\n")
+    ref, base, system = files["ref"], files["base"], files["sys"]
+    missing = str(tmp_path / "missing")
+    assert missing in _one_line_error(capsys, ref, base, missing)
+    assert "1 hypotheses for 12 references" in _one_line_error(capsys, ref, base, str(short))
+    assert "12 hypotheses for 1 references" in _one_line_error(capsys, str(short), base, system)
+    assert "0 hypotheses for 0 references" in _one_line_error(capsys, *[str(empty)] * 3)
+    assert "at least 2 sentences" in _one_line_error(capsys, *[str(short)] * 3)
+    assert "not a UTF-8" in _one_line_error(capsys, ref, base, str(latin))
+    assert "'ter'" in _one_line_error(capsys, ref, base, system, "--metric", "ter")
+    assert "unknown tokeniser '14a'" in _one_line_error(capsys, ref, base, system, "--tokenize", "14a")
+    assert "does not tokenise" in _one_line_error(capsys, ref, base, system, "--bleu", "tok", "--tokenize", "13a")
+    assert "no tokeniser" in _one_line_error(capsys, ref, base, system, "--metric", "chrf", "--bleu", "tok")
+    assert "got 0" in _one_line_error(capsys, ref, base, system, "--resamples", "0")
+    assert "--alpha" in _one_line_error(capsys, ref, base, system, "--alpha", "1")
+    assert "required: SYS" in _one_line_error(capsys, ref, base)
+
+
+def test_the_script_runs_without_installing(files, tmp_path):
+    script = Path(__file__).resolve().parent.parent / "scripts" / "bootstrap.py"
+    command = [sys.executable, str(script), files["ref"], files["base"], files["sys"], "--json", "--resamples", "20"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout)["sentences"] == 12
+
+
+def test_p_of_zero_is_not_shown_as_zero(files, tmp_path, capsys):
+    empty = tmp_path / "empty"
+    empty.write_text("\n" * 12, encoding="utf-8")
+    command = ["compare", files["ref"], files["sys"], str(empty), files["base"]]
+    assert main([*command, "--resamples", "100"]) == 0
+    text = capsys.readouterr().out
+    row = next(line for line in text.splitlines() if line.startswith(str(empty)))
+    # The empty translation loses every resample. Smallest p above 0: 2/100; for two systems 4/100; 4/.01 = 400.
+    assert row.split()[-3:] == ["<0.02", "<0.04", "**"]
+    assert "--resamples 400 or more" in text

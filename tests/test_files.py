@@ -1,0 +1,101 @@
+"""Files are written whole or not at all."""
+
+import hashlib
+import os
+import stat
+
+import pytest
+import tiny
+
+from fairseq_headprune import files
+
+
+def test_text_is_written_as_utf8_and_replaces_the_old_file(tmp_path):
+    path = tmp_path / "a.txt"
+    files.write_text(path, "alt\n")
+    files.write_text(path, "vierunddreißig\n")
+    assert path.read_bytes() == b"vierunddrei\xc3\x9fig\n"  # UTF-8 of ß: C3 9F
+    assert os.listdir(tmp_path) == ["a.txt"]
+
+
+def test_permissions_follow_the_umask(tmp_path):
+    before = os.umask(0o027)
+    try:
+        files.write_bytes(tmp_path / "a", b"x")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == 0o640  # 666 without 027
+
+
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
+    path = tmp_path / "a.json"
+    files.write_json(path, {"n": 1})
+    with pytest.raises(ValueError):
+        files.write_json(path, {"n": float("nan")})
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(OSError, match="folder'$"):
+        files.write_text(tmp_path / "folder", "x")
+    assert files.read_json(path) == {"n": 1}
+    assert sorted(os.listdir(tmp_path)) == ["a.json", "folder"]
+
+
+def test_a_full_disk_names_the_file_and_leaves_nothing(tmp_path):
+    # A limit on the file size stands for the full disk: the write fails half-way in the same manner.
+    code = """
+import resource, signal, sys
+sys.argv[0] = "headprune"
+from fairseq_headprune import files
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+try:
+    files.write_text("big.txt", "x" * 100_000)
+except OSError as error:
+    print(error)
+"""
+    done = tiny.run_python("-c", code, cwd=tmp_path)
+    assert done.stdout == "[Errno 27] File too large: 'big.txt'\n", done.stderr
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_missing_folder_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match="a.txt: there is no folder .*nowhere; make it first"):
+        files.write_text(tmp_path / "nowhere" / "a.txt", "x")
+
+
+def test_json_round_trip(tmp_path):
+    value = {"ü": [1, 2.5, None, True, "\u2028"], "leer": {}}
+    files.write_json(tmp_path / "a.json", value)
+    assert files.read_json(tmp_path / "a.json") == value
+    assert "ü" in (tmp_path / "a.json").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b"{'a': 1}"])
+def test_what_is_not_json_names_the_file(tmp_path, content):
+    (tmp_path / "a.json").write_bytes(content)
+    with pytest.raises(ValueError, match=r"a\.json: not a JSON file"):
+        files.read_json(tmp_path / "a.json")
+
+
+def test_only_a_newline_ends_a_line(tmp_path):
+    # By hand: 4 "\n"; U+2028, a lone "\r" and a form feed stay inside their lines, as for wc -l.
+    (tmp_path / "a.txt").write_bytes("one\u2028two\na\rb\nc\x0cd\r\n\n".encode())
+    assert files.read_lines(tmp_path / "a.txt") == ["one\u2028two", "a\rb", "c\x0cd", ""]
+    (tmp_path / "b.txt").write_bytes(b"no end")
+    assert files.read_lines(tmp_path / "b.txt") == ["no end"]
+    (tmp_path / "c.txt").write_bytes(b"")
+    assert files.read_lines(tmp_path / "c.txt") == []
+
+
+def test_a_text_file_of_another_encoding_is_refused(tmp_path):
+    (tmp_path / "a.txt").write_bytes("dreißig".encode("latin-1"))
+    with pytest.raises(ValueError, match=r"a\.txt: not a UTF-8 text file"):
+        files.read_lines(tmp_path / "a.txt")
+
+
+def test_sha256(tmp_path):
+    (tmp_path / "a").write_bytes(b"abc")
+    # FIPS 180-2, appendix B.1
+    assert files.sha256(tmp_path / "a") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+    data = os.urandom((1 << 20) + 3)  # more than one block
+    (tmp_path / "b").write_bytes(data)
+    assert files.sha256(tmp_path / "b") == hashlib.sha256(data).hexdigest()

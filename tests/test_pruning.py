@@ -1,0 +1,109 @@
+"""Steps of a pruning curve: shares, rounding, and which heads go next."""
+
+from fractions import Fraction
+
+import pytest
+
+from fairseq_headprune.heads import Head, HeadMask
+from fairseq_headprune.importance.scores import HeadScores
+from fairseq_headprune.pruning import curves, next_heads, parse_step, steps
+
+COMPONENTS = ["enc_self", "enc_dec", "dec_self"]
+
+
+@pytest.mark.parametrize(
+    "text, value",
+    [
+        ("10%", "1/10"),
+        ("0.1", "1/10"),
+        (" 33.3% ", "333/1000"),
+        ("1", "1"),
+        ("100%", "1"),
+        ("1/3", "1/3"),
+        ("0.1%", "1/1000"),
+    ],
+)
+def test_a_step_is_read_exactly(text, value):
+    assert parse_step(text) == Fraction(value)
+
+
+@pytest.mark.parametrize("text", ["0", "0%", "-10%", "150%", "1.5", "10", "1e-9"])
+def test_a_step_out_of_range_is_refused(text):
+    with pytest.raises(ValueError, match=f"--step {text} is out of range: .* 0.1% .* 100%"):
+        parse_step(text)
+
+
+@pytest.mark.parametrize("text", ["nan", "inf", "ten", "", "%", "1/0", "10 %%"])
+def test_a_step_that_is_no_number_is_refused(text):
+    with pytest.raises(ValueError, match="not a share of the heads such as 10% or 0.1"):
+        parse_step(text)
+
+
+def test_steps_of_ten_percent():
+    # Source: by hand, round(k x 0.1 x 48) = 4.8 k; and of 12 heads 1.2 k.
+    assert [s.pruned for s in steps(48, Fraction(1, 10))] == [0, 5, 10, 14, 19, 24, 29, 34, 38, 43, 48]
+    points = steps(12, Fraction(1, 10))
+    assert [s.pruned for s in points] == [0, 1, 2, 4, 5, 6, 7, 8, 10, 11, 12]
+    assert [s.percent for s in points] == [0, 10, 20, 30, 40, 50, 60, 70, 80, 90, 100]
+    assert [s.number for s in points] == list(range(11))
+
+
+def test_the_last_step_is_always_all_heads():
+    # Source: by hand; 0.3 does not divide 1. Three times 1/3 is exactly 1, which no float would give.
+    assert [(s.percent, s.pruned) for s in steps(10, Fraction(3, 10))] == [(0, 0), (30, 3), (60, 6), (90, 9), (100, 10)]
+    assert [s.pruned for s in steps(9, Fraction(1, 3))] == [0, 3, 6, 9]
+    assert [s.pruned for s in steps(5, Fraction(1))] == [0, 5]
+    # More steps than heads: some prune nothing new.
+    assert [s.pruned for s in steps(2, Fraction(1, 5))] == [0, 0, 1, 1, 2, 2]
+
+
+def test_steps_without_heads_are_refused():
+    with pytest.raises(ValueError, match="no head to prune"):
+        steps(0, Fraction(1, 10))
+
+
+def test_curves():
+    assert curves("all", COMPONENTS) == {"all": COMPONENTS}
+    assert curves("each", COMPONENTS) == {c: [c] for c in COMPONENTS}
+    assert curves("dec_self, enc_self", COMPONENTS) == {"enc_self+dec_self": ["enc_self", "dec_self"]}
+    assert curves("enc_dec", COMPONENTS) == {"enc_dec": ["enc_dec"]}
+    # A decoder-only model has one component.
+    assert curves("all", ["dec_self"]) == {"all": ["dec_self"]} and curves("each", ["dec_self"]) == {
+        "dec_self": ["dec_self"]
+    }
+
+
+def test_wrong_components_are_refused():
+    with pytest.raises(KeyError, match="unknown component 'encoder'"):
+        curves("encoder", COMPONENTS)
+    with pytest.raises(KeyError, match="unknown component ''"):
+        curves("", COMPONENTS)
+    with pytest.raises(ValueError, match="the model has no enc_self, enc_dec; it has dec_self"):
+        curves("enc_self,enc_dec", ["dec_self"])
+
+
+SCORES = HeadScores({"enc_self": [[0.4, 0.1, 0.3]], "enc_dec": [[0.2, 0.0, 0.5]]}, estimator="gradient")
+FULL = HeadMask.full({"enc_self": [3], "enc_dec": [3]})
+
+
+def test_next_heads_by_hand():
+    # Source: by hand, ascending: enc_dec 1 (0.0), enc_self 1 (0.1), enc_dec 0 (0.2), enc_self 2, enc_self 0, enc_dec 2.
+    first = next_heads(FULL, SCORES, COMPONENTS, FULL, 2)
+    assert first == [Head("enc_dec", 0, 1), Head("enc_self", 0, 1)]
+    assert next_heads(FULL.without(first), SCORES, COMPONENTS, FULL, 3) == [Head("enc_dec", 0, 0)]
+    assert next_heads(FULL.without(first), SCORES, COMPONENTS, FULL, 2) == []
+    assert next_heads(FULL, SCORES, ["enc_self"], FULL, 1) == [Head("enc_self", 0, 1)]
+
+
+def test_heads_pruned_at_the_start_do_not_count():
+    # Source: by hand. The start lacks enc_dec 1; two more of the five in play are enc_self 1 and enc_dec 0.
+    start = FULL.without([Head("enc_dec", 0, 1)])
+    assert next_heads(start, SCORES, COMPONENTS, start, 2) == [Head("enc_self", 0, 1), Head("enc_dec", 0, 0)]
+    assert len(next_heads(start, SCORES, COMPONENTS, start, 5)) == 5
+
+
+def test_unranked_heads_are_refused():
+    scores = HeadScores({"enc_self": [[0.4, None, 0.3]], "enc_dec": [[0.2, 0.0, 0.5]]}, estimator="gradient")
+    with pytest.raises(ValueError, match="do not rank enc_self layer 0 head 1"):
+        next_heads(FULL, scores, COMPONENTS, FULL, 1)
+    assert next_heads(FULL.without([Head("enc_self", 0, 1)]), scores, ["enc_self"], FULL, 2) == [Head("enc_self", 0, 2)]

@@ -1,0 +1,113 @@
+"""``headprune score`` on a tiny checkpoint."""
+
+import json
+
+import pytest
+from verbs import refused, run_json, write_lively
+
+from fairseq_headprune.cli import main
+from fairseq_headprune.files import sha256
+from fairseq_headprune.heads import Head, HeadMask
+from fairseq_headprune.importance.scores import HeadScores
+
+SHAPE = {"enc_self": [2, 2], "enc_dec": [2, 2], "dec_self": [2, 2]}
+
+
+@pytest.fixture(scope="module")
+def lively(trained, tmp_path_factory):
+    return write_lively(trained, tmp_path_factory.mktemp("lively"))
+
+
+def flags(run):
+    return [run["data"], "--path", run["checkpoint"], "--cpu"]
+
+
+def values(document):
+    return [v for rows in document["scores"].values() for row in rows for v in row]
+
+
+def test_the_document_is_the_score_file(lively, tmp_path):
+    argv = ["score", *flags(lively), "--score-sentences", "20", "--score-seed", "0", "-o", tmp_path / "scores.json"]
+    found = run_json(*argv, "--figure", tmp_path / "map.svg")
+    assert found == json.loads((tmp_path / "scores.json").read_text())
+    # Source: the file format in the documentation.
+    assert {"format", "scores", "estimator", "reduction", "normalize", "sentences", "data", "checkpoint"} <= set(found)
+    assert (found["format"], found["estimator"]) == ("headprune.scores/1", "gradient")
+    assert (found["reduction"], found["normalize"], found["loss"]) == ("sentence", "layer", "sum")
+    assert found["sentences"] == 20
+    assert (found["data"]["split"], found["data"]["of"], found["data"]["seed"]) == ("train", 60, 0)
+    name = "train.xx-yy.xx.bin"
+    assert found["data"]["sha256"][name] == sha256(lively["data"] / name)
+    checkpoint = str(lively["checkpoint"])
+    assert found["checkpoint"] == {"path": checkpoint, "sha256": sha256(lively["checkpoint"])}
+    assert HeadScores.load(tmp_path / "scores.json").shape == SHAPE
+    # Source: the definition of the normalisation: l2 norm 1 in every module.
+    for rows in found["scores"].values():
+        for row in rows:
+            assert sum(v * v for v in row) == pytest.approx(1)
+    assert (tmp_path / "map.png").read_bytes()[:4] == b"\x89PNG" and "<svg" in (tmp_path / "map.svg").read_text()
+
+
+def test_scores_do_not_depend_on_the_batch_size(lively):
+    # Source: batches of one.
+    argv = ["score", *flags(lively), "--score-sentences", "12", "--normalize", "none"]
+    joint, single = run_json(*argv, "--batch-size", "12"), run_json(*argv, "--batch-size", "1")
+    largest = max(values(single))
+    assert largest > 0 and values(joint) == pytest.approx(values(single), rel=0, abs=1e-5 * largest)
+    assert joint["details"]["counts"]["batches"] == 1 and single["details"]["counts"]["batches"] == 12
+
+
+def test_zero_sentences_means_all_and_gen_subset_names_the_split(lively):
+    found = run_json("score", *flags(lively), "--score-sentences", "0", "--gen-subset", "valid")
+    assert found["sentences"] == 8 and found["data"]["split"] == "valid"
+
+
+def test_the_seed_draws_the_subset(lively):
+    argv = ["score", *flags(lively), "--score-sentences", "3", "--normalize", "none"]
+    first, second = (values(run_json(*argv, "--score-seed", seed)) for seed in "01")
+    assert first == values(run_json(*argv, "--score-seed", "0")) != second
+
+
+@pytest.mark.parametrize("estimator", ["fisher", "confidence", "weight-norm", "random"])
+def test_other_estimators(lively, estimator):
+    found = run_json("score", *flags(lively), "--estimator", estimator, "--score-sentences", "5", "--normalize", "none")
+    assert found["estimator"] == estimator and len(values(found)) == 12 and min(values(found)) > 0
+    assert found["sentences"] == (5 if estimator in ("fisher", "confidence") else 0)
+    assert (found["reduction"] is not None) == (estimator == "fisher")
+    if estimator in ("confidence", "random"):
+        assert max(values(found)) <= 1
+
+
+def test_pruned_heads_are_not_ranked(lively, tmp_path):
+    dropped = [Head("enc_self", 0, 1), Head("dec_self", 1, 0), Head("dec_self", 1, 1)]
+    HeadMask.full(SHAPE).without(dropped).save(tmp_path / "mask.json")
+    argv = [*flags(lively), "--score-sentences", "5", "--head-mask", tmp_path / "mask.json"]
+    found = run_json("score", *argv, "--figure", tmp_path / "map")
+    assert [rows for rows in found["scores"]["dec_self"]][1] == [None, None]
+    assert found["scores"]["enc_self"][0] == [1.0, None] and values(found).count(None) == 3
+    assert (tmp_path / "map.png").exists()
+
+
+def test_a_stock_checkpoint_is_scored_with_a_table(trained_stock, capsys):
+    assert main(["score", *map(str, flags(trained_stock)), "--score-sentences", "5"]) == 0
+    text = capsys.readouterr().out
+    assert "Enc-Enc (enc_self)" in text and "Dec-Dec (dec_self)" in text and "5 sentences" in text
+    assert sha256(trained_stock["checkpoint"])[:12] in text
+
+
+def test_wrong_input_is_refused_before_the_work(lively, tmp_path, capsys):
+    argv = ["score", *flags(lively)]
+    assert "there is no folder" in refused(capsys, *argv, "-o", tmp_path / "no" / "scores.json")
+    assert "cannot draw -1 sentences" in refused(capsys, *argv, "--score-sentences", "-1")
+    assert "label smoothing" in refused(capsys, *argv, "--loss", "label-smoothed", "--score-label-smoothing", "1")
+    HeadMask.full({"enc_self": [2, 2]}).save(tmp_path / "mask.json")
+    assert "0 layers of enc_dec" in refused(capsys, *argv, "--head-mask", tmp_path / "mask.json")
+
+
+def test_help_states_defaults(capsys):
+    with pytest.raises(SystemExit) as leave:
+        main(["score", "--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    assert leave.value.code == 0 and "headprune score" in text
+    for default in ("default: 2000", "default: layer", "default: sum", "default: train", "default: gradient"):
+        assert default in text

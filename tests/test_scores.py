@@ -1,0 +1,89 @@
+"""The score file, and the order of pruning that follows from it."""
+
+import json
+
+import pytest
+
+from fairseq_headprune.heads import Head
+from fairseq_headprune.importance.scores import FORMAT, HeadScores
+
+SCORES = {"enc_self": [[0.5, 0.1], [0.1, None]], "enc_dec": [[0.2, 0.1]], "dec_self": [[0.0, 0.1]]}
+
+
+def make(**more):
+    return HeadScores(SCORES, estimator="gradient", reduction="sentence", normalize="layer", sentences=7, **more)
+
+
+def test_round_trip(tmp_path):
+    scores = make(data={"split": "train"}, checkpoint={"path": "a.pt", "sha256": "00"}, details={"x": [1]})
+    scores.save(tmp_path / "scores.json")
+    assert HeadScores.load(tmp_path / "scores.json") == scores
+
+
+def test_the_file_holds_the_promised_keys(tmp_path):
+    make().save(tmp_path / "scores.json")
+    value = json.loads((tmp_path / "scores.json").read_text())
+    # Source: the file format in the documentation.
+    keys = {"format", "scores", "estimator", "reduction", "normalize", "sentences", "data", "checkpoint"}
+    assert keys <= set(value)
+    assert value["format"] == "headprune.scores/1" == FORMAT and value["scores"] == SCORES
+
+
+def test_order_is_ascending_and_of_equal_scores_the_highest_index_goes_first():
+    # Source: by hand. 0.0; then the four heads of 0.1 from the last to the first; 0.2; 0.5. None is not ranked.
+    assert make().pruning_order() == [
+        Head("dec_self", 0, 0),
+        Head("dec_self", 0, 1),
+        Head("enc_dec", 0, 1),
+        Head("enc_self", 1, 0),
+        Head("enc_self", 0, 1),
+        Head("enc_dec", 0, 0),
+        Head("enc_self", 0, 0),
+    ]
+
+
+def test_order_within_one_component():
+    assert make().pruning_order(["enc_dec"]) == [Head("enc_dec", 0, 1), Head("enc_dec", 0, 0)]
+    assert make()[Head("enc_self", 1, 1)] is None and make()[Head("enc_self", 0, 0)] == 0.5
+    assert make().shape == {"enc_self": [2, 2], "enc_dec": [2], "dec_self": [2]}
+
+
+@pytest.mark.parametrize(
+    "content, error, message",
+    [
+        ("[1]", ValueError, "not a score file"),
+        ('{"format": "headprune.mask/1"}', ValueError, "not a score file"),
+        ('{"format": "headprune.scores/2", "scores": {}}', ValueError, "'headprune.scores/2' is not known here"),
+        ('{"format": "headprune.scores/1"}', ValueError, 'no "scores"'),
+        ('{"format": "headprune.scores/1", "scores": [1]}', ValueError, 'no "scores"'),
+        ('{"format": "headprune.scores/1", "scores": {"encoder": [[1.0]]}}', KeyError, "unknown component 'encoder'"),
+        ('{"format": "headprune.scores/1", "scores": {"enc_self": [1.0]}}', ValueError, "not one list a layer"),
+        ('{"format": "headprune.scores/1", "scores": {"enc_self": 1.0}}', ValueError, "not one list a layer"),
+        ('{"format": "headprune.scores/1", "scores": {"enc_self": [[1.0, NaN]]}}', ValueError, "layer 0 head 1 is nan"),
+        ('{"format": "headprune.scores/1", "scores": {"enc_self": [[Infinity]]}}', ValueError, "head 0 is inf"),
+        ('{"format": "headprune.scores/1", "scores": {"enc_self": [["a"]]}}', ValueError, "head 0 is 'a'"),
+        ('{"format": "headprune.scores/1", "scores": {"enc_self": [[1]]}, "data": 3}', ValueError, '"data" must be'),
+        ('{"format": "headprune.scores/1", "sco', ValueError, "not a JSON file"),
+    ],
+)
+def test_wrong_files_are_refused_by_name(content, error, message, tmp_path):
+    path = tmp_path / "scores.json"
+    path.write_text(content)
+    with pytest.raises(error) as found:
+        HeadScores.load(path)
+    assert message in str(found.value.args[0]) and str(path) in str(found.value.args[0])
+
+
+def test_a_missing_file_and_a_nan_score(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        HeadScores.load(tmp_path / "none.json")
+    with pytest.raises(ValueError, match="enc_self layer 0 head 0 is nan, not a finite number"):
+        HeadScores({"enc_self": [[float("nan")]]}, estimator="gradient")
+
+
+def test_a_hand_made_file_needs_only_scores(tmp_path):
+    (tmp_path / "s.json").write_text(
+        json.dumps({"format": FORMAT, "scores": {"enc_self": [[2, 1]]}, "comment": "mine"})
+    )
+    scores = HeadScores.load(tmp_path / "s.json")
+    assert scores.pruning_order() == [Head("enc_self", 0, 1), Head("enc_self", 0, 0)] and scores.estimator == "unknown"

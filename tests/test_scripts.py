@@ -1,0 +1,65 @@
+"""The shell scripts' search for a Python, with made-up programs on the PATH."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ENVIRONMENT = Path(__file__).parents[1] / "scripts" / "environment.sh"
+
+
+@pytest.fixture
+def find(tmp_path):
+    """A function that runs the search where the named programs exist with the given bodies."""
+
+    def run(settings=(), **programs):
+        for name, body in programs.items():
+            path = tmp_path / name.replace("_", ".")
+            path.write_text(f"#!/bin/sh\n{body}\n")
+            path.chmod(0o755)
+        # Only cat is needed besides: the machine's own Pythons must not be seen.
+        (tmp_path / "cat").symlink_to("/bin/cat")
+        (tmp_path / "dirname").symlink_to("/usr/bin/dirname")
+        return subprocess.run(
+            ["/bin/bash", "-c", f"source '{ENVIRONMENT}'; headprune_find_python"],
+            env={"PATH": str(tmp_path), **dict(settings)},
+            capture_output=True,
+            text=True,
+        )
+
+    return run
+
+
+# A version manager's shim for a version that is not active prints a message and exits 127.
+SHIM = "echo 'python3.12: command not found' >&2; exit 127"
+
+
+def test_newest_supported_python_is_taken(find):
+    assert find(python3_12="exit 0", python3_11="exit 0", python3="exit 0").stdout == "python3.12\n"
+
+
+def test_a_shim_that_does_not_run_is_skipped(find):
+    assert find(python3_12=SHIM, python3_11="exit 0").stdout == "python3.11\n"
+
+
+def test_plain_python3_is_the_last_resort(find):
+    assert find(python3_12=SHIM, python3="exit 0").stdout == "python3\n"
+
+
+@pytest.mark.parametrize("version, taken", [("3, 10, 9", ""), ("3, 11, 0", "python3\n"), ("3, 13, 0", "")])
+def test_only_3_11_and_3_12_are_supported(find, version, taken):
+    # The interpreter of the tests, made to believe that it is of another version.
+    body = f"""exec "{sys.executable}" -c 'import sys; sys.version_info = ({version}); exec(sys.argv[1])' "$2" """
+    assert find(python3=body).stdout == taken
+
+
+def test_a_named_python_comes_first(find, tmp_path):
+    done = find({"HEADPRUNE_PYTHON": str(tmp_path / "mine")}.items(), mine="exit 0", python3_12="exit 0")
+    assert done.stdout == f"{tmp_path}/mine\n"
+
+
+def test_none_found_says_how_to_get_one(find):
+    done = find(python3="exit 1")
+    assert done.returncode == 2 and done.stdout == ""
+    assert "no Python 3.11 or 3.12 found" in done.stderr and "apt install" in done.stderr

@@ -1,0 +1,189 @@
+"""Loading model, task and data from fairseq-generate's flags, and what is refused."""
+
+import os
+import shutil
+
+import numpy as np
+import pytest
+import tiny
+import torch
+from verbs import refused, run_json
+
+import fairseq_headprune
+from fairseq_headprune.session import Session, parse_generation_args, sample_indices
+
+FEW = ["--cpu", "--estimator", "weight-norm"]
+
+
+def flags(run):
+    return [str(run["data"]), "--path", str(run["checkpoint"]), "--cpu"]
+
+
+def session(run, *more):
+    return Session(parse_generation_args("score", [*flags(run), *map(str, more)], lambda parser: None, "a test"))
+
+
+def test_sample_indices():
+    # Source: the definition: distinct, sorted, within range; 0 and too many mean all.
+    found = sample_indices(100, 10, seed=0)
+    assert len(set(found.tolist())) == 10 and found.tolist() == sorted(found) and 0 <= found[0] and found[-1] < 100
+    assert found.tolist() == sample_indices(100, 10, seed=0).tolist() != sample_indices(100, 10, seed=1).tolist()
+    for count in (0, 7, 8):
+        assert sample_indices(7, count, seed=1).tolist() == list(range(7))
+    with pytest.raises(ValueError, match="cannot draw -1 sentences"):
+        sample_indices(7, -1, seed=1)
+
+
+def test_every_sentence_draws_a_place_in_equal_measure():
+    # Source: binomial; 2,000 draws of 2 of 10, 400 +- 5 standard deviations (18) each.
+    counts = np.zeros(10)
+    for seed in range(2000):
+        counts[sample_indices(10, 2, seed)] += 1
+    assert (abs(counts - 400) < 90).all()
+
+
+def test_a_session_is_ready(trained):
+    loaded = session(trained)
+    assert not loaded.model.training
+    assert loaded.gates.shape == {"enc_self": [2, 2], "enc_dec": [2, 2], "dec_self": [2, 2]}
+    assert set(loaded.checkpoint()) == {"path", "sha256"} and len(loaded.checkpoint()["sha256"]) == 64
+    found = loaded.data("test")
+    assert found["split"] == "test"
+    names = {f"test.xx-yy.{side}.{end}" for side in ("xx", "yy") for end in ("bin", "idx")}
+    assert set(found["sha256"]) == names | {"dict.xx.txt", "dict.yy.txt"}
+
+
+def test_batches_hold_each_asked_sentence_once(trained):
+    loaded = session(trained, "--batch-size", "4")
+    batches = loaded.batches("train", np.array([3, 30, 7, 59, 11, 2]))
+    assert len(batches) == 2
+    samples = list(batches)
+    assert sorted(i for sample in samples for i in sample["id"].tolist()) == [2, 3, 7, 11, 30, 59]
+    assert [len(sample["id"]) for sample in samples] == [4, 2]
+    # Source: the words of the text; similar lengths share a batch.
+    lines = (trained["data"].parent / "train.xx").read_text().splitlines()
+    lengths = [[len(lines[i].split()) for i in sample["id"].tolist()] for sample in samples]
+    assert max(lengths[0]) <= min(lengths[1])
+
+
+def test_too_long_sentences_are_refused_or_skipped(trained):
+    # Source: the words of the text and an end of sentence.
+    lines = (trained["data"].parent / "train.xx").read_text().splitlines()
+    fitting = [i for i, line in enumerate(lines) if len(line.split()) + 1 <= 6]
+    assert 0 < len(fitting) < 60
+    loaded = session(trained, "--max-source-positions", "6", "--max-target-positions", "6")
+    with pytest.raises(ValueError, match="--skip-invalid-size-inputs-valid-test"):
+        loaded.batches("train")
+    loaded.cfg.dataset.skip_invalid_size_inputs_valid_test = True
+    batches = loaded.batches("train")
+    assert sorted(i for sample in batches for i in sample["id"].tolist()) == fitting
+
+
+def test_a_sentence_longer_than_max_tokens_is_refused(trained):
+    with pytest.raises(ValueError, match="train: .*--max-tokens"):
+        session(trained, "--max-tokens", "5").batches("train")
+
+
+def test_the_stock_checkpoint_is_gated(trained_stock):
+    assert session(trained_stock).gates.shape == {"enc_self": [2, 2], "enc_dec": [2, 2], "dec_self": [2, 2]}
+
+
+PACKAGE = fairseq_headprune.__path__[0]
+
+
+@pytest.mark.parametrize(
+    "spelling",
+    [
+        ["--user-dir", "fairseq_headprune"],
+        ["--user-dir=fairseq_headprune"],
+        ["--user-dir", PACKAGE],
+        [f"--user-dir={PACKAGE}/"],
+        ["--user-dir", os.path.relpath(PACKAGE)],
+        ["--user-dir", os.path.join(PACKAGE, "..", "fairseq_headprune")],
+    ],
+)
+def test_our_own_user_dir_is_accepted_in_any_spelling(trained, spelling):
+    found = run_json("score", *spelling, *flags(trained), *FEW)
+    assert found["estimator"] == "weight-norm"
+
+
+def test_our_own_user_dir_through_a_link(trained, tmp_path):
+    (tmp_path / "with a blank").symlink_to(PACKAGE)
+    run_json("score", *flags(trained), *FEW, "--user-dir", tmp_path / "with a blank")
+
+
+def test_a_second_copy_as_user_dir_is_refused(trained, tmp_path, capsys):
+    (tmp_path / "fairseq_headprune").mkdir()
+    (tmp_path / "fairseq_headprune" / "__init__.py").write_text("")
+    line = refused(capsys, "score", *flags(trained), *FEW, "--user-dir", tmp_path / "fairseq_headprune")
+    assert "not globally unique" in line
+
+
+def test_a_missing_user_dir_is_refused(trained, tmp_path, capsys):
+    assert "nothing-here" in refused(capsys, "score", *flags(trained), *FEW, "--user-dir", tmp_path / "nothing-here")
+
+
+def copy_data(run, folder):
+    shutil.copytree(run["data"], folder / "data")
+    return folder / "data"
+
+
+def test_wrong_flags_are_one_line(trained, capsys):
+    data, path = trained["data"], trained["checkpoint"]
+    assert "unrecognized arguments: --no-such-flag" in refused(capsys, "score", data, "--path", path, "--no-such-flag")
+    assert "--path CHECKPOINT is required" in refused(capsys, "score", data)
+    assert "required: data" in refused(capsys, "score", "--path", path)
+    assert "invalid choice: 'x'" in refused(capsys, "score", data, "--path", path, "--estimator", "x")
+    assert "no such checkpoint" in refused(capsys, "score", data, "--path", "nowhere.pt")
+
+
+def test_data_that_is_not_there(trained, tmp_path, capsys):
+    path = trained["checkpoint"]
+    assert "Could not infer language pair" in refused(capsys, "score", tmp_path, "--path", path)
+    assert "no-such-folder" in refused(capsys, "score", tmp_path / "no-such-folder", "--path", path)
+    line = refused(capsys, "score", *flags(trained), "--score-subset", "dev2010")
+    assert "Dataset not found: dev2010" in line
+
+
+def test_a_damaged_checkpoint(trained, tmp_path, capsys):
+    broken = tmp_path / "broken.pt"
+    broken.write_bytes(trained["checkpoint"].read_bytes()[: os.path.getsize(trained["checkpoint"]) // 2])
+    assert "damaged or truncated" in refused(capsys, "score", trained["data"], "--path", broken)
+
+
+def test_a_checkpoint_that_does_not_fit_its_settings(trained, tmp_path, capsys):
+    state = torch.load(trained["checkpoint"], weights_only=False)
+    del state["model"]["encoder.layers.0.fc1.weight"]
+    torch.save(state, tmp_path / "less.pt")
+    line = refused(capsys, "score", trained["data"], "--path", tmp_path / "less.pt")
+    assert "less.pt does not fit" in line and "encoder.layers.0.fc1.weight" in line
+
+
+def test_a_dictionary_of_another_size(trained, tmp_path, capsys):
+    data = copy_data(trained, tmp_path)
+    for name in ("dict.xx.txt", "dict.yy.txt"):
+        with open(data / name, "a") as stream:
+            stream.write("more 1\n")
+    size = 4 + len((trained["data"] / "dict.xx.txt").read_text().splitlines())
+    line = refused(capsys, "score", data, "--path", trained["checkpoint"], "--cpu")
+    assert f"has {size} embeddings" in line and f"has {size + 1} entries" in line
+
+
+def test_sides_of_another_length_and_a_missing_side(trained, tmp_path, capsys):
+    data = copy_data(trained, tmp_path)
+    for end in ("bin", "idx"):
+        shutil.copy(data / f"test.xx-yy.xx.{end}", data / f"train.xx-yy.xx.{end}")
+        os.remove(data / f"valid.xx-yy.yy.{end}")
+    argv = [data, "--path", trained["checkpoint"], "--cpu"]
+    assert "same number of examples" in refused(capsys, "score", *argv)
+    assert "no target side" in refused(capsys, "score", *argv, "--score-subset", "valid")
+
+
+def test_an_empty_split(trained, tmp_path, capsys):
+    data = copy_data(trained, tmp_path)
+    for side in ("xx", "yy"):
+        (tmp_path / f"empty.{side}").write_text("")
+    flags = ["--srcdict", data / "dict.xx.txt", "--tgtdict", data / "dict.yy.txt", "--destdir", data]
+    tiny.fairseq_here("preprocess", *flags, "--testpref", tmp_path / "empty", "-s", "xx", "-t", "yy")
+    line = refused(capsys, "score", data, "--path", trained["checkpoint"], "--cpu", "--score-subset", "test")
+    assert "'test'" in line and "empty" in line

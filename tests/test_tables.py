@@ -1,0 +1,85 @@
+"""Tables: expected texts were laid out by hand; numbers are from Michel et al. (2019), Table 1."""
+
+import pytest
+
+from fairseq_headprune.report.tables import Marked, Table, paper_head_table
+
+# Michel et al. (2019), Table 1: layer 1, heads 5 to 8, and layer 5, heads 1 and 3; marks and a pruned head added here.
+DELTAS = [[0.03, -0.53, 0.09, -0.33], [-0.31, None, -0.04]]
+MARKS = [["", "holm", "", "raw"], ["raw", "", ""]]
+
+
+def test_text_lines_numbers_up_whatever_their_marks():
+    table = Table(["system", "BLEU"], [["full", Marked("36.05", "holm")], ["pruned-50%", "9.10"]])
+    assert table.render("text").split("\n") == [
+        "system       BLEU",
+        "----------  -------",
+        "full        36.05**",
+        "pruned-50%   9.10",
+    ]
+
+
+def test_paper_form_counts_from_one_and_shows_pruned_and_missing_heads():
+    assert paper_head_table(DELTAS, MARKS).render("text").split("\n") == [
+        "Layer/Head      1       2        3      4",
+        "----------  ------  -------  -----  ------",
+        "1           +0.03   -0.53**  +0.09  -0.33*",
+        "2           -0.31*      -    -0.04",
+    ]
+
+
+def test_markdown_marks_and_escapes():
+    table = Table(["a|b", "x_1"], [["<i>", Marked("-0.31")], ["two\nlines", None]], "lc")
+    assert table.render("markdown").split("\n") == [
+        r"| a\|b | x\_1 |",
+        "| :-- | :-: |",
+        r"| \<i\> | -0.31\* |",
+        "| two lines | - |",
+    ]
+
+
+def test_latex_underlines_as_the_paper_and_sets_minus_signs():
+    assert paper_head_table(DELTAS, MARKS).render("latex").split("\n") == [
+        r"\begin{tabular}{lrrrr}",
+        r"\toprule",
+        r"Layer/Head & 1 & 2 & 3 & 4 \\",
+        r"\midrule",
+        r"1 & +0.03 & \underline{\textbf{$-$0.53}} & +0.09 & \underline{$-$0.33} \\",
+        r"2 & \underline{$-$0.31} & -- & $-$0.04 &  \\",
+        r"\bottomrule",
+        r"\end{tabular}",
+    ]
+
+
+def test_latex_escapes_every_special_character():
+    # The ten special characters of LaTeX (Lamport, section 2.1) and the three that its default font encoding misprints.
+    cell = Table(["c"], [[r"\ ~ ^ & % $ # _ { } < > |"]]).render("latex").split("\n")[4]
+    assert cell == (
+        r"\textbackslash{} \textasciitilde{} \textasciicircum{} \& \% \$ \# \_ \{ \} "
+        r"\textless{} \textgreater{} \textbar{} \\"
+    )
+
+
+def test_format_of_numbers_is_the_callers():
+    assert paper_head_table([[0.12345]], fmt=".3f").rows == [["1", Marked("0.123", "")]]
+
+
+def test_no_layers_and_no_rows_are_still_tables():
+    assert paper_head_table([]).render("text") == "Layer/Head\n----------"
+    assert Table(["a", "b"], []).render("markdown") == "| a | b |\n| :-- | --: |"
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Table(["a", "b"], [["1"]]), "row 1 has 1 cells, the header has 2"),
+        (lambda: Table(["a"], [], "x"), "alignment 'x' does not fit"),
+        (lambda: Table(["a"], []).render("html"), "unknown table form 'html'; forms are text, markdown, latex"),
+        (lambda: Marked("1", "yes"), "unknown mark 'yes'"),
+        (lambda: paper_head_table([[1.0, float("nan")]]), "layer 1 holds the number nan"),
+        (lambda: paper_head_table([[1.0, 2.0]], [["raw"]]), r"marks of shape \[1\] for numbers of shape \[2\]"),
+    ],
+)
+def test_wrong_input_is_named(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()

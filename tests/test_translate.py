@@ -1,0 +1,80 @@
+"""Translating a split under a mask: the same sentences as fairseq-generate's."""
+
+import pytest
+from verbs import generated, write_lively
+
+from fairseq_headprune.evaluation.translate import Translator
+from fairseq_headprune.heads import Head
+from fairseq_headprune.session import Session, parse_generation_args
+
+
+@pytest.fixture(scope="module")
+def lively(trained, tmp_path_factory):
+    return write_lively(trained, tmp_path_factory.mktemp("lively"))
+
+
+BEAM = ["--beam", "3", "--max-len-b", "12", "--batch-size", "3", "--cpu"]
+
+
+def session(run, *flags):
+    argv = [str(run["data"]), "--path", str(run["checkpoint"]), *BEAM, *map(str, flags)]
+    return Session(parse_generation_args("score", argv, lambda parser: None, "a test"))
+
+
+def test_hypotheses_and_references_are_fairseq_generates(lively):
+    # Source: the D- and T- lines of fairseq-generate with the same flags.
+    ours = Translator(session(lively), "test")
+    flags = [lively["data"], "--path", lively["checkpoint"], *BEAM, "--task", "translation_headprune"]
+    found = ours.translate()
+    assert found == generated("D", *flags) and len(set(found)) > 3
+    assert ours.references == generated("T", *flags)
+    # Source: the text the data was made from.
+    assert ours.references == (lively["data"].parent / "test.yy").read_text().splitlines()
+
+
+def test_a_mask_changes_translations_as_in_fairseq_generate(lively, tmp_path):
+    # Source: fairseq-generate under the same mask file.
+    loaded = session(lively)
+    ours = Translator(loaded, "test")
+    dropped = [Head("enc_dec", 0, 0), Head("dec_self", 1, 1), Head("dec_self", 0, 0), Head("dec_self", 0, 1)]
+    mask = loaded.gates.mask().without(dropped)
+    mask.save(tmp_path / "mask.json")
+    full = ours.translate()
+    with loaded.gates.masked(mask):
+        found = ours.translate()
+    flags = [lively["data"], "--path", lively["checkpoint"], *BEAM, "--task", "translation_headprune"]
+    assert found == generated("D", *flags, "--head-mask", tmp_path / "mask.json") != full
+    # Afterwards the mask is gone again.
+    assert ours.translate() == full
+
+
+def test_a_stock_checkpoint_is_translated_as_by_stock_fairseq(trained_stock, tmp_path):
+    # Source: fairseq-generate with fairseq's own task and model.
+    run = write_lively(trained_stock, tmp_path)
+    flags = [run["data"], "--path", run["checkpoint"], *BEAM, "--task", "translation"]
+    assert Translator(session(run), "test").translate() == generated("D", *flags)
+
+
+def test_batches_do_not_change_translations_and_nbest_gives_the_best(lively):
+    # Source: a batch of one has no padding.
+    single = Translator(session(lively, "--batch-size", "1"), "valid").translate()
+    assert Translator(session(lively, "--batch-size", "8", "--nbest", "2"), "valid").translate() == single
+    assert len(single) == 8
+
+
+def test_post_processing_is_fairseq_generates(lively):
+    # Source: fairseq-generate; sentencepiece joins these words, which have no mark of a beginning.
+    flags = ["--post-process", "sentencepiece"]
+    ours = Translator(session(lively, *flags), "test")
+    theirs = [lively["data"], "--path", lively["checkpoint"], *BEAM, *flags]
+    assert ours.translate() == generated("D", *theirs)
+    assert ours.references == generated("T", *theirs)
+
+
+@pytest.mark.parametrize(
+    "flags, message",
+    [(["--sampling"], "--sampling"), (["--score-reference"], "--score-ref"), (["--replace-unk"], "--repl")],
+)
+def test_settings_without_a_place_here_are_refused(lively, flags, message):
+    with pytest.raises(ValueError, match=message):
+        Translator(session(lively, *flags), "test")

@@ -1,0 +1,116 @@
+"""Tiny models, batches and data for the tests, all made on the spot."""
+
+import contextlib
+import importlib
+import io
+import os
+import random
+import subprocess
+import sys
+from argparse import Namespace
+from pathlib import Path
+
+import torch
+from fairseq.data import Dictionary, LanguagePairDataset
+from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
+from fairseq.tasks.translation import TranslationConfig, TranslationTask
+
+import fairseq_headprune  # noqa: F401  (registers the gated architectures)
+
+ROOT = Path(__file__).resolve().parents[1]
+WORDS = [f"w{i}" for i in range(20)]
+
+#: (source, target) word numbers: sentence 2 is the short one, so it is the padded one.
+SENTENCES = [([1, 2, 3, 4, 5, 6], [6, 5, 4, 3, 2]), ([7, 8, 9, 1, 2, 3], [3, 2, 1, 9, 8]), ([4, 5, 6], [6, 5])]
+
+
+class Bomb:
+    """Pickles as a call that makes a file."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.path),)
+
+
+def make_dictionary() -> Dictionary:
+    """Return a dictionary of ``WORDS``."""
+    dictionary = Dictionary()
+    for word in WORDS:
+        dictionary.add_symbol(word)
+    dictionary.finalize()
+    return dictionary
+
+
+def make_model(arch: str = "transformer_gated_tiny", seed: int = 1, **args):
+    """Build a model of two layers with dropout off and weights fixed by the seed, in evaluation mode.
+
+    Args:
+        args: fairseq settings such as ``encoder_attention_heads=4``; the architecture's defaults otherwise.
+    """
+    settings = Namespace(arch=arch, dropout=0.0, attention_dropout=0.0, activation_dropout=0.0, **args)
+    ARCH_CONFIG_REGISTRY[arch](settings)
+    dictionary = make_dictionary()
+    task = TranslationTask(TranslationConfig(), dictionary, dictionary)
+    torch.manual_seed(seed)
+    return ARCH_MODEL_REGISTRY[arch].build_model(settings, task).eval()
+
+
+def make_batch(sentences=SENTENCES) -> dict:
+    """Collate sentences as fairseq does: padding on the left of ``src_tokens``, on the right of the targets."""
+    dictionary = make_dictionary()
+    sides = []
+    for side in zip(*sentences, strict=True):
+        rows = [torch.tensor([dictionary.index(WORDS[i]) for i in words] + [dictionary.eos()]) for words in side]
+        sides += [rows, [len(row) for row in rows]]
+    source, source_sizes, target, target_sizes = sides
+    data = LanguagePairDataset(source, source_sizes, dictionary, target, target_sizes, dictionary, shuffle=False)
+    return data.collater([data[i] for i in range(len(data))])
+
+
+def run_python(*arguments: str, cwd=None, **environment: str) -> subprocess.CompletedProcess:
+    """Run this Python in a fresh process that finds the repository's package, and capture its output."""
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **environment}
+    return subprocess.run([sys.executable, *map(str, arguments)], cwd=cwd, env=env, capture_output=True, text=True)
+
+
+def fairseq_command(verb: str, *arguments, cwd=None) -> subprocess.CompletedProcess:
+    """Run ``fairseq-<verb>`` in a fresh process."""
+    return run_python("-c", f"from fairseq_cli.{verb} import cli_main; cli_main()", *arguments, cwd=cwd)
+
+
+def fairseq_here(verb: str, *arguments) -> str:
+    """Run ``fairseq-<verb>`` in this process, which saves the seconds of starting one, and return its stdout."""
+    module = importlib.import_module(f"fairseq_cli.{verb}")
+    before, output = sys.argv, io.StringIO()
+    sys.argv = [f"fairseq-{verb}", *map(str, arguments)]
+    try:
+        with contextlib.redirect_stdout(output):
+            module.cli_main()
+    finally:
+        sys.argv = before
+    return output.getvalue()
+
+
+def write_data(folder: Path) -> Path:
+    """Write and binarise a made-up task (the target is the source reversed); return the data-bin folder.
+
+    The splits: 60 pairs of train, 8 of valid, 8 of test, 3 to 8 words each, one dictionary for both languages.
+    """
+    draw = random.Random(1)
+    for split, count in (("train", 60), ("valid", 8), ("test", 8)):
+        lines = [[draw.choice(WORDS) for _ in range(draw.randint(3, 8))] for _ in range(count)]
+        (folder / f"{split}.xx").write_text("".join(" ".join(line) + "\n" for line in lines))
+        (folder / f"{split}.yy").write_text("".join(" ".join(reversed(line)) + "\n" for line in lines))
+    splits = [f"--{split}pref={folder / split}" for split in ("train", "valid", "test")]
+    languages = ["--source-lang=xx", "--target-lang=yy", "--joined-dictionary", f"--destdir={folder / 'data-bin'}"]
+    fairseq_here("preprocess", *languages, *splits)
+    return folder / "data-bin"
+
+
+def train(data: Path, save: Path, *arguments) -> None:
+    """Train on the CPU for 5 updates, or as the arguments say."""
+    flags = "--cpu --optimizer adam --lr 0.01 --batch-size 16 --seed 1 --max-update 5 --share-all-embeddings "
+    flags += "--num-workers 0 --no-progress-bar --no-epoch-checkpoints"
+    fairseq_here("train", data, "--save-dir", save, *flags.split(), *arguments)

@@ -1,0 +1,53 @@
+"""Running our verbs and fairseq-generate in this process (a fresh one takes seconds to start)."""
+
+import contextlib
+import io
+import json
+
+import tiny
+import torch
+
+from fairseq_headprune.cli import main
+
+
+def run_json(*argv):
+    """Run ``headprune … --json``, which has to succeed, and return its document."""
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output):
+        assert main([*map(str, argv), "--json"]) == 0
+    return json.loads(output.getvalue())
+
+
+def write_lively(run, folder):
+    """Write a checkpoint whose translations depend on the source and on every mask: large random weights."""
+    state = torch.load(run["checkpoint"], weights_only=False)
+    generator = torch.Generator().manual_seed(3)
+    for name, weight in state["model"].items():
+        if weight.dim() == 2 and ".layers." in name:
+            weight += 0.3 * torch.randn(weight.shape, generator=generator)
+    torch.save(state, folder / "lively.pt")
+    return {"data": run["data"], "checkpoint": folder / "lively.pt"}
+
+
+def refused(capsys, *argv):
+    """Run ``headprune …``, which has to refuse its input: status 2, no result, one line of error, which is returned."""
+    capsys.readouterr()
+    try:
+        status = main([*map(str, argv)])
+    except SystemExit as leave:  # as argparse leaves
+        status = leave.code
+    out, err = capsys.readouterr()
+    *logs, line = err.splitlines()
+    assert (status, out) == (2, "") and line.startswith("headprune "), (status, out, err)
+    assert not any(log.startswith(("headprune ", "usage", "Traceback")) for log in logs), err
+    return line
+
+
+def generated(kind, *argv):
+    """The lines that fairseq-generate prints with this letter (D, T, …): the sentences in corpus order.
+
+    Some releases of fairseq leave a last batch out that is no multiple of 8, unless told otherwise.
+    """
+    output = tiny.fairseq_here("generate", *argv, "--required-batch-size-multiple", "1")
+    rows = [line.split("\t") for line in output.splitlines() if line.startswith(f"{kind}-")]
+    return [row[-1] for row in sorted(rows, key=lambda row: int(row[0][2:]))]
