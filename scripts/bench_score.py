@@ -66,6 +66,8 @@ def _arguments() -> argparse.Namespace:
     args = parser.parse_args()
     if min(args.batches, args.rounds) < 1:
         parser.error("--batches and --rounds must be at least 1")
+    if args.fp16 and (args.cpu or not torch.cuda.is_available()):
+        parser.error("--fp16 needs CUDA")
     return args
 
 

@@ -17,6 +17,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from fairseq_headprune.studies.provenance import git_commit  # noqa: E402
+
 #: seed of initial weights, of the order of batches and of synthetic sentences
 SEED = 1
 
@@ -52,6 +54,7 @@ def environment(*packages: str) -> dict[str, Any]:
     found: dict[str, Any] = {
         "python": platform.python_version(),
         "machine": platform.machine(),
+        "git": git_commit(),
         "cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
     }
     if "torch" in packages:

@@ -45,17 +45,17 @@ def test_git_commit_and_dirty_flag_follow_the_package(package):
     git(package, "add", ".")
     git(package, "commit", "-q", "-m", "first")
     clean = {"commit": git(package, "rev-parse", "HEAD"), "dirty": False}
-    assert provenance._git() == clean
+    assert provenance.git_commit() == clean
     (package.parent / "notes.txt").write_text("outside the package\n")
-    assert provenance._git() == clean
+    assert provenance.git_commit() == clean
     (package / "new.py").write_text("y = 1\n")
-    assert provenance._git() == {**clean, "dirty": True}
+    assert provenance.git_commit() == {**clean, "dirty": True}
 
 
 def test_a_repository_that_does_not_hold_the_package_is_not_named(package):
     # As for a virtual environment inside somebody's repository: the folder is there, but not tracked.
     git(package, "commit", "-q", "--allow-empty", "-m", "first")
-    assert provenance._git() is None
+    assert provenance.git_commit() is None
 
 
 def test_data_is_described_by_size_and_check_sum(tmp_path):
@@ -72,3 +72,12 @@ def test_data_is_described_by_size_and_check_sum(tmp_path):
     ]
     with pytest.raises(FileNotFoundError, match="there is no data at .*missing"):
         provenance.data_provenance(tmp_path / "missing")
+
+
+def test_copied_code_may_be_told_its_commit(package, monkeypatch):
+    git(package, "commit", "-q", "--allow-empty", "-m", "first")
+    monkeypatch.setenv("HEADPRUNE_COMMIT", "abc123")
+    assert provenance.git_commit() == {"commit": "abc123", "dirty": None}
+    git(package, "add", ".")
+    git(package, "commit", "-q", "-m", "second")
+    assert provenance.git_commit()["commit"] == git(package, "rev-parse", "HEAD")

@@ -12,10 +12,12 @@ import pytest
 import tiny
 from verbs import generated, refused, run_json, write_lively
 
+from fairseq_headprune.cli import main
 from fairseq_headprune.evaluation.translate import Translator
 from fairseq_headprune.files import read_lines
 from fairseq_headprune.heads import COMPONENTS, Head, HeadMask
 from fairseq_headprune.importance.scores import HeadScores
+from fairseq_headprune.modules import multihead
 from fairseq_headprune.studies import prune as study_module
 
 SHAPE = {"enc_self": [2, 2], "enc_dec": [2, 2], "dec_self": [2, 2]}
@@ -317,3 +319,24 @@ def test_a_folder_with_other_files_is_refused(flags, tmp_path, capsys):
     (tmp_path / "notes.txt").write_text("mine")
     assert "holds other files" in refused(capsys, "prune", *flags, "-o", tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
+def test_gates_without_effect_stop_the_study(flags, tmp_path, monkeypatch, capsys):
+    # Negative control: attention that forgets its gates.
+    monkeypatch.setattr(multihead, "apply_gate", lambda heads, gate, keep: heads)
+    assert main(["prune", *map(str, flags), "-o", str(tmp_path / "s")]) == 1
+    assert "enc_self have no effect on the output" in capsys.readouterr().err
+    assert not (tmp_path / "s").exists()
+
+
+def test_the_step_without_any_head_can_be_all_that_is_left(joint, flags, lively, tmp_path):
+    # Source: the study that was never stopped, and fairseq-generate under the same mask.
+    folder = tmp_path / "study"
+    shutil.copytree(joint["folder"], folder)
+    lines = (folder / "cells.jsonl").read_text().splitlines(keepends=True)
+    (folder / "cells.jsonl").write_text("".join(lines[:-1]))
+    run_json("prune", *flags, "-o", folder, "--step", "25%")
+    assert cells(folder) == cells(joint["folder"])
+    argv = [lively["data"], "--path", lively["checkpoint"], *BEAM, "--task", "translation_headprune"]
+    argv += ["--head-mask", folder / "masks" / "all-04.json"]
+    assert read_lines(folder / "hyps" / "all-04.txt") == generated("D", *argv)

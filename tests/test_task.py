@@ -2,6 +2,7 @@
 
 import copy
 import json
+import shutil
 import logging
 import shutil
 import sys
@@ -184,6 +185,22 @@ def test_generation_uses_the_stored_mask(masked_run, mask_file, tmp_path):
     HeadMask.full(SHAPE).without([Head("enc_self", 1, 0)]).save(other)
     replaced = hypotheses(data, masked_run["checkpoint"], "--head-mask", other)
     assert replaced == hypotheses(data, unmasked, "--head-mask", other) and replaced not in (stored, full)
+
+
+def test_no_sentence_is_missing_from_a_score(masked_run):
+    # 8 sentences in batches of 3, 3 and 2: fairseq drops the last batch (2 is no multiple of 8), see the control.
+    arguments = [masked_run["data"], masked_run["parent"]["checkpoint"], "--batch-size", "3"]
+    assert len(hypotheses(*arguments)) == 8
+    assert len(hypotheses(*arguments, "--task", "translation")) == 6
+
+
+def test_other_dictionaries_of_the_same_size_are_refused(masked_run, tmp_path):
+    other = shutil.copytree(masked_run["data"], tmp_path / "other")
+    for path in other.glob("dict.*.txt"):
+        first, *rest = path.read_text().splitlines()
+        path.write_text("\n".join([*rest, first]) + "\n")
+    with pytest.raises(ValueError, match="the source and target dictionary in .*other differs"):
+        hypotheses(other, masked_run["checkpoint"])
 
 
 def test_generation_in_a_fresh_process(masked_run, tmp_path):

@@ -232,7 +232,7 @@ def prune(args: argparse.Namespace) -> None:
     run_jobs(jobs, args, at_once=len(jobs))
     cells = ("unpruned", "all-01", "all-02", "all-03", "all-04", "all-05")
     run_jobs([_comparison(args, "compare-steps", [f"prune-all/hyps/{cell}.txt" for cell in cells])], args, at_once=1)
-    for path in [*args.work.glob("figures/*"), *args.work.glob("prune-*/figures/*")]:
+    for path in [*args.work.glob("figures/*"), *args.work.glob("prune-*/figures/pruning.*")]:
         study = "" if path.parents[1] == args.work else f"{path.parents[1].name}-"
         shutil.copy(path, args.out / f"{study}{path.name}")
 
@@ -267,7 +267,7 @@ def main() -> None:
     add("--limit", type=float, default=530, help="seconds a stage may take (default: 530)")
     add("--seeds", type=int, nargs="+", default=list(SEEDS), help="seeds of the trainings (default: 1 2 3)")
     add("--train-flags", type=shlex.split, default=[], help="more flags of fairseq-train, as one word")
-    add("--bench-flags", type=shlex.split, default=[], help="more flags of the benchmarks, as one word")
+    add("--bench-flags", type=shlex.split, default=[], help="more flags of every benchmark, as one word")
     args = parser.parse_args()
     args.prepared, args.work, args.out = (p.resolve() for p in (args.prepared, args.work, args.out))
     args.gpus = _visible_gpus()

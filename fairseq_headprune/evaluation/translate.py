@@ -37,9 +37,6 @@ class Translator:
         """Return the best hypothesis of each sentence as fairseq-generate prints it on its D- line, in corpus order.
 
         The mask is the model's present one.
-
-        Raises:
-            RuntimeError: a mask that has no effect (see ``modules.connected``).
         """
         found: dict[int, str] = {}
         prefix_size = self._session.cfg.generation.prefix_size

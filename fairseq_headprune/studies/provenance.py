@@ -16,7 +16,8 @@ def environment() -> dict[str, Any]:
     """Describe what computes: versions, the package's git commit, processors and GPU.
 
     ``git`` is ``None`` unless the package is run from its repository; ``dirty`` there means that the package's files
-    differ from that commit. ``fairseq`` names the distribution, since several forks install the same module.
+    differ from that commit. Where the code was copied without its repository, the variable HEADPRUNE_COMMIT may name
+    the commit (``dirty`` is ``None`` then: nothing has checked it). ``fairseq`` names the distribution, since several forks install the same module.
     """
     import torch  # here, since all else in this module does without its seconds of loading
 
@@ -24,7 +25,7 @@ def environment() -> dict[str, Any]:
         "python": platform.python_version(),
         "platform": platform.platform(),
         "headprune": __version__,
-        "git": _git(),
+        "git": git_commit(),
         "torch": torch.__version__,
         "fairseq": _fairseq(),
         "sacrebleu": _version("sacrebleu"),
@@ -71,10 +72,12 @@ def _fairseq() -> dict[str, str | None] | None:
     return {"distribution": ", ".join(names), "version": ", ".join(str(_version(name)) for name in names)}
 
 
-def _git() -> dict[str, Any] | None:
+def git_commit() -> dict[str, Any] | None:
+    """Return the commit of the package's repository and whether its files differ from it, as in :func:`environment`."""
     # A package installed below somebody else's repository is not tracked there: that commit would say nothing of us.
     if _run_git("ls-files", "--error-unmatch", "files.py") is None:
-        return None
+        given = os.environ.get("HEADPRUNE_COMMIT")
+        return {"commit": given, "dirty": None} if given else None
     commit = _run_git("rev-parse", "HEAD")
     status = _run_git("status", "--porcelain", "--", ".")
     return None if commit is None or status is None else {"commit": commit.strip(), "dirty": bool(status.strip())}

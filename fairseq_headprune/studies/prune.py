@@ -17,6 +17,7 @@ from fairseq_headprune.files import read_lines
 from fairseq_headprune.heads import HeadMask
 from fairseq_headprune.importance.estimate import ScoreSettings, estimate
 from fairseq_headprune.importance.scores import HeadScores
+from fairseq_headprune.modules.connected import check_connected
 from fairseq_headprune.pruning import Step, curves, next_heads, steps
 from fairseq_headprune.session import Session, sample_indices
 from fairseq_headprune.studies.folder import StudyFolder
@@ -177,6 +178,7 @@ def check_study(session: Session, settings: PruneSettings, split: str, scores: H
     Raises:
         ValueError, KeyError, FileNotFoundError: components, splits or a ready ranking that do not fit the model or
             the data; fewer than two sentences to compare on.
+        RuntimeError: gates that have no effect on the output.
     """
     start = session.gates.mask()
     if scores is not None and scores.shape != session.gates.shape:
@@ -190,6 +192,12 @@ def check_study(session: Session, settings: PruneSettings, split: str, scores: H
     sentences = len(Translator(session, split).references)
     if sentences < 2:
         raise ValueError(f"{split} has {sentences} sentence; the paired bootstrap needs at least 2")
+    sample = next(iter(session.batches(split)))
+    full = HeadMask.full(session.gates.shape)
+    for component in session.gates.shape:
+        # One component at a time: without any encoder-decoder head the encoder has no effect, rightly.
+        with session.gates.masked(full.without(full.kept([component]))):
+            check_connected(session.model, sample["net_input"])
 
 
 def _statistics(result: SystemResult) -> dict[str, Any]:

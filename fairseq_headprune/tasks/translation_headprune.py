@@ -1,5 +1,6 @@
 """The translation task with head masks: training, validation and generation under ``--head-mask``."""
 
+import hashlib
 import logging
 import os
 from dataclasses import dataclass, field
@@ -79,16 +80,45 @@ class TranslationHeadpruneTask(TranslationTask):
         return model
 
     def state_dict(self) -> dict:
-        """Return what a checkpoint keeps of the task: the mask in force, and where it comes from."""
-        state = dict(super().state_dict())
+        """Return what a checkpoint keeps of the task: its dictionaries' hashes, the mask in force and its origin."""
+        state = {**super().state_dict(), "dictionaries": self._dictionaries()}
         mask = None if self._gates is None else self._gates.mask()
         if mask is not None and mask.dropped():
             state["head_mask"] = {**mask.source, "heads": mask.heads}
         return state
 
     def load_state_dict(self, state_dict: dict) -> None:
-        """Take over the state, except the mask: it comes with the weights, on every way a checkpoint is loaded."""
-        super().load_state_dict({key: value for key, value in state_dict.items() if key != "head_mask"})
+        """Take over the state, except the mask: it comes with the weights, on every way a checkpoint is loaded.
+
+        Raises:
+            ValueError: the checkpoint was trained with other dictionaries.
+        """
+        state, mine = dict(state_dict), self._dictionaries()
+        state.pop("head_mask", None)
+        differing = [side for side, found in state.pop("dictionaries", mine).items() if found != mine[side]]
+        if differing:
+            raise ValueError(
+                f"the {' and '.join(differing)} dictionary in {self.cfg.data} differs from the one the checkpoint was "
+                "trained with: use the data folder it was trained on"
+            )
+        super().load_state_dict(state)
+
+    def _dictionaries(self) -> dict[str, str]:
+        """Hash each dictionary's entries in their order: equal sizes do not make equal dictionaries."""
+        sides = {"source": self.source_dictionary, "target": self.target_dictionary}
+        return {side: hashlib.sha256("\n".join(d.symbols).encode()).hexdigest() for side, d in sides.items()}
+
+    def get_batch_iterator(self, dataset, *args, required_batch_size_multiple: int = 1, **kwargs):
+        """Batch a split; outside of training every sentence counts.
+
+        fairseq drops the last batch where its size is no multiple of ``--required-batch-size-multiple`` (8): up to
+        7 sentences would be missing from a score, without a word.
+        """
+        if dataset is not self.datasets.get(self.cfg.train_subset):
+            required_batch_size_multiple = 1
+        return super().get_batch_iterator(
+            dataset, *args, required_batch_size_multiple=required_batch_size_multiple, **kwargs
+        )
 
     def train_step(self, sample, model, criterion, optimizer, update_num, ignore_grad=False):
         """Train on one batch; before the first one, make sure that the mask has an effect."""
