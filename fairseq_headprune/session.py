@@ -126,11 +126,6 @@ class Session:
                     f"{len(dictionary)} entries: use the data folder the model was trained on"
                 )
 
-    @property
-    def pad(self) -> int:
-        """Index of padding, the same in both dictionaries."""
-        return self.task.target_dictionary.pad()
-
     def checkpoint(self) -> dict[str, str]:
         """Return path and hash of the checkpoint."""
         return {"path": str(self.path), "sha256": sha256(self.path)}

@@ -179,11 +179,15 @@ def _text(value: dict, settings: Any) -> str:
             table,
             f"** differs from unpruned at p < {value['alpha']:g} after Holm's correction, * before it only "
             f"(paired bootstrap, {how['resamples']} resamples, seed {how['seed']})",
-            f"{value['signature']}; order: {how['order']}; importance from {value['score_data'] or 'no data'}",
+            f"{value['signature']}; order: {how['order']}; importance from {_source_text(value['score_data'])}",
             *(f"figure {path}" for path in value["figures"]),
             f"study {value['study']}",
         ]
     )
+
+
+def _source_text(data: dict) -> str:
+    return f"{data['split']} ({data.get('sentences', 0) or 'all'} sentences)" if data.get("split") else "no data"
 
 
 def _cell_text(point: dict, alpha: float) -> Any:
