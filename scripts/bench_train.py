@@ -2,8 +2,8 @@
 
 Every side is fairseq's own Trainer with label-smoothed cross entropy and Adam; fp16 on CUDA. Sides: ``stock``;
 ``gated`` (gates off: every head kept); and gated with any of these, joined by hyphens: ``mask`` (a quarter of every
-layer's heads pruned), ``ones`` (a float gate of ones that takes gradients on every head), ``compiled``
-(--compile-layers); for example ``gated-mask-compiled``.
+layer's heads pruned), ``ones`` (a float gate of ones that takes gradients on every head); for example
+``gated-mask-ones``. (Memory is not reported: fairseq's Trainer resets CUDA's peak counters.)
 """
 
 import argparse
@@ -19,7 +19,7 @@ from fairseq_headprune.files import write_json
 from fairseq_headprune.heads import HeadMask, all_heads
 from fairseq_headprune.modules.attach import find_gates
 
-_OPTIONS = ("mask", "ones", "compiled")
+_OPTIONS = ("mask", "ones")
 
 
 def main() -> None:
@@ -37,7 +37,7 @@ def main() -> None:
         print(f"{name}: {args.warm_up} updates to warm up took {warm_up:.1f} s", file=sys.stderr)
     timed = batches[: args.updates]
     sides = {name: _updates(trainer, timed) for name, trainer in trainers.items()}
-    times, peaks = benchmarks.interleave(sides, args.rounds, cuda)
+    times, _ = benchmarks.interleave(sides, args.rounds, cuda)
     tokens = sum(batch["ntokens"] for batch in timed)
     result = {
         "benchmark": "train",
@@ -47,18 +47,17 @@ def main() -> None:
         "updates": args.updates,
         "rounds": args.rounds,
         "batches": benchmarks.describe_batches(args, timed),
-        "sides": {name: _side(args, times, name, tokens, peaks) for name in times},
+        "sides": {name: _side(args, times, name, tokens) for name in times},
         "environment": benchmarks.environment("torch", "numpy", "ve-fairseq", "fairseq-fixed", "fairseq"),
     }
     if args.output:
         write_json(args.output, result)
     print(f"{result['device']}, {result['precision']}, {args.updates} updates x {args.rounds} rounds: median (min-max)")
     for name, side in result["sides"].items():
-        memory = f", peak {side['peak_bytes'] / 2**20:,.0f} MiB" if cuda else ""
         print(
             f"{name:<20} {benchmarks.shown(side['ms_per_update'])} ms/update, "
             f"{benchmarks.shown(side['words_per_second'], 0)} words/s, "
-            f"speed {benchmarks.shown(side['speed_to_stock'])} x stock{memory}"
+            f"speed {benchmarks.shown(side['speed_to_stock'])} x stock"
         )
 
 
@@ -84,7 +83,7 @@ def _arguments() -> argparse.Namespace:
 def _settings(args: argparse.Namespace, name: str, cuda: bool) -> Any:
     kind, *options = name.split("-")
     arch = f"transformer_{args.arch}" if kind == "stock" else f"transformer_gated_{args.arch}"
-    flags = (["--fp16"] if cuda else []) + (["--compile-layers"] if "compiled" in options else [])
+    flags = ["--fp16"] if cuda else []
     return benchmarks.fairseq_settings(args, arch, *flags)
 
 
@@ -112,13 +111,12 @@ def _updates(trainer: Trainer, batches: list[dict]) -> Callable[[], None]:
     return run
 
 
-def _side(args: argparse.Namespace, times: dict, name: str, tokens: int, peaks: dict) -> dict[str, Any]:
+def _side(args: argparse.Namespace, times: dict, name: str, tokens: int) -> dict[str, Any]:
     mine = times[name]
     return {
         "ms_per_update": benchmarks.spread([1000 * t / args.updates for t in mine]),
         "words_per_second": benchmarks.spread([tokens / t for t in mine]),
         "speed_to_stock": benchmarks.paired_ratios(times["stock"], to=mine),
-        "peak_bytes": peaks[name],
     }
 
 

@@ -63,10 +63,9 @@ def bench_train(results: Path) -> str:
     """Training speed of every side, by device."""
     rows = []
     for value, side, found in _sides(results, "bench-train-*.json"):
-        memory = f"{found['peak_bytes'] / 2**20:,.0f}" if found["peak_bytes"] else None
         speed, words = shown(found["speed_to_stock"]), shown(found["words_per_second"], 0)
-        rows.append([_device(value), side, shown(found["ms_per_update"], 1), words, speed, memory])
-    header = ["device", "model", "ms/update", "words/s", "speed (stock = 1)", "peak MiB"]
+        rows.append([_device(value), side, shown(found["ms_per_update"], 1), words, speed])
+    header = ["device", "model", "ms/update", "words/s", "speed (stock = 1)"]
     return _with_note(Table(header, rows, "llrrrr"), f"Median (min-max) of {value['rounds']} interleaved rounds.")
 
 

@@ -2,7 +2,6 @@
 
 import copy
 import json
-import shutil
 import logging
 import shutil
 import sys

@@ -1,6 +1,5 @@
 """The gated architectures against the stock ones they stand for."""
 
-import copy
 from argparse import ArgumentParser, Namespace
 
 import pytest
@@ -11,7 +10,6 @@ from fairseq.models.transformer import TransformerModel
 
 from fairseq_headprune.heads import Head
 from fairseq_headprune.models.transformer_gated import TransformerGatedModel
-from fairseq_headprune.modules import compiled
 from fairseq_headprune.modules.attach import find_gates
 
 #: the names fixed for the architectures, and fairseq's own that they follow
@@ -51,13 +49,12 @@ def test_the_registered_class_is_ours():
     assert all(ARCH_MODEL_REGISTRY[arch] is TransformerGatedModel for arch in ARCHS)
 
 
-def test_flags_are_those_of_stock_and_compile_layers():
+def test_flags_are_those_of_stock():
     flags = []
     for model in (TransformerGatedModel, TransformerModel):
         parser = ArgumentParser(allow_abbrev=False)
         model.add_args(parser)
         flags.append({a.dest: (a.option_strings, a.default, a.nargs, a.choices) for a in parser._actions})
-    assert flags[0].pop("compile_layers")[1] is False
     assert flags[0] == flags[1]
 
 
@@ -152,44 +149,3 @@ def test_alignment_is_left_out_in_training_only(batch):
     model.train()
     assert model(**batch["net_input"])[1]["attn"] == [None]
     assert model(**batch["net_input"], alignment_layer=1)[1]["attn"][0].shape == (3, 6, 7)
-
-
-@pytest.fixture
-def compiled_calls(monkeypatch):
-    """Replaces torch.compile by a recorder: the list of functions run through it."""
-    calls = []
-
-    def compiler(function, **_):
-        return lambda *args, **kwargs: (calls.append(function), function(*args, **kwargs))[1]
-
-    compiled._compiled.cache_clear()
-    monkeypatch.setattr(torch, "compile", compiler)
-    yield calls
-    compiled._compiled.cache_clear()
-
-
-def test_compiled_layers_serve_training_only(batch, compiled_calls):
-    plain = tiny.make_model("transformer_gated_tiny")
-    model = tiny.make_model("transformer_gated_tiny", compile_layers=True)
-    expected = plain(**batch["net_input"])[0]
-    assert torch.equal(model(**batch["net_input"])[0], expected) and not compiled_calls
-    model.train()
-    assert torch.allclose(model(**batch["net_input"])[0], expected, atol=1e-5)
-    assert len(compiled_calls) == 4  # 2 encoder and 2 decoder layers
-    assert model.state_dict().keys() == plain.state_dict().keys()
-
-
-def test_layers_that_cannot_be_compiled_are_refused():
-    with pytest.raises(ValueError, match="--checkpoint-activations"):
-        tiny.make_model("transformer_gated_tiny", compile_layers=True, checkpoint_activations=True)
-
-
-@pytest.mark.parametrize("training", [False, True])
-def test_a_deep_copy_of_compiled_layers_computes_with_its_own_weights(training, batch, compiled_calls):
-    # fairseq's exponential moving average is a deep copy of the model.
-    model = tiny.make_model("transformer_gated_tiny", compile_layers=True).train(training)
-    other = copy.deepcopy(model)
-    expected = model(**batch["net_input"])[0]
-    for parameter in model.encoder.parameters():
-        parameter.data.zero_()
-    assert torch.equal(other(**batch["net_input"])[0], expected)

@@ -240,7 +240,7 @@ def prune(args: argparse.Namespace) -> None:
 def bench(args: argparse.Namespace) -> None:
     """Measure training and scoring speed, one after the other on an otherwise idle GPU."""
     data = ["--data", str(args.prepared / "data-bin"), *args.bench_flags]
-    sides = "stock,gated,gated-mask,gated-ones,gated-mask-compiled"
+    sides = "stock,gated,gated-mask,gated-ones"
     jobs = []
     for name, script, flags in (
         ("bench-score-gpu", "bench_score.py", []),

@@ -1,6 +1,6 @@
 """fairseq's transformer with a gate on every attention head."""
 
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from typing import Any, Optional
 
 from fairseq.models import register_model, register_model_architecture
@@ -8,7 +8,6 @@ from fairseq.models.transformer import TransformerModel, transformer_legacy
 
 from fairseq_headprune.checkpoints import GatedSettings
 from fairseq_headprune.modules.attach import attach_gates
-from fairseq_headprune.modules.compiled import compile_layers
 
 #: A layer number that no decoder has: "return no alignment".
 _NO_LAYER = -1
@@ -23,17 +22,6 @@ class TransformerGatedModel(TransformerModel):
     """
 
     @classmethod
-    def add_args(cls, parser: ArgumentParser) -> None:
-        """Add fairseq's transformer flags and ours."""
-        TransformerModel.add_args(parser)
-        parser.add_argument(
-            "--compile-layers",
-            action="store_true",
-            help="compile the layers with torch.compile while training: fewer kernel launches, a minute to start "
-            "(default: off)",
-        )
-
-    @classmethod
     def build_model(cls, args: Namespace, task: Any) -> "TransformerGatedModel":
         """Build the stock model, then attach gates to it."""
         model = super().build_model(args, task)
@@ -41,8 +29,6 @@ class TransformerGatedModel(TransformerModel):
         if type(args) is Namespace:
             # fairseq saves this very object: whoever loads the checkpoint without the plugin is told what to do.
             args.__class__ = GatedSettings
-        if getattr(args, "compile_layers", False):
-            compile_layers(model)
         return model
 
     def forward(

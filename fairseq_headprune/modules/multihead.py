@@ -1,6 +1,6 @@
 """fairseq's multi-head attention with a gate on every head, on every path."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Optional
 
 import torch
@@ -9,6 +9,7 @@ from fairseq.modules import MultiheadAttention
 from torch import Tensor
 
 from fairseq_headprune.modules.attention import apply_gate, attend, attention_weights, combine_masks
+from fairseq_headprune.modules.projection import project
 
 #: incremental state of one decoder, as fairseq keeps it
 State = Optional[dict[str, dict[str, Optional[Tensor]]]]
@@ -149,8 +150,15 @@ class GatedMultiheadAttention(MultiheadAttention):
                 if key_padding_mask is not None:
                     key_padding_mask = key_padding_mask.view(-1, beam_size, key_padding_mask.size(1))[:, 0]
             value = key
-        q, k, v = self.q_proj(query), self.k_proj(key), self.v_proj(value)
+        q, k, v = self._projections(query, key, value)
         return self._heads_first(q), self._heads_first(k), self._heads_first(v), key_padding_mask
+
+    def _projections(self, query: Tensor, key: Tensor, value: Tensor) -> Sequence[Tensor]:
+        if query is key is value:
+            return project(query, (self.q_proj, self.k_proj, self.v_proj))
+        if key is value:
+            return self.q_proj(query), *project(key, (self.k_proj, self.v_proj))
+        return self.q_proj(query), self.k_proj(key), self.v_proj(value)
 
     def _cache(self, k, v, key_padding_mask, incremental_state, static_kv):
         """Append this step's keys and values to the cache, in fairseq's format, and return all of them."""
@@ -184,11 +192,6 @@ class GatedMultiheadAttention(MultiheadAttention):
         if attn_mask is not None:
             attn_mask = F.pad(attn_mask, (0, extra))
         return k, v, key_padding_mask, attn_mask
-
-    def _get_input_buffer(self, incremental_state: State) -> dict[str, Optional[Tensor]]:
-        # Without a cache there is nothing to look up by this module's own id, which would make every layer its own
-        # case for torch.compile.
-        return {} if incremental_state is None else super()._get_input_buffer(incremental_state)
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)

@@ -17,7 +17,8 @@ def environment() -> dict[str, Any]:
 
     ``git`` is ``None`` unless the package is run from its repository; ``dirty`` there means that the package's files
     differ from that commit. Where the code was copied without its repository, the variable HEADPRUNE_COMMIT may name
-    the commit (``dirty`` is ``None`` then: nothing has checked it). ``fairseq`` names the distribution, since several forks install the same module.
+    the commit (``dirty`` is ``None`` then: nothing has checked it). ``fairseq`` names the distribution, since several
+    forks install the same module.
     """
     import torch  # here, since all else in this module does without its seconds of loading
 
