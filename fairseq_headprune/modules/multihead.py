@@ -1,6 +1,6 @@
 """fairseq's multi-head attention with a gate on every head, on every path."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Optional
 
 import torch
@@ -9,7 +9,6 @@ from fairseq.modules import MultiheadAttention
 from torch import Tensor
 
 from fairseq_headprune.modules.attention import apply_gate, attend, attention_weights, combine_masks
-from fairseq_headprune.modules.projection import project
 
 #: incremental state of one decoder, as fairseq keeps it
 State = Optional[dict[str, dict[str, Optional[Tensor]]]]
@@ -150,15 +149,8 @@ class GatedMultiheadAttention(MultiheadAttention):
                 if key_padding_mask is not None:
                     key_padding_mask = key_padding_mask.view(-1, beam_size, key_padding_mask.size(1))[:, 0]
             value = key
-        q, k, v = self._projections(query, key, value)
+        q, k, v = self.q_proj(query), self.k_proj(key), self.v_proj(value)
         return self._heads_first(q), self._heads_first(k), self._heads_first(v), key_padding_mask
-
-    def _projections(self, query: Tensor, key: Tensor, value: Tensor) -> Sequence[Tensor]:
-        if query is key is value:
-            return project(query, (self.q_proj, self.k_proj, self.v_proj))
-        if key is value:
-            return self.q_proj(query), *project(key, (self.k_proj, self.v_proj))
-        return self.q_proj(query), self.k_proj(key), self.v_proj(value)
 
     def _cache(self, k, v, key_padding_mask, incremental_state, static_kv):
         """Append this step's keys and values to the cache, in fairseq's format, and return all of them."""
