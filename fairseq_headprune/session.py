@@ -7,7 +7,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -126,8 +126,9 @@ class Session:
                     f"{len(dictionary)} entries: use the data folder the model was trained on"
                 )
 
+    @cached_property
     def checkpoint(self) -> dict[str, str]:
-        """Return path and hash of the checkpoint."""
+        """Path and hash of the checkpoint."""
         return {"path": str(self.path), "sha256": sha256(self.path)}
 
     def dataset(self, split: str) -> Any:

@@ -11,7 +11,7 @@ import statistics
 import sys
 from pathlib import Path
 
-from benchmarks import environment, seconds, spread
+from benchmarks import command, environment, seconds, spread
 
 from fairseq_headprune.evaluation.compare_mt import SAMPLE_FRACTION, compare_mt_bootstrap
 from fairseq_headprune.evaluation.significance import paired_bootstrap
@@ -33,6 +33,7 @@ def main() -> None:
         theirs += _time_pairs(args, references, systems)
     pairs = args.systems - 1
     result = {
+        "command": command(),
         "systems": args.systems,
         "sentences": len(references),
         "resamples": args.resamples,

@@ -41,6 +41,7 @@ def main() -> None:
     times, peaks = benchmarks.interleave(sides, args.rounds, cuda)
     result = {
         "benchmark": "score",
+        "command": benchmarks.command(),
         "arch": args.arch,
         "device": "cuda" if cuda else "cpu",
         "precision": "fp16" if args.fp16 else "fp32",

@@ -41,6 +41,7 @@ def main() -> None:
     tokens = sum(batch["ntokens"] for batch in timed)
     result = {
         "benchmark": "train",
+        "command": benchmarks.command(),
         "arch": args.arch,
         "device": "cuda" if cuda else "cpu",
         "precision": "fp16" if cuda else "fp32",

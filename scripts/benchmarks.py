@@ -6,6 +6,7 @@ Importing this module puts the repository's root on ``sys.path``, so that the sc
 import argparse
 import os
 import platform
+import shlex
 import statistics
 import sys
 import tempfile
@@ -37,6 +38,11 @@ def seconds(work: Callable[[], object], cuda: bool = False) -> float:
     if cuda:
         torch.cuda.synchronize()
     return time.perf_counter() - start
+
+
+def command() -> str:
+    """Return the command that runs now, as one would type it in the repository."""
+    return shlex.join(["python", f"scripts/{Path(sys.argv[0]).name}", *sys.argv[1:]])
 
 
 def spread(values: Sequence[float]) -> dict[str, float]:

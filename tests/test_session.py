@@ -46,7 +46,7 @@ def test_a_session_is_ready(trained):
     loaded = session(trained)
     assert not loaded.model.training
     assert loaded.gates.shape == {"enc_self": [2, 2], "enc_dec": [2, 2], "dec_self": [2, 2]}
-    assert set(loaded.checkpoint()) == {"path", "sha256"} and len(loaded.checkpoint()["sha256"]) == 64
+    assert set(loaded.checkpoint) == {"path", "sha256"} and len(loaded.checkpoint["sha256"]) == 64
     found = loaded.data("test")
     assert found["split"] == "test"
     names = {f"test.xx-yy.{side}.{end}" for side in ("xx", "yy") for end in ("bin", "idx")}

@@ -139,7 +139,7 @@ def _study_settings(session: Any, args: argparse.Namespace, settings: Any) -> di
     generation = OmegaConf.to_container(session.cfg.generation, resolve=True, enum_to_str=True)
     return {
         "study": "prune",
-        "checkpoint": session.checkpoint()["sha256"],
+        "checkpoint": session.checkpoint["sha256"],
         "start": session.gates.mask().heads,
         "data": session.data(args.gen_subset),
         "score_data": session.data(settings.score.subset) if _estimates(settings) else None,

@@ -124,7 +124,7 @@ class PruneStudy:
         began = time.perf_counter()
         hypotheses = self._translate(mask)
         result = self._compare(hypotheses)
-        mask.source = {"study": "prune", "cell": cell_id, "checkpoint": self.session.checkpoint()}
+        mask.source = {"study": "prune", "cell": cell_id, "checkpoint": self.session.checkpoint}
         self.folder.write_mask(cell_id, mask.to_dict())
         self.folder.write_hypotheses(cell_id, hypotheses)
         cell = {
@@ -224,5 +224,5 @@ def estimate_scores(session: Session, settings: ScoreSettings) -> HeadScores:
         data = {"path": session.args.data, "of": total, "seed": settings.seed, **session.data(settings.subset)}
     dictionary = session.task.target_dictionary
     scores = estimate(session.model, session.gates, batches, settings, dictionary.pad(), dictionary.eos())
-    scores.data, scores.checkpoint = data, session.checkpoint()
+    scores.data, scores.checkpoint = data, session.checkpoint
     return scores
