@@ -113,8 +113,9 @@ def saved_settings(state: State) -> argparse.Namespace:
 def head_shape(state: State) -> Shape:
     """Return the number of heads of each layer, by component, from the weights' names and the saved settings.
 
-    Heads that were removed count, too: numbers of heads are always the original ones. Where gated modules noted their head counts beside the weights, these must agree with the settings: the weights
-    themselves do not tell how many heads they hold.
+    Heads that were removed count, too: numbers of heads are always the original ones. Where gated modules noted their
+    head counts beside the weights, these must agree with the settings: the weights themselves do not tell how many
+    heads they hold.
 
     Raises:
         ValueError: no attention weights, or head counts that are missing or do not fit.

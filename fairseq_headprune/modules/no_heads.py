@@ -12,14 +12,13 @@ def attend_without_heads(
 
     Args:
         weights: also return attention weights: zeros (batch, tgt, src). Only the given keys count as src: those of
-            earlier steps of self-attention are not known.
+            earlier steps of self-attention are not known, extra ones (``add_bias_kv``, ``add_zero_attn``) left out.
         per_head: return (1, batch, tgt, src) instead: a mean over no head at all would be NaN.
         before_softmax: return scores and values of no head instead: (0, tgt, src), (0, src, head_dim).
     """
     length, batch, _ = query.shape
     width, bias = module.out_proj.out_features, module.out_proj.bias
-    keys = query if key is None or module.self_attention else key
-    source = keys.size(0) + int(module.add_zero_attn)
+    source = (query if key is None or module.self_attention else key).size(0)
     if before_softmax:
         return query.new_zeros(0, length, source), query.new_zeros(0, source, module.head_dim)
     output = query.new_zeros(length, batch, width) if bias is None else bias.expand(length, batch, width)

@@ -63,30 +63,35 @@ def remove_heads(state: State, mask: HeadMask | None = None, bake: bool = False)
     settings = saved_settings(state)
     check_removable(settings)
     before = head_layout(state)
-    layout = before.under(_mask(state, before, mask, bake))
+    mask = _mask(state, mask, bake)
+    layout = before.under(mask, mask.source)
     new: State = dict(state)
-    weights = dict(state["model"])
-    removed = 0
+    weights = compact(state["model"])
+    before_count, removed = parameter_count(weights), 0
     for component, layer, prefix in attention_modules(state):
         have, keep = before.kept[component][layer], layout.kept[component][layer]
         attention = split_joined({n[len(prefix) + 1 :]: weights.pop(n) for n in state["model"] if _in(n, prefix)})
         _check_attention(attention, f"{component} layer {layer}")
         removed += (len(have) - len(keep)) * weights_per_head(attention, len(have))
-        head_dim = attention["out_proj.weight"].size(0) // before.original[component][layer]
-        if bake:
-            width = settings.encoder_embed_dim if component == "enc_dec" else attention["out_proj.weight"].size(0)
-            attention = with_projections(attention, width)
-            positions = [have.index(h) if h in keep else None for h in range(before.original[component][layer])]
-        else:
-            positions = [have.index(head) for head in keep]
-        weights |= {f"{prefix}.{name}": t for name, t in cut_attention(attention, positions, head_dim).items()}
-    new["model"] = compact(weights)
+        key_width = settings.encoder_embed_dim if component == "enc_dec" else attention["out_proj.weight"].size(0)
+        cut = _cut(attention, have, keep, before.original[component][layer], key_width if bake else None)
+        weights |= {f"{prefix}.{name}": tensor for name, tensor in cut.items()}
+    new["model"] = weights
     _note_heads(state, new, None if bake else layout)
-    layout.source = {} if mask is None else mask.source
     set_layout(new, None if bake else layout)
     forget_training(new, stock=bake)
-    counts = {"before": parameter_count(state["model"]), "after": parameter_count(new["model"]), "by_formula": removed}
+    counts = {"before": before_count, "after": parameter_count(weights), "by_formula": removed}
     return Removal(new, before, layout, counts)
+
+
+def _cut(attention: Attention, have: list[int], keep: list[int], heads: int, baked_width: int | None) -> Attention:
+    """Keep some of the original heads that a module has; with a width of its keys, zeros stand for the others."""
+    head_dim = attention["out_proj.weight"].size(0) // heads
+    positions: list[int | None] = [have.index(head) for head in keep]
+    if baked_width is not None:
+        attention = with_projections(attention, baked_width)
+        positions = [have.index(head) if head in keep else None for head in range(heads)]
+    return cut_attention(attention, positions, head_dim)
 
 
 def slim_checkpoint(
@@ -125,7 +130,7 @@ def _file(path: PathLike) -> dict[str, Any]:
     return {"path": str(path), "bytes": os.path.getsize(path), "sha256": sha256(path)}
 
 
-def _mask(state: State, layout: HeadLayout, mask: HeadMask | None, bake: bool) -> HeadMask:
+def _mask(state: State, mask: HeadMask | None, bake: bool) -> HeadMask:
     if mask is None:
         mask = stored_mask(state)
         if mask is None or not (bake or has_mask(state)):
