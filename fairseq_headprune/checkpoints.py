@@ -18,7 +18,8 @@ from typing import Any
 import torch
 
 from fairseq_headprune.files import PathLike
-from fairseq_headprune.heads import COMPONENTS, HeadMask, Shape
+from fairseq_headprune.heads import COMPONENTS, HeadMask, Shape, attention_place
+from fairseq_headprune.removal.layout import SETTING, HeadLayout
 
 State = dict[str, Any]
 
@@ -112,70 +113,121 @@ def saved_settings(state: State) -> argparse.Namespace:
 def head_shape(state: State) -> Shape:
     """Return the number of heads of each layer, by component, from the weights' names and the saved settings.
 
-    Where gated modules noted their head counts beside the weights, these must agree with the settings: the weights
-    themselves do not tell how many heads they hold.
+    Heads that were removed count, too: numbers of heads are always the original ones. Where gated modules noted their
+    head counts beside the weights, these must agree with the settings: the weights themselves do not tell how many
+    heads they hold.
 
     Raises:
         ValueError: no attention weights, or head counts that are missing or do not fit.
     """
     settings = saved_settings(state)
+    layout = _layout_setting(settings)
     noted = getattr(state["model"], "_metadata", {})
     shape: Shape = {}
-    for component, prefix in _attention(state):
-        where = f"{component} layer {len(shape.get(component, []))}"
+    for component, layer, prefix in attention_modules(state):
         heads = _heads_setting(settings, "encoder" if component == "enc_self" else "decoder")
-        found = noted.get(prefix, {}).get("num_heads", heads)
-        width = state["model"][prefix + _OUT_PROJ].shape[1]
-        if found != heads:
-            raise ValueError(
-                f"{where}: the weights were saved with {found} heads, the checkpoint's settings say {heads}"
-            )
-        if width % heads:
-            raise ValueError(f"{where}: a width of {width} cannot be split into the {heads} heads of the settings")
+        kept = heads
+        if layout is not None:
+            heads, kept = _layer_of_layout(layout, component, layer)
+        found = noted.get(prefix, {}).get("num_heads", kept)
+        _check_heads(f"{component} layer {layer}", state["model"][prefix + _OUT_PROJ], found, kept, heads)
         shape.setdefault(component, []).append(heads)
     if not shape:
         raise ValueError("the checkpoint holds no attention weights (names ending in self_attn or encoder_attn)")
     return shape
 
 
+def head_layout(state: State) -> HeadLayout:
+    """Return which original heads the weights still hold (all, unless some were removed).
+
+    Raises:
+        ValueError, KeyError: head counts that are missing or do not fit, or a layout of a newer version.
+    """
+    shape = head_shape(state)
+    layout = _layout_setting(saved_settings(state)) or HeadLayout.full(shape)
+    for component, counts in layout.original.items():
+        if len(shape.get(component, [])) != len(counts):
+            raise ValueError(
+                f"{component}: the checkpoint's layout has {len(counts)} layers, the weights "
+                f"{len(shape.get(component, []))}"
+            )
+    return layout
+
+
+def _layout_setting(settings: argparse.Namespace) -> HeadLayout | None:
+    value = getattr(settings, SETTING, None)
+    return None if value is None else HeadLayout.from_dict(value, f"the checkpoint's {SETTING}")
+
+
+def _layer_of_layout(layout: HeadLayout, component: str, layer: int) -> tuple[int, int]:
+    """Return the original and the present number of heads of one layer."""
+    rows = layout.kept.get(component, [])
+    if layer >= len(rows):
+        raise ValueError(f"{component} layer {layer}: the checkpoint's layout has {len(rows)} layers")
+    return layout.original[component][layer], len(rows[layer])
+
+
+def _check_heads(where: str, weight: torch.Tensor, found: int, kept: int, heads: int) -> None:
+    width, columns = weight.shape
+    if found != kept:
+        raise ValueError(f"{where}: the weights were saved with {found} heads, the checkpoint's settings say {kept}")
+    if width % heads:
+        raise ValueError(f"{where}: a width of {width} cannot be split into the {heads} heads of the settings")
+    if columns != kept * (width // heads):
+        raise ValueError(
+            f"{where}: expected {kept} heads of width {width // heads} (as the checkpoint's settings say), found "
+            f"weights for {columns / (width // heads):g}"
+        )
+
+
 def stored_mask(state: State) -> HeadMask | None:
     """Return the head mask that the checkpoint holds (all heads of unmasked layers kept), None if there is none.
 
-    Its ``source`` is the origin that the training task noted, if any.
+    Heads that were removed are pruned in it. Its ``source`` is the origin that the training task noted, if any.
 
     Raises:
         ValueError: a mask that does not fit the head counts.
     """
-    shape = head_shape(state)
-    heads = HeadMask.full(shape).heads
-    layers = dict.fromkeys(COMPONENTS, 0)
-    found = False
-    for component, prefix in _attention(state):
-        layer, layers[component] = layers[component], layers[component] + 1
+    layout = head_layout(state)
+    mask = layout.mask()
+    removed = bool(mask.dropped())
+    for component, layer, prefix in attention_modules(state):
         keep = state["model"].get(prefix + ".head_keep")
-        if keep is not None:
-            heads[component][layer] = keep.int().tolist()
-            found = True
-    if not found:
+        if keep is None:
+            continue
+        kept = layout.kept[component][layer]
+        if keep.shape != (len(kept),):
+            raise ValueError(
+                f"the mask has {keep.numel()} heads in {component} layer {layer}, the checkpoint has {len(kept)}"
+            )
+        for head, value in zip(kept, keep.int().tolist(), strict=True):
+            mask.heads[component][layer][head] = value
+    if not removed and not has_mask(state):
         return None
-    origin = (state.get("task_state") or {}).get("head_mask") or {}
-    mask = HeadMask(heads, {key: value for key, value in origin.items() if key != "heads"})
-    mask.check_shape(shape, "the checkpoint")
+    origin = (state.get("task_state") or {}).get("head_mask") or mask.source
+    mask.source = {key: value for key, value in origin.items() if key != "heads"}
     return mask
 
 
-def _attention(state: State) -> Iterator[tuple[str, str]]:
-    """Iterate over (component, prefix of the parameter names) in the order component, layer."""
+def has_mask(state: State) -> bool:
+    """Whether a mask is stored beside the weights."""
+    return any(name.endswith(".head_keep") for name in state["model"])
+
+
+def attention_modules(state: State) -> Iterator[tuple[str, int, str]]:
+    """Iterate over (component, layer, prefix of the parameter names) in the order component, layer."""
     found = []
     for name in state["model"]:
         parts = name.removesuffix(_OUT_PROJ).split(".")
         if not name.endswith(_OUT_PROJ) or parts[-1] not in ("self_attn", "encoder_attn"):
             continue
-        component = "enc_dec" if parts[-1] == "encoder_attn" else "dec_self" if "decoder" in parts else "enc_self"
-        place = tuple(int(part) for part in parts if part.isdecimal())
+        component, place = attention_place(".".join(parts))
         found.append((COMPONENTS.index(component), place, ".".join(parts)))
+    layers = dict.fromkeys(COMPONENTS, 0)
     for number, _, prefix in sorted(found):
-        yield COMPONENTS[number], prefix
+        component = COMPONENTS[number]
+        yield component, layers[component], prefix
+        layers[component] += 1
 
 
 def _heads_setting(settings: argparse.Namespace, side: str) -> int:

@@ -4,8 +4,9 @@ import hashlib
 import json
 import os
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 PathLike = str | os.PathLike
 
@@ -25,21 +26,55 @@ def write_bytes(path: PathLike, data: bytes) -> None:
     Raises:
         OSError: as for :func:`write_text`.
     """
+    write_with(path, lambda stream: stream.write(data))
+
+
+def write_with(path: PathLike, write: Callable[[BinaryIO], Any]) -> None:
+    """Write a binary file atomically by a function that is given the open file: for what is too big to hold twice.
+
+    Raises:
+        OSError: as for :func:`write_text`.
+    """
     path = Path(path)
     if not path.parent.is_dir():
         raise FileNotFoundError(f"{path}: there is no folder {path.parent}; make it first")
     try:
-        _replace(path, data)
+        _replace(path, write)
     except OSError as error:
         # Name the file that was asked for: the system names the temporary one, or none when the disk is full.
         raise OSError(error.errno, error.strerror, str(path)) from error
 
 
-def _replace(path: Path, data: bytes) -> None:
+class _Remembering:
+    """A file whose own write error is not lost when the writer reports another one in its place, as torch does."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream, self.error = stream, None
+
+    def write(self, data: Any) -> int:
+        try:
+            return self._stream.write(data)
+        except OSError as error:
+            self.error = error
+            raise
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def _write(stream: BinaryIO, write: Callable[[BinaryIO], Any]) -> None:
+    remembering = _Remembering(stream)
+    try:
+        write(remembering)  # type: ignore[arg-type]
+    except Exception as error:
+        raise remembering.error or error from None
+
+
+def _replace(path: Path, write: Callable[[BinaryIO], Any]) -> None:
     handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as stream:
-            stream.write(data)
+            _write(stream, write)
             stream.flush()
             os.fsync(stream.fileno())
         # mkstemp makes files private; give ours the permissions an ordinary open() would have given.

@@ -53,6 +53,13 @@ def parse_components(text: str) -> list[str]:
     return [component for component in COMPONENTS if component in asked]
 
 
+def attention_place(name: str) -> tuple[str, tuple[int, ...]]:
+    """Return the component and the layer numbers (outermost first) that an attention module's name tells."""
+    parts = name.split(".")
+    component = "enc_dec" if parts[-1] == "encoder_attn" else "dec_self" if "decoder" in parts else "enc_self"
+    return component, tuple(int(part) for part in parts if part.isdecimal())
+
+
 def all_heads(shape: Mapping[str, list[int]]) -> list[Head]:
     """List every head of a model of this shape, in the fixed order component, layer, head."""
     return [Head(c, layer, head) for c in COMPONENTS for layer, n in enumerate(shape.get(c, [])) for head in range(n)]

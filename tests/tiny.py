@@ -54,7 +54,9 @@ def make_model(arch: str = "transformer_gated_tiny", seed: int = 1, **args):
     dictionary = make_dictionary()
     task = TranslationTask(TranslationConfig(), dictionary, dictionary)
     torch.manual_seed(seed)
-    return ARCH_MODEL_REGISTRY[arch].build_model(settings, task).eval()
+    model = ARCH_MODEL_REGISTRY[arch].build_model(settings, task).eval()
+    model.settings = settings  # what fairseq would save
+    return model
 
 
 def make_batch(sentences=SENTENCES) -> dict:

@@ -13,6 +13,7 @@ VERBS = {
     "mask": "make a mask file: which heads are kept",
     "score": "estimate the importance of every head",
     "prune": "prune step by step, translate, score and test each step",
+    "slim": "remove pruned heads from a checkpoint's weights",
     "compare": "paired bootstrap between translation systems",
 }
 

@@ -102,11 +102,13 @@ def _values(
     model: Any, gates: GatedHeads, batches: Iterable[dict[str, Any]], settings: ScoreSettings, pad: int, eos: int
 ) -> tuple[Values, dict[str, int] | None]:
     if settings.estimator == "weight-norm":
-        return weight_norm(gates, settings.norm_order), None
+        return gates.in_original_numbers(weight_norm(gates, settings.norm_order)), None
     if settings.estimator == "random":
         return random_scores(gates, settings.seed), None
     if settings.estimator == "confidence":
-        return confidence(model, batches, pad, eos)
-    derivatives = GateDerivatives(model, pad, settings.loss, settings.smoothing)
-    power = 2 if settings.estimator == "fisher" else 1
-    return gradient_importance(derivatives, batches, settings.reduction, power)
+        values, counts = confidence(model, batches, pad, eos)
+    else:
+        derivatives = GateDerivatives(model, pad, settings.loss, settings.smoothing)
+        power = 2 if settings.estimator == "fisher" else 1
+        values, counts = gradient_importance(derivatives, batches, settings.reduction, power)
+    return gates.in_original_numbers(values), counts

@@ -88,7 +88,9 @@ class GateDerivatives:
             logits = self.model(**sample["net_input"])[0]
             losses = sentence_losses(logits, sample["target"], self.pad, self.loss, self.smoothing)
             flat = [gate for gates in leaves.values() for gate in gates]
-            found = iter(torch.autograd.grad(losses.sum(), flat))
+            # A layer without heads is on no path to the loss, and may cut others off; their derivative is 0.
+            empty = any(not gate.numel() for gate in flat)
+            found = iter(torch.autograd.grad(losses.sum(), flat, allow_unused=empty, materialize_grads=empty))
         grads = {component: [next(found) for _ in gates] for component, gates in leaves.items()}
         self._check_finite(losses, grads)
         return grads

@@ -10,6 +10,8 @@ from fairseq_headprune.modules.multihead import GatedMultiheadAttention
 
 def head_weights(module: GatedMultiheadAttention) -> Tensor:
     """Return each head's rows of q, k and v and its columns of ``out_proj``, without biases: (heads, weights)."""
+    if not module.num_heads:
+        return module.out_proj.weight.new_zeros(0, 1)
     rows = [p.weight.view(module.num_heads, -1) for p in (module.q_proj, module.k_proj, module.v_proj)]
     columns = module.out_proj.weight.view(-1, module.num_heads, module.head_dim).transpose(0, 1).flatten(1)
     return torch.cat([*rows, columns], dim=1).detach()
@@ -19,8 +21,14 @@ def heads_with_broken_weights(gates: GatedHeads) -> list[Head]:
     """List the heads whose own weights or biases hold NaN or infinity."""
     bad = []
     for component, layer, module in gates.items():
+        if not module.num_heads:
+            continue
         biases = [p.bias for p in (module.q_proj, module.k_proj, module.v_proj) if p.bias is not None]
         parts = [head_weights(module), *(bias.detach().view(module.num_heads, -1) for bias in biases)]
         finite = torch.cat(parts, dim=1).isfinite().all(dim=1)
-        bad += [Head(component, layer, head) for head, good in enumerate(finite.tolist()) if not good]
+        bad += [
+            Head(component, layer, head)
+            for head, good in zip(module.original_heads, finite.tolist(), strict=True)
+            if not good
+        ]
     return bad

@@ -1,13 +1,17 @@
 """fairseq's transformer with a gate on every attention head."""
 
+import os
 from argparse import Namespace
 from typing import Any, Optional
 
 from fairseq.models import register_model, register_model_architecture
 from fairseq.models.transformer import TransformerModel, transformer_legacy
 
-from fairseq_headprune.checkpoints import GatedSettings
+from fairseq_headprune.checkpoints import GatedSettings, read_state, saved_settings
 from fairseq_headprune.modules.attach import attach_gates
+from fairseq_headprune.modules.shrink import shrink
+from fairseq_headprune.removal.layout import SETTING, HeadLayout
+from fairseq_headprune.removal.settings import SUFFIXES, refuse_unfit
 
 #: A layer number that no decoder has: "return no alignment".
 _NO_LAYER = -1
@@ -23,9 +27,22 @@ class TransformerGatedModel(TransformerModel):
 
     @classmethod
     def build_model(cls, args: Namespace, task: Any) -> "TransformerGatedModel":
-        """Build the stock model, then attach gates to it."""
+        """Build the stock model, attach gates to it, and remove the heads that its checkpoint does not have.
+
+        Which heads those are is in the settings of a checkpoint; training takes it from the checkpoint it starts
+        from (``--finetune-from-model``, ``--restore-file``), so that every later checkpoint has it, too.
+
+        Raises:
+            ValueError: the layout of heads is of a newer version or does not fit the settings.
+        """
+        if isinstance(args, Namespace) and not hasattr(args, SETTING):
+            setattr(args, SETTING, _layout_to_start_from(args))
         model = super().build_model(args, task)
-        attach_gates(model)
+        gates = attach_gates(model)
+        layout = getattr(args, SETTING, None)
+        if layout is not None:
+            refuse_unfit(args)
+            shrink(gates, HeadLayout.from_dict(layout, SETTING))
         if type(args) is Namespace:
             # fairseq saves this very object: whoever loads the checkpoint without the plugin is told what to do.
             args.__class__ = GatedSettings
@@ -59,19 +76,29 @@ class TransformerGatedModel(TransformerModel):
         )
 
 
+def _layout_to_start_from(args: Namespace) -> Optional[dict]:
+    """Return the layout in the checkpoint that fairseq-train will load, None if there is none.
+
+    A checkpoint that cannot be read is left to fairseq, which loads it next and says what is wrong.
+    """
+    path = getattr(args, "restore_file", None) or ""
+    if path == "checkpoint_last.pt":
+        path = os.path.join(getattr(args, "save_dir", None) or "", path)
+        if not os.path.exists(path):
+            path = getattr(args, "continue_once", None) or getattr(args, "finetune_from_model", None) or ""
+    if not os.path.isfile(path):
+        return None
+    try:
+        return getattr(saved_settings(read_state(path)), SETTING, None)
+    except (ValueError, OSError):
+        return None
+
+
 def _register_like_stock(suffix: str) -> None:
     """Register ``transformer_gated<suffix>`` with the defaults of fairseq's ``transformer<suffix>``."""
     name = {"": "base_architecture", "_tiny": "tiny_architecture"}.get(suffix, f"transformer{suffix}")
     register_model_architecture("transformer_gated", f"transformer_gated{suffix}")(getattr(transformer_legacy, name))
 
 
-for _suffix in (
-    "",
-    "_tiny",
-    "_iwslt_de_en",
-    "_wmt_en_de",
-    "_wmt_en_de_big",
-    "_vaswani_wmt_en_de_big",
-    "_vaswani_wmt_en_fr_big",
-):
+for _suffix in SUFFIXES:
     _register_like_stock(_suffix)

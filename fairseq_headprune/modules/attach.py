@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from fairseq_headprune.heads import COMPONENTS, HeadMask, Shape
 from fairseq_headprune.modules.multihead import GatedMultiheadAttention
+from fairseq_headprune.removal.layout import HeadLayout
 
 
 class GatedHeads:
@@ -24,8 +25,26 @@ class GatedHeads:
 
     @property
     def shape(self) -> Shape:
-        """Number of heads of each layer, by component."""
-        return {c: [m.num_heads for m in modules] for c, modules in self.modules.items()}
+        """Number of heads of each layer, by component; heads that were removed count, too."""
+        return {c: [m.original_count for m in modules] for c, modules in self.modules.items()}
+
+    def layout(self) -> HeadLayout:
+        """Return which original heads the modules still have."""
+        return HeadLayout(self.shape, {c: [m.original_heads for m in modules] for c, modules in self.modules.items()})
+
+    def full(self) -> HeadMask:
+        """Return the mask that keeps every head that was not removed."""
+        return self.layout().mask()
+
+    def in_original_numbers(self, values: dict[str, list[list[float]]]) -> dict[str, list[list[float]]]:
+        """Return values of the present heads as values of the original ones; heads that were removed get 0."""
+        result = {}
+        for component, modules in self.modules.items():
+            result[component] = [[0.0] * module.original_count for module in modules]
+            for row, module, found in zip(result[component], modules, values[component], strict=True):
+                for head, value in zip(module.original_heads, found, strict=True):
+                    row[head] = value
+        return result
 
     def items(self) -> Iterator[tuple[str, int, GatedMultiheadAttention]]:
         """Iterate over (component, layer, module) in the fixed order."""
@@ -40,20 +59,25 @@ class GatedHeads:
             fixed: loading a checkpoint afterwards does not replace this mask by the checkpoint's own.
 
         Raises:
-            ValueError: the mask does not fit the model.
+            ValueError: the mask does not fit the model, or keeps a head that was removed.
         """
         if mask is not None:
             mask.check_shape(self.shape)
+            self.layout().check_absent(mask.kept())
         for component, layer, module in self.items():
-            keep, source = (None, None) if mask is None else (mask.heads[component][layer], mask.source)
+            keep, source = None, None
+            if mask is not None:
+                row = mask.heads[component][layer]
+                keep, source = [row[head] for head in module.original_heads], mask.source
             module.set_keep(keep, fixed, source)
 
     def mask(self) -> HeadMask:
-        """Return the mask in force (all heads kept where none was set), with its source."""
-        heads = {
-            c: [[1] * m.num_heads if m.head_keep is None else m.head_keep.int().tolist() for m in modules]
-            for c, modules in self.modules.items()
-        }
+        """Return the mask in force (all heads kept where none was set), with its source; removed heads are 0."""
+        heads = self.full().heads
+        for component, layer, module in self.items():
+            if module.head_keep is not None:
+                for head, keep in zip(module.original_heads, module.head_keep.int().tolist(), strict=True):
+                    heads[component][layer][head] = keep
         sources = [module.keep_source for _, _, module in self.items() if module.head_keep is not None]
         return HeadMask(heads, sources[0] if sources else None)
 

@@ -5,7 +5,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fairseq_headprune.heads import HeadMask
 from fairseq_headprune.modules.attach import find_gates, without_attention_weights
 from fairseq_headprune.modules.multihead import GatedMultiheadAttention
 
@@ -20,7 +19,7 @@ def check_connected(model: nn.Module, net_input: dict[str, Any]) -> None:
     """
     gates = find_gates(model)
     mask = gates.mask()
-    full = HeadMask.full(gates.shape)
+    full = gates.full()
     was_training = model.training
     model.eval()
     try:

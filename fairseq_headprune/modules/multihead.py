@@ -8,7 +8,9 @@ import torch.nn.functional as F
 from fairseq.modules import MultiheadAttention
 from torch import Tensor
 
+from fairseq_headprune.heads import attention_place
 from fairseq_headprune.modules.attention import apply_gate, attend, attention_weights, combine_masks
+from fairseq_headprune.modules.no_heads import attend_without_heads
 
 #: incremental state of one decoder, as fairseq keeps it
 State = Optional[dict[str, dict[str, Optional[Tensor]]]]
@@ -25,9 +27,13 @@ class GatedMultiheadAttention(MultiheadAttention):
         head_keep: None (every head is kept) or bool (heads,). Saved in checkpoints when set.
         keep_source: where ``head_keep`` comes from. Saved with it, in the state dict's metadata.
         head_gate: None or a float gate, (heads,), (batch, heads) or (batch, heads, tgt). Never saved.
+        original_heads: the original index of each head; ``original_count`` how many there were before some were
+            removed. Saved in the state dict's metadata.
         on_weights: None or a function called with the module and its attention weights (batch, heads, tgt, src).
     """
 
+    original_heads: list[int]
+    original_count: int
     head_keep: Optional[Tensor]
     head_gate: Optional[Tensor]
     on_weights: Optional[Callable[["GatedMultiheadAttention", Tensor], None]]
@@ -49,6 +55,7 @@ class GatedMultiheadAttention(MultiheadAttention):
         module.register_buffer("head_keep", None)
         module.register_buffer("head_gate", None, persistent=False)
         module.on_weights = None
+        module.original_heads, module.original_count = list(range(module.num_heads)), module.num_heads
         module.keep_is_fixed, module.keep_source = False, {}
         return module
 
@@ -91,6 +98,10 @@ class GatedMultiheadAttention(MultiheadAttention):
         Raises:
             ValueError: a gate that does not fit the batch.
         """
+        if not self.num_heads:
+            return attend_without_heads(
+                self, query, key, need_weights or need_head_weights, need_head_weights, before_softmax
+            )
         length, batch, _ = query.shape
         q, k, v, key_padding_mask = self._project(query, key, value, key_padding_mask, incremental_state, static_kv)
         if incremental_state is not None:
@@ -185,19 +196,26 @@ class GatedMultiheadAttention(MultiheadAttention):
             attn_mask = F.pad(attn_mask, (0, extra))
         return k, v, key_padding_mask, attn_mask
 
+    def reorder_incremental_state(self, incremental_state: State, new_order: Tensor) -> State:
+        """Reorder the cache, where there is one: without heads there is none."""
+        return super().reorder_incremental_state(incremental_state, new_order) if self.num_heads else incremental_state
+
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)
         # The weights do not tell how many heads they hold; the metadata travels with them and stock fairseq ignores it.
         metadata = getattr(destination, "_metadata", None)
         if metadata is not None:
             metadata[prefix[:-1]]["num_heads"] = self.num_heads
+            if self.num_heads < self.original_count:
+                metadata[prefix[:-1]]["original_heads"] = list(self.original_heads)
             if self.head_keep is not None:
                 metadata[prefix[:-1]]["keep_source"] = self.keep_source
 
     def _load_from_state_dict(self, state_dict, prefix, local_metadata, strict, missing, unexpected, errors) -> None:
-        found = local_metadata.get("num_heads", self.num_heads)
-        if found != self.num_heads:
-            errors.append(f"{prefix[:-1]}: the checkpoint has {found} heads, the model was built with {self.num_heads}")
+        problem = self._differing_heads(state_dict.get(prefix + "out_proj.weight"), local_metadata)
+        if problem:
+            component, place = attention_place(prefix[:-1])
+            errors.append(f"{prefix[:-1]}: {problem}" + (f" ({component} layer {place[-1]})" if place else ""))
         keep = state_dict.pop(prefix + "head_keep", None)
         if not self.keep_is_fixed:
             if keep is not None and keep.shape != (self.num_heads,):
@@ -210,3 +228,15 @@ class GatedMultiheadAttention(MultiheadAttention):
         mine, self.head_keep = self.head_keep, None
         super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, missing, unexpected, errors)
         self.head_keep = mine
+
+    def _differing_heads(self, weight: Optional[Tensor], metadata: dict) -> str:
+        """Say how the heads of a state dict differ from the module's; empty where they do not."""
+        found = metadata.get("num_heads", self.num_heads)
+        if found == self.num_heads and weight is not None and weight.dim() == 2:
+            found = weight.size(1) / self.head_dim
+        if found != self.num_heads:
+            return f"the checkpoint has {found:g} heads, the model was built with {self.num_heads}"
+        heads = metadata.get("original_heads", self.original_heads)
+        if heads != self.original_heads:
+            return f"the checkpoint has the original heads {heads}, the model was built with {self.original_heads}"
+        return ""

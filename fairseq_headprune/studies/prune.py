@@ -193,7 +193,7 @@ def check_study(session: Session, settings: PruneSettings, split: str, scores: H
     if sentences < 2:
         raise ValueError(f"{split} has {sentences} sentence; the paired bootstrap needs at least 2")
     sample = next(iter(session.batches(split)))
-    full = HeadMask.full(session.gates.shape)
+    full = session.gates.full()
     for component in session.gates.shape:
         # One component at a time: without any encoder-decoder head the encoder has no effect, rightly.
         with session.gates.masked(full.without(full.kept([component]))):

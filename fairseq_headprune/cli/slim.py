@@ -1,0 +1,79 @@
+"""``headprune slim``: remove pruned heads from a checkpoint's weights."""
+
+import argparse
+from typing import Any
+
+from fairseq_headprune.cli.common import Parser, emit
+from fairseq_headprune.files import sha256
+from fairseq_headprune.heads import HeadMask
+from fairseq_headprune.notation import format_config
+
+_DESCRIPTION = """Remove the heads that a mask prunes from the weights of a fairseq transformer checkpoint, gated or
+stock. The result is smaller, translates as the masked model does, and is loaded by fairseq's commands with
+--user-dir fairseq_headprune. Heads keep their original numbers, so a second slimming may follow."""
+
+
+def run(argv: list[str]) -> int:
+    """Run the verb."""
+    from fairseq_headprune.removal.checkpoint import slim_checkpoint  # torch: not for --help
+
+    args = _parser().parse_args(argv)
+    mask = None
+    if args.mask:
+        mask = HeadMask.load(args.mask)
+        mask.source = {"path": args.mask, "sha256": sha256(args.mask), "source": mask.source}
+    value = slim_checkpoint(args.checkpoint, args.output, mask, args.bake)
+    value = _described(value)
+    emit(value, args.json, _text(value))
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = Parser(prog="headprune slim", description=_DESCRIPTION)
+    parser.add_argument("checkpoint", metavar="CKPT", help="fairseq checkpoint (.pt)")
+    parser.add_argument("--mask", metavar="FILE", help="mask file (default: the mask that the checkpoint holds)")
+    parser.add_argument("-o", "--output", metavar="CKPT", required=True, help="the checkpoint to write (required)")
+    parser.add_argument(
+        "--bake",
+        action="store_true",
+        help="keep the size and put zeros in the place of pruned heads, for fairseq without this plugin (default: off)",
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON document (default: off)")
+    return parser
+
+
+def _described(value: dict[str, Any]) -> dict[str, Any]:
+    from fairseq_headprune.removal.layout import HeadLayout
+
+    mask = HeadLayout.from_dict(value["layout"]).mask()
+    return value | {"components": mask.counts(), "config": format_config(mask), "notes": _notes(value)}
+
+
+def _notes(value: dict[str, Any]) -> list[str]:
+    notes = []
+    if not value["removed"]:
+        notes.append("no head was removed: the mask keeps every head that is there; the model written is equal")
+    if value["mode"] == "bake":
+        notes.append("--bake saves nothing: the heads are zeros in weights of full size, for stock fairseq")
+    return notes + ["optimizer state is dropped: train on with --finetune-from-model, or --reset-optimizer"]
+
+
+def _text(value: dict[str, Any]) -> str:
+    config = " ".join(f"{key}={counts}" for key, counts in value["config"].items())
+    counts = ", ".join(f"{c} {n['kept']}/{n['total']}" for c, n in value["components"].items())
+    parameters, files = value["parameters"], (value["checkpoint"], value["output"])
+    before, after = parameters["before"], parameters["after"]
+    gone = f", {value['removed_before']} were gone before" if value["removed_before"] else ""
+    verb = "zeroed" if value["mode"] == "bake" else "removed"
+    lines = [
+        f"heads kept   {config} ({counts}); {value['removed']} {verb}{gone}",
+        f"parameters   {before:,} before, {after:,} after ({after / before - 1:+.1%}); "
+        f"in the heads {verb}: {parameters['by_formula']:,}",
+        *(
+            f"{label}  {f['bytes']:,} bytes, sha256 {f['sha256']}"
+            for label, f in zip(("file before", "file after "), files, strict=True)
+        ),
+        *value["notes"],
+        f"written: {value['output']['path']}",
+    ]
+    return "\n".join(lines)

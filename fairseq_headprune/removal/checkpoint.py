@@ -1,0 +1,173 @@
+"""Checkpoints without the pruned heads (slim), and of full size with zeros in their place (baked)."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fairseq_headprune.checkpoints import (
+    State,
+    attention_modules,
+    has_mask,
+    head_layout,
+    read_state,
+    saved_settings,
+    stored_mask,
+)
+from fairseq_headprune.files import PathLike, sha256, write_with
+from fairseq_headprune.heads import HeadMask
+from fairseq_headprune.removal.layout import HeadLayout
+from fairseq_headprune.removal.settings import check_removable, forget_training, set_layout
+from fairseq_headprune.removal.surgery import (
+    Attention,
+    compact,
+    cut_attention,
+    parameter_count,
+    split_joined,
+    weights_per_head,
+    with_projections,
+)
+
+
+@dataclass
+class Removal:
+    """What became of a checkpoint.
+
+    Attributes:
+        state: the new checkpoint.
+        before, layout: which heads the weights held and hold (a baked model: those that are not zero).
+        parameters: ``before`` and ``after``, counted from the tensors, tied ones once; ``by_formula``: those of the
+            removed heads, head_dim * (4 d + 3) each where all widths are d and there are biases.
+    """
+
+    state: State
+    before: HeadLayout
+    layout: HeadLayout
+    parameters: dict[str, int]
+
+
+def remove_heads(state: State, mask: HeadMask | None = None, bake: bool = False) -> Removal:
+    """Remove the heads that a mask prunes from a fairseq checkpoint; the given one stays as it is.
+
+    Args:
+        state: as :func:`read_state` returns it, of a ``transformer…`` or ``transformer_gated…`` model.
+        mask: which heads are kept, in original numbers; default: the one stored in the checkpoint.
+        bake: keep the size, with zeros in the place of pruned heads, and make it a checkpoint of stock fairseq.
+
+    Raises:
+        ValueError: no mask, one that does not fit or brings a removed head back, or a checkpoint that cannot be cut.
+    """
+    _check_whole(state)
+    settings = saved_settings(state)
+    check_removable(settings)
+    before = head_layout(state)
+    mask = _mask(state, mask, bake)
+    layout = before.under(mask, mask.source)
+    new: State = dict(state)
+    weights = compact(state["model"])
+    before_count, removed = parameter_count(weights), 0
+    for component, layer, prefix in attention_modules(state):
+        have, keep = before.kept[component][layer], layout.kept[component][layer]
+        attention = split_joined({n[len(prefix) + 1 :]: weights.pop(n) for n in state["model"] if _in(n, prefix)})
+        _check_attention(attention, f"{component} layer {layer}")
+        removed += (len(have) - len(keep)) * weights_per_head(attention, len(have))
+        key_width = settings.encoder_embed_dim if component == "enc_dec" else attention["out_proj.weight"].size(0)
+        cut = _cut(attention, have, keep, before.original[component][layer], key_width if bake else None)
+        weights |= {f"{prefix}.{name}": tensor for name, tensor in cut.items()}
+    new["model"] = weights
+    _note_heads(state, new, None if bake else layout)
+    set_layout(new, None if bake else layout)
+    forget_training(new, stock=bake)
+    counts = {"before": before_count, "after": parameter_count(weights), "by_formula": removed}
+    return Removal(new, before, layout, counts)
+
+
+def _cut(attention: Attention, have: list[int], keep: list[int], heads: int, baked_width: int | None) -> Attention:
+    """Keep some of the original heads that a module has; with a width of its keys, zeros stand for the others."""
+    head_dim = attention["out_proj.weight"].size(0) // heads
+    positions: list[int | None] = [have.index(head) for head in keep]
+    if baked_width is not None:
+        attention = with_projections(attention, baked_width)
+        positions = [have.index(head) if head in keep else None for head in range(heads)]
+    return cut_attention(attention, positions, head_dim)
+
+
+def slim_checkpoint(
+    path: PathLike, output: PathLike, mask: HeadMask | None = None, bake: bool = False
+) -> dict[str, Any]:
+    """Read a checkpoint, remove heads (see :func:`remove_heads`), write the result atomically and describe it.
+
+    Raises:
+        ValueError: as for :func:`remove_heads`, or the output is the input.
+        OSError: the output cannot be written; nothing is left behind then.
+    """
+    if os.path.exists(output) and os.path.exists(path) and os.path.samefile(path, output):
+        raise ValueError(f"the output {output} is the input; choose another name")
+    if not Path(output).parent.is_dir():
+        raise FileNotFoundError(f"{output}: there is no folder {Path(output).parent}; make it first")
+    try:
+        removal = remove_heads(read_state(path), mask, bake)
+    except (ValueError, KeyError) as error:
+        text = str(error.args[0])
+        raise type(error)(text if text.startswith(str(path)) else f"{path}: {text}") from error
+    write_with(output, lambda stream: torch.save(removal.state, stream))
+    already = len(removal.before.mask().dropped())
+    return {
+        "mode": "bake" if bake else "slim",
+        "checkpoint": _file(path),
+        "output": _file(output),
+        "mask": removal.layout.source,
+        "layout": removal.layout.to_dict(),
+        "removed": len(removal.layout.mask().dropped()) - already,
+        "removed_before": already,
+        "parameters": removal.parameters,
+    }
+
+
+def _file(path: PathLike) -> dict[str, Any]:
+    return {"path": str(path), "bytes": os.path.getsize(path), "sha256": sha256(path)}
+
+
+def _mask(state: State, mask: HeadMask | None, bake: bool) -> HeadMask:
+    if mask is None:
+        mask = stored_mask(state)
+        if mask is None or not (bake or has_mask(state)):
+            raise ValueError("the checkpoint holds no mask; say which heads are kept with --mask FILE")
+    if mask.ffn is not None:
+        raise ValueError('the mask has an "ffn" entry; only heads can be removed')
+    return mask
+
+
+def _check_whole(state: State) -> None:
+    if "fsdp_metadata" in state or state.get("last_optimizer_state") == "SHARDED":
+        raise ValueError("a part of a sharded checkpoint; write it as one file first (without --use-sharded-state)")
+
+
+def _check_attention(attention: Attention, where: str) -> None:
+    unknown = [
+        n for n, t in attention.items() if n.startswith(("q_", "k_", "v_")) and not n.endswith(("weight", "bias"))
+    ]
+    missing = attention["out_proj.weight"].size(1) and "q_proj.weight" not in attention
+    if unknown or missing or not attention["out_proj.weight"].is_floating_point():
+        raise ValueError(f"{where}: its projections are not plain floating-point weights (a quantised checkpoint?)")
+
+
+def _in(name: str, prefix: str) -> bool:
+    return name.startswith(prefix + ".")
+
+
+def _note_heads(state: State, new: State, layout: HeadLayout | None) -> None:
+    """Note the head counts beside the weights, as gated modules do; stock modules note none."""
+    metadata: dict[str, Any] = {k: dict(v) for k, v in getattr(state["model"], "_metadata", {}).items()}
+    for component, layer, prefix in attention_modules(state):
+        notes = metadata.setdefault(prefix, {"version": 1})
+        for name in ("num_heads", "original_heads", "keep_source"):
+            notes.pop(name, None)
+        if layout is not None:
+            kept = layout.kept[component][layer]
+            notes["num_heads"] = len(kept)
+            if len(kept) < layout.original[component][layer]:
+                notes["original_heads"] = list(kept)
+    new["model"]._metadata = metadata

@@ -1,0 +1,115 @@
+"""The saved settings of a checkpoint whose structure changes: architecture, layout, and what no longer holds."""
+
+import argparse
+from collections.abc import Mapping
+from typing import Any
+
+from fairseq_headprune.checkpoints import GatedSettings, State, saved_settings
+from fairseq_headprune.removal.layout import SETTING, HeadLayout
+
+#: suffixes of the architectures that exist both as fairseq's ``transformer…`` and as ``transformer_gated…``
+SUFFIXES = (
+    "",
+    "_tiny",
+    "_iwslt_de_en",
+    "_wmt_en_de",
+    "_wmt_en_de_big",
+    "_vaswani_wmt_en_de_big",
+    "_vaswani_wmt_en_fr_big",
+)
+
+_GATED = {f"transformer{suffix}": f"transformer_gated{suffix}" for suffix in SUFFIXES}
+_STOCK = {gated: stock for stock, gated in _GATED.items()}
+
+_TASK, _STOCK_TASK = "translation_headprune", "translation"
+
+#: stands where the optimizer's name was, so that fairseq refuses to resume and says --reset-optimizer
+NO_OPTIMIZER = "none (dropped when heads were removed)"
+
+
+def check_removable(settings: argparse.Namespace) -> None:
+    """Make sure that heads can be cut out of a model with these settings.
+
+    Raises:
+        ValueError: an architecture that is not known to be a plain transformer, or a setting that ties the shapes of
+            attention modules to their number of heads.
+    """
+    arch = getattr(settings, "arch", None) or getattr(settings, "_name", None)
+    if arch not in _GATED and arch not in _STOCK:
+        raise ValueError(f"cannot remove heads of the architecture {arch!r}; known are {', '.join([*_GATED, *_STOCK])}")
+    refuse_unfit(settings)
+
+
+def refuse_unfit(settings: Any) -> None:
+    """Refuse settings under which a layer's other parts depend on its number of heads.
+
+    Raises:
+        ValueError: ``scale_heads`` or ``quant_noise_pq`` is on.
+    """
+    for name in ("scale_heads", "quant_noise_pq"):
+        if getattr(settings, name, None):
+            raise ValueError(f"heads cannot be removed from a model built with {name}")
+
+
+def set_layout(state: State, layout: HeadLayout | None) -> None:
+    """Replace the model settings of a checkpoint: gated with a layout, or (None) those of stock fairseq.
+
+    The mask that training was told of is forgotten in either case: it is in the structure (or the weights) now.
+    """
+    values = dict(vars(saved_settings(state)))
+    arch = values.get("arch") or values["_name"]
+    values.pop(SETTING, None)
+    if layout is not None:
+        settings: argparse.Namespace = GatedSettings(**values)
+        setattr(settings, SETTING, layout.to_dict())
+        arch = _GATED.get(arch, arch)
+    else:
+        settings = argparse.Namespace(**values)
+        arch = _STOCK.get(arch, arch)
+    for name in {"arch", "_name"} & values.keys() or {"arch"}:
+        setattr(settings, name, arch)
+    _forget_mask(vars(settings), "task", stock=layout is None)
+    if state.get("args") is not None:
+        state["args"] = settings
+    else:
+        state["cfg"] = _with_model(state["cfg"], settings, stock=layout is None)
+
+
+def _with_model(cfg: Any, settings: argparse.Namespace, stock: bool) -> dict:
+    if not isinstance(cfg, dict):
+        from omegaconf import OmegaConf
+
+        cfg = OmegaConf.to_container(cfg)
+    cfg = {**cfg, "model": settings}
+    if isinstance(cfg.get("task"), Mapping):
+        cfg["task"] = dict(cfg["task"])
+        _forget_mask(cfg["task"], "_name", stock)
+    return cfg
+
+
+def _forget_mask(values: dict, task_key: str, stock: bool) -> None:
+    if "head_mask" in values:
+        values["head_mask"] = None
+    if stock:
+        values.pop("head_mask", None)
+        if values.get(task_key) == _TASK:
+            values[task_key] = _STOCK_TASK
+
+
+def forget_training(state: State, stock: bool) -> None:
+    """Drop what belongs to the old parameters: optimizer state, moving averages, and notes on the mask.
+
+    An empty optimizer state of another name stays, which fairseq refuses to resume from, naming --reset-optimizer.
+    """
+    history = [dict(entry) for entry in state.get("optimizer_history") or []]
+    if history:
+        history[-1]["optimizer_name"] = NO_OPTIMIZER
+        state["optimizer_history"], state["last_optimizer_state"] = history, {}
+    else:
+        state.pop("last_optimizer_state", None)
+    for key in ("extra_state", "task_state"):
+        state[key] = dict(state.get(key) or {})
+    for name in ("ema", "ema_fp32_params"):
+        state["extra_state"].pop(name, None)
+    for name in ("head_mask", "dictionaries") if stock else ("head_mask",):
+        state["task_state"].pop(name, None)

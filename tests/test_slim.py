@@ -1,0 +1,349 @@
+"""Removing heads from state dicts: the slim model is the masked model. The masked model is the reference throughout."""
+
+import copy
+import random
+
+import pytest
+import tiny
+import torch
+from fairseq.models import ARCH_MODEL_REGISTRY
+from fairseq.modules import MultiheadAttention
+from fairseq.sequence_generator import SequenceGenerator
+from fairseq.tasks.translation import TranslationConfig, TranslationTask
+
+from fairseq_headprune.checkpoints import head_layout, head_shape, read_state, saved_settings, stored_mask
+from fairseq_headprune.heads import Head, HeadMask, all_heads
+from fairseq_headprune.importance.estimate import ESTIMATORS, ScoreSettings, estimate
+from fairseq_headprune.modules.attach import GatedHeads, find_gates
+from fairseq_headprune.modules.multihead import GatedMultiheadAttention
+from fairseq_headprune.modules.shrink import shrink
+from fairseq_headprune.removal.checkpoint import remove_heads
+from fairseq_headprune.removal.layout import HeadLayout
+
+SETTINGS = [
+    {"encoder_attention_heads": 4, "decoder_attention_heads": 4},
+    {"encoder_attention_heads": 4, "decoder_attention_heads": 8, "share_all_embeddings": True, "seed": 2},
+    {"encoder_normalize_before": True, "decoder_normalize_before": True, "encoder_attention_heads": 8, "seed": 3},
+    {"encoder_embed_dim": 32, "encoder_attention_heads": 4, "decoder_attention_heads": 4, "seed": 4},
+    {"cross_self_attention": True, "no_cross_attention": True, "decoder_attention_heads": 4, "seed": 5},
+]
+
+
+def lively(settings):
+    """A gated model whose biases and weights are all large enough to matter."""
+    model = tiny.make_model(**settings)
+    generator = torch.Generator().manual_seed(7)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if ".layers." in name:
+                parameter += 0.2 * torch.randn(parameter.shape, generator=generator)
+    return model
+
+
+def uneven(model, seed):
+    """A random mask of another density in each layer; the first layer of every component loses all heads."""
+    draw = random.Random(seed)
+    heads = {}
+    for component, counts in find_gates(model).shape.items():
+        heads[component] = [
+            [int(draw.random() < (draw.random() if i else 0)) for _ in range(n)] for i, n in enumerate(counts)
+        ]
+    return HeadMask(heads, {"command": "test"})
+
+
+def state_of(model):
+    return {"args": None, "cfg": {"model": copy.copy(model.settings)}, "model": model.state_dict()}
+
+
+def rebuild(state):
+    """What fairseq does with a checkpoint: build from its settings, load strictly."""
+    settings = copy.copy(saved_settings(state))
+    dictionary = tiny.make_dictionary()
+    task = TranslationTask(TranslationConfig(), dictionary, dictionary)
+    model = ARCH_MODEL_REGISTRY[settings.arch].build_model(settings, task)
+    model.load_state_dict(state["model"], strict=True)
+    model.settings = settings
+    return model.eval()
+
+
+def masked_and_slim(settings, tmp_path, seed=1):
+    """The masked model, the same in slim, saved and read again, and the unpruned one."""
+    full = lively(settings)
+    mask = uneven(full, seed)
+    torch.save(remove_heads(state_of(full), mask).state, tmp_path / "slim.pt")
+    masked = copy.deepcopy(full)
+    find_gates(masked).set_mask(mask)
+    return masked, rebuild(read_state(tmp_path / "slim.pt")), full, mask
+
+
+def incremental(model, batch):
+    """Log-probabilities of decoding step by step, the hypotheses reordered after each step."""
+    tokens = batch["net_input"]["prev_output_tokens"][:, :5]
+    encoded = model.encoder(batch["net_input"]["src_tokens"], batch["net_input"]["src_lengths"])
+    order, state, steps = torch.tensor([1, 0, 0]), {}, []
+    for length in range(1, tokens.size(1) + 1):
+        output = model.decoder(tokens[:, :length], encoder_out=encoded, incremental_state=state)
+        steps.append(output[0][:, -1].log_softmax(dim=-1))
+        tokens = tokens[order]
+        encoded = model.encoder.reorder_encoder_out(encoded, order)
+        model.decoder.reorder_incremental_state_scripting(state, order)
+    return torch.stack(steps)
+
+
+def beam_five(model, batch):
+    generator = SequenceGenerator([model], tiny.make_dictionary(), beam_size=5, max_len_b=12)
+    hypotheses = generator.generate([model], batch)
+    return [(h["tokens"].tolist(), h["score"].item()) for sentence in hypotheses for h in sentence]
+
+
+@pytest.mark.parametrize("settings", SETTINGS)
+def test_slim_is_masked_on_every_path(settings, tmp_path, batch):
+    masked, slim, full, mask = masked_and_slim(settings, tmp_path)
+    assert find_gates(slim).mask() == mask and find_gates(slim).shape == mask.shape
+    with torch.no_grad():
+        for training in (False, True):  # dropout is 0
+            outputs = [m.train(training)(**batch["net_input"])[0] for m in (masked, slim, full)]
+            assert torch.allclose(outputs[0], outputs[1], atol=1e-5, rtol=1e-5)
+            assert not torch.allclose(outputs[0], outputs[2], atol=1e-2)
+        masked.eval(), slim.eval()
+        assert torch.allclose(incremental(masked, batch), incremental(slim, batch), atol=1e-5, rtol=1e-5)
+        expected, found = beam_five(masked, batch), beam_five(slim, batch)
+    assert [tokens for tokens, _ in found] == [tokens for tokens, _ in expected]
+    assert [score for _, score in found] == pytest.approx([score for _, score in expected], abs=1e-5)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_masks(seed, tmp_path, batch):
+    settings = SETTINGS[seed % len(SETTINGS)]
+    masked, slim, _, _ = masked_and_slim(settings, tmp_path, seed + 100)
+    with torch.no_grad():
+        outputs = [m(**batch["net_input"])[0] for m in (masked, slim)]
+    assert torch.allclose(*outputs, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("settings", SETTINGS[:3])
+def test_gradients_of_kept_heads_are_the_masked_models(settings, tmp_path, batch):
+    masked, slim, _, mask = masked_and_slim(settings, tmp_path)
+    for model in (masked, slim):
+        logits = model.train()(**batch["net_input"])[0]
+        torch.nn.functional.cross_entropy(logits.flatten(0, 1), batch["target"].flatten()).backward()
+    modules = dict(slim.named_modules())
+    for name, parameter in masked.named_parameters():
+        owner = modules[name.rpartition(".self_attn")[0] + ".self_attn"] if ".self_attn." in name else None
+        if ".encoder_attn." in name:
+            owner = modules[name.partition(".encoder_attn")[0] + ".encoder_attn"]
+        expected = parameter.grad
+        if owner is not None and not name.endswith("out_proj.bias"):
+            rows = [h * owner.head_dim + i for h in owner.original_heads for i in range(owner.head_dim)]
+            expected = expected[:, rows] if "out_proj" in name else expected[rows]
+            if not rows:
+                assert name not in dict(slim.named_parameters())
+                continue
+        found = slim.get_parameter(name).grad
+        # Without any head of the first encoder-decoder layers a path is cut; both have no gradient then.
+        zero = torch.zeros_like(expected)
+        assert torch.allclose(zero if found is None else found, expected, atol=1e-5, rtol=1e-4), name
+
+
+def test_parameters_fall_by_the_hand_count(tmp_path):
+    # 8 -> 2 heads in all 6 attention modules, d = 64, hd = 8: 6 * hd * (4 d + 3) = 12432 each.
+    model = tiny.make_model(encoder_attention_heads=8, decoder_attention_heads=8)
+    mask = HeadMask({c: [[0, 1, 0, 0, 0, 0, 1, 0]] * 2 for c in ("enc_self", "enc_dec", "dec_self")})
+    removal = remove_heads(state_of(model), mask)
+    small = rebuild(removal.state)
+    before, after = (sum(p.numel() for p in m.parameters()) for m in (model, small))
+    assert before - after == 6 * 12432 == removal.parameters["by_formula"]
+    assert (removal.parameters["before"], removal.parameters["after"]) == (before, after)
+
+
+def test_attributes_agree_with_weights_and_types_change_together(tmp_path, batch):
+    _, slim, _, _ = masked_and_slim(SETTINGS[0], tmp_path)
+    for _, _, module in find_gates(slim.half()).items():
+        width = module.num_heads * module.head_dim
+        assert module.out_proj.in_features == module.out_proj.weight.shape[1] == width
+        assert module.out_proj.weight.dtype == module.out_proj.bias.dtype == torch.half
+        assert module.out_proj.out_features == module.embed_dim == 64
+        if not width:
+            assert module.q_proj is module.k_proj is module.v_proj is None
+            assert [name for name, _ in module.named_parameters()] == ["out_proj.bias"]
+            continue
+        for projection in (module.q_proj, module.k_proj, module.v_proj):
+            assert projection.out_features == projection.weight.shape[0] == projection.bias.shape[0] == width
+            assert projection.in_features == projection.weight.shape[1] == 64
+            assert projection.weight.is_contiguous() and projection.weight.requires_grad
+            assert projection.weight.untyped_storage().nbytes() == projection.weight.nbytes
+    assert slim.bfloat16()(**batch["net_input"])[0].isfinite().all()
+
+
+def test_removing_again_goes_by_original_numbers():
+    # Public report 27 (transformers #1077): six heads; {1}, then {3}, then {1} again leave [0, 2, 4, 5].
+    model = lively(
+        {"encoder_attention_heads": 4, "encoder_embed_dim": 48, "decoder_embed_dim": 48, "decoder_attention_heads": 6}
+    )
+    full = HeadMask.full(find_gates(model).shape)
+
+    def prune(state, *heads):
+        mask = stored_mask(state) or full
+        return remove_heads(state, mask.without([Head("dec_self", 1, h) for h in heads])).state
+
+    start = state_of(model)
+    first = prune(prune(start, 1), 3)
+    again, other, once = prune(first, 1), prune(prune(start, 3), 1), prune(start, 1, 3)
+    for state in (first, again, other, once):
+        assert head_layout(state).kept["dec_self"][1] == [0, 2, 4, 5]
+        assert all(torch.equal(value, once["model"][name]) for name, value in state["model"].items())
+        assert head_shape(state) == full.shape
+    with pytest.raises(ValueError, match="keeps 2 heads that were removed .*dec_self layer 1 head 1.*cannot come back"):
+        remove_heads(once, full)
+
+
+def test_masks_and_scores_speak_original_numbers(tmp_path, batch):
+    masked, slim, _, mask = masked_and_slim(SETTINGS[0], tmp_path)
+    for estimator in ESTIMATORS:
+        settings = ScoreSettings(estimator=estimator, normalize="none")
+        found, expected = (estimate(m.eval(), find_gates(m), [batch], settings, pad=1, eos=2) for m in (slim, masked))
+        assert found.shape == mask.shape
+        for head in all_heads(mask.shape):
+            assert (found[head] is None) == (head in mask.dropped())
+            assert found[head] is None or found[head] == pytest.approx(expected[head], rel=1e-3, abs=1e-6), (
+                estimator,
+                head,
+            )
+    # Without any encoder-decoder head the encoder is cut off: its heads have no derivative.
+    alone = rebuild(remove_heads(state_of(slim), mask.without(mask.kept(["enc_dec"]))).state)
+    scores = estimate(alone, find_gates(alone), [batch], ScoreSettings(normalize="none"), pad=1, eos=2)
+    assert {scores[head] for head in mask.kept(["enc_self"])} == {0.0}
+    gates = find_gates(slim)
+    fewer = mask.without(mask.kept()[:2])
+    with gates.masked(fewer), torch.no_grad():
+        assert gates.mask() == fewer
+        find_gates(masked).set_mask(fewer)
+        assert torch.allclose(slim(**batch["net_input"])[0], masked(**batch["net_input"])[0], atol=1e-5)
+    with pytest.raises(ValueError, match="cannot come back"):
+        gates.set_mask(HeadMask.full(mask.shape))
+    gates.set_mask(fewer)
+    again = state_of(slim)
+    assert stored_mask(again) == fewer
+    assert find_gates(rebuild(remove_heads(again).state)).mask() == fewer
+
+
+def test_tied_embeddings_are_stored_once(tmp_path):
+    model = tiny.make_model(share_all_embeddings=True)
+    state = state_of(model)
+    # As written from a GPU: every name has a copy of its own.
+    state["model"] = type(state["model"])((name, value.clone()) for name, value in state["model"].items())
+    mask = HeadMask.full(find_gates(model).shape).without([Head("enc_self", 0, 0)])
+    weights = remove_heads(state, mask).state["model"]
+    names = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "decoder.output_projection.weight")
+    assert len({weights[name].data_ptr() for name in names}) == 1
+    slim = rebuild(remove_heads(state, mask).state)
+    assert slim.decoder.output_projection.weight is slim.encoder.embed_tokens.weight
+
+
+def test_baked_weights_are_a_stock_model(tmp_path, batch):
+    full = lively(SETTINGS[3])
+    mask = uneven(full, 5)
+    masked = copy.deepcopy(full)
+    find_gates(masked).set_mask(mask)
+    slim = remove_heads(state_of(full), mask).state
+    for state in (remove_heads(state_of(full), mask, bake=True).state, remove_heads(slim, bake=True).state):
+        stock = rebuild(state)
+        assert saved_settings(state).arch == "transformer_tiny" and not hasattr(saved_settings(state), "head_layout")
+        assert not any(isinstance(m, GatedMultiheadAttention) for m in stock.modules())
+        assert {n: v.shape for n, v in state["model"].items()} == {n: v.shape for n, v in full.state_dict().items()}
+        with torch.no_grad():
+            outputs = [m.eval()(**batch["net_input"])[0] for m in (stock, masked)]
+        assert torch.allclose(*outputs, atol=1e-5)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("kept", [[0, 2], []])
+@pytest.mark.parametrize("extra", [True, False])
+def test_modules_without_bias_or_with_extra_keys(bias, kept, extra):
+    # fairseq's transformer uses neither bias=False nor add_bias_kv; other models do.
+    torch.manual_seed(1)
+    stock = MultiheadAttention(12, 3, bias=bias, add_bias_kv=extra, add_zero_attn=extra, self_attention=True)
+    module = GatedMultiheadAttention.adopt(stock).eval()
+    small = copy.deepcopy(module)
+    shrink(GatedHeads({"enc_self": [small]}), HeadLayout({"enc_self": [3]}, {"enc_self": [kept]}))
+    module.set_keep([int(h in kept) for h in range(3)])
+    x = torch.randn(5, 2, 12)
+    with torch.no_grad():
+        expected, weights = module(x, x, x)
+        found, zeros = small(x, x, x)
+    assert torch.allclose(found, expected, atol=1e-6)
+    if kept:
+        assert zeros.shape == weights.shape
+    else:
+        assert zeros.shape == (2, 5, 5) and not zeros.any() and len(list(small.parameters())) == int(bias)
+        cache = {}
+        small(x, x, x, incremental_state=cache)
+        assert small.reorder_incremental_state(cache, torch.tensor([1, 0])) == cache == {}
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"format": "headprune.layout/2"}, "headprune.layout/2' is not known here .* upgrade fairseq_headprune"),
+        ({"kept": {"enc_self": [[0], [1, 0]]}}, r"enc_self layer 1: expected ascending .* found \[1, 0\]"),
+        ({"kept": {"enc_self": [[0], [2]]}}, r"enc_self layer 1: expected ascending head numbers from 0 to 1, found"),
+        ({"kept": {"enc_self": [[0]]}}, "the layout of enc_self has 1 layers, expected 2"),
+        ({"original": None}, '"original" and "kept" must hold one list a component'),
+    ],
+)
+def test_a_wrong_layout_is_refused(change, message):
+    value = HeadLayout({"enc_self": [2, 2]}, {"enc_self": [[0], []]}).to_dict()
+    with pytest.raises(ValueError, match=message):
+        HeadLayout.from_dict(value | change)
+
+
+def test_an_edited_file_is_refused_by_layer_and_component():
+    model = lively(SETTINGS[0])
+    mask = HeadMask.full(find_gates(model).shape).without([Head("enc_dec", 1, 0)])
+    state = remove_heads(state_of(model), mask).state
+    settings = saved_settings(state)
+    settings.head_layout["kept"]["enc_dec"][1] = [2, 3]
+    place = r"decoder.layers.1.encoder_attn: the checkpoint has 3 heads, the model was built with 2 \(enc_dec layer 1\)"
+    with pytest.raises(RuntimeError, match=place):
+        rebuild(state)
+    with pytest.raises(ValueError, match="enc_dec layer 1: the weights were saved with 3 heads, .* settings say 2"):
+        head_shape(state)
+    settings.head_layout["kept"]["enc_dec"][1] = [0, 1, 3]
+    with pytest.raises(RuntimeError, match=r"original heads \[1, 2, 3\], the model was built with \[0, 1, 3\]"):
+        rebuild(state)
+    state["model"]._metadata = {}
+    settings.head_layout["kept"]["enc_dec"][1] = [1, 2]
+    with pytest.raises(ValueError, match="enc_dec layer 1: expected 2 heads of width 16 .*, found weights for 3"):
+        head_shape(state)
+    settings.head_layout["kept"]["enc_dec"][1], settings.decoder_attention_heads = [1, 2, 3], 8
+    with pytest.raises(ValueError, match="enc_self|enc_dec layer 0: the layout expects 4 heads .* settings say 8"):
+        rebuild(state)
+
+
+def test_what_cannot_be_cut_is_refused():
+    model = tiny.make_model()
+    mask = HeadMask.full(find_gates(model).shape).without([Head("enc_self", 0, 0)])
+    for change, message in (
+        (
+            {"arch": "fconv", "_name": "fconv"},
+            "cannot remove heads of the architecture 'fconv'; known are transformer,",
+        ),
+        ({"scale_heads": True}, "built with scale_heads"),
+        ({"quant_noise_pq": 0.1}, "built with quant_noise_pq"),
+    ):
+        state = state_of(model)
+        vars(saved_settings(state)).update(change)
+        with pytest.raises(ValueError, match=message):
+            remove_heads(state, mask)
+    with pytest.raises(ValueError, match="a part of a sharded checkpoint"):
+        remove_heads({**state_of(model), "fsdp_metadata": {}}, mask)
+    with pytest.raises(ValueError, match="the checkpoint holds no mask; say .* --mask FILE"):
+        remove_heads(state_of(model))
+    quantised = state_of(model)
+    centroids = quantised["model"].pop("encoder.layers.0.self_attn.q_proj.weight")
+    quantised["model"]["encoder.layers.0.self_attn.q_proj.centroids"] = centroids
+    with pytest.raises(ValueError, match="enc_self layer 0: its projections are not plain .*quantised"):
+        remove_heads(quantised, mask)
+    ffn = HeadMask(mask.heads, ffn={"enc": [1, 1], "dec": [1, 1]})
+    with pytest.raises(ValueError, match='"ffn" entry; only heads can be removed'):
+        remove_heads(state_of(model), ffn)
