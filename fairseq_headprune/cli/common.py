@@ -3,6 +3,7 @@
 import argparse
 import json
 import sys
+from pathlib import Path
 from typing import Any, NoReturn
 
 
@@ -40,3 +41,8 @@ def emit(value: dict, as_json: bool, text: str) -> None:
         print(json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False))
     else:
         print(text)
+
+
+def figure_stem(text: str) -> str:
+    """Return the path of a figure without its extension, whether or not it was given with one."""
+    return str(Path(text).with_suffix("")) if Path(text).suffix in (".png", ".svg") else text

@@ -38,6 +38,11 @@ class Marked:
         return self.text
 
 
+def mark_of(p: float, p_holm: float, alpha: float) -> str:
+    """Return the mark of a comparison: ``holm`` for p_holm < alpha, ``raw`` for only p < alpha, else nothing."""
+    return "holm" if p_holm < alpha else "raw" if p < alpha else ""
+
+
 @dataclass(frozen=True)
 class Table:
     """A header and rows of cells, ready to be rendered.
