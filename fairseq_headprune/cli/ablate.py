@@ -1,21 +1,15 @@
 """``headprune ablate``: what does the model lose, or gain, without each single head?"""
 
-from functools import partial
 from typing import Any
 
 from fairseq_headprune.cli.common import emit
-from fairseq_headprune.cli.comparison_flags import (
-    add_comparison_flags,
-    add_study_flags,
-    comparison_settings,
-    legend,
-    progress,
-    render,
-)
+from fairseq_headprune.cli.comparison_flags import legend
+from fairseq_headprune.cli.single_head_study import add_flags, provenance, start_study
 from fairseq_headprune.heads import PAPER_NAMES
 from fairseq_headprune.report.figures import head_map
 from fairseq_headprune.report.histogram import score_histogram
-from fairseq_headprune.report.tables import mark_of, paper_head_table
+from fairseq_headprune.report.tables import mark_of, paper_head_table, render_parts
+from fairseq_headprune.single_heads import one_removed
 
 _DESCRIPTION = """Mask every head alone, translate the split --gen-subset with all of fairseq-generate's settings,
 score BLEU, and test each mask against the unpruned model by paired bootstrap (Michel et al. 2019, §3.2). Heads that
@@ -24,37 +18,19 @@ the checkpoint's mask prunes already are passed over. Started again, it goes on.
 
 def run(argv: list[str]) -> int:
     """Run the verb."""
-    from fairseq_headprune.pruning import chosen_components
-    from fairseq_headprune.session import Session, parse_generation_args
-    from fairseq_headprune.single_heads import one_removed
-    from fairseq_headprune.studies.ablate import ablate, study_settings
-    from fairseq_headprune.studies.folder import StudyFolder
-    from fairseq_headprune.studies.masked import Comparison, check_split
-    from fairseq_headprune.studies.provenance import environment
+    from fairseq_headprune.session import parse_generation_args
+    from fairseq_headprune.studies.ablate import ablate
 
-    args = parse_generation_args("ablate", argv, _add_flags, _DESCRIPTION)
-    comparison, split = Comparison(**comparison_settings(args)), args.gen_subset
-    session = Session(args)
-    start = session.gates.mask()
-    components = chosen_components(args.components, list(start.shape))
-    one_removed(start, components)
-    check_split(session, split)
-    settings = study_settings(session, "ablate", split, components, comparison)
-    folder = StudyFolder.open(args.output, settings, environment())
-    value = ablate(session, folder, split, components, comparison, partial(progress, verb="ablate", quiet=args.quiet))
-    value["cells"] = [value["baseline"] | {"delta": 0.0, "p_holm": 1.0}, *value["cells"]]
-    value |= {"alpha": args.alpha, "resamples": args.resamples, "seed": args.bootstrap_seed}
-    value |= {"signature": value["baseline"]["signature"], "checkpoint": session.checkpoint}
-    value |= {"data": session.data(split), "study": str(folder.path), "found": found(value["cells"][1:], args.alpha)}
-    maps = by_head(value["cells"][1:], start.shape, args.alpha)
-    value["figures"] = [str(path) for path in _figures(folder, value, maps)]
+    args = parse_generation_args("ablate", argv, add_flags, _DESCRIPTION)
+    study = start_study("ablate", args, [args.gen_subset], one_removed)
+    value = ablate(study.session, study.folder, args.gen_subset, study.components, study.comparison, study.bar)
+    value |= provenance(study, value["baseline"])
+    value["found"] = found(value["cells"], args.alpha)
+    maps = by_head(value["cells"], study.start.shape, args.alpha)
+    value["figures"] = [str(path) for path in _figures(study.folder, value, maps)]
+    value["cells"].insert(0, value["baseline"] | {"delta": 0.0, "p_holm": 1.0})
     emit(value, args.json, _text(value, maps, args.format))
     return 0
-
-
-def _add_flags(parser: Any) -> None:
-    add_study_flags(parser)
-    add_comparison_flags(parser)
 
 
 def found(cells: list[dict], alpha: float) -> dict[str, int]:
@@ -85,7 +61,7 @@ def by_head(cells: list[dict], shape: dict[str, list[int]], alpha: float) -> dic
 
 
 def _figures(folder: Any, value: dict, maps: dict[str, tuple[list, list]]) -> list:
-    scores = [cell["score"] for cell in value["cells"][1:]]
+    scores = [cell["score"] for cell in value["cells"]]
     drawn = score_histogram(scores, value["baseline"]["score"], "BLEU", folder.figure_stem("histogram"))
     return drawn + head_map(
         {component: deltas for component, (deltas, _) in maps.items()},
@@ -114,4 +90,4 @@ def _text(value: dict, maps: dict[str, tuple[list, list]], form: str) -> str:
         f"{count['significant']} of {count['heads']} heads change BLEU significantly; {improve} "
         f"(without Holm's correction: {count['significant_raw']}; {count['improve_raw']})",
     ]
-    return render(parts, form)
+    return render_parts(parts, form)

@@ -43,6 +43,10 @@ def emit(value: dict, as_json: bool, text: str) -> None:
         print(text)
 
 
-def figure_stem(text: str) -> str:
-    """Return the path of a figure without its extension, whether or not it was given with one."""
+def add_figure_flag(parser: Any) -> None:
+    """Add ``--figure STEM`` to a parser or a group of its flags; the stem may be given with an extension."""
+    parser.add_argument("--figure", metavar="STEM", type=_stem, help="draw STEM.png and STEM.svg (default: no figure)")
+
+
+def _stem(text: str) -> str:
     return str(Path(text).with_suffix("")) if Path(text).suffix in (".png", ".svg") else text

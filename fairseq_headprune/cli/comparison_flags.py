@@ -10,16 +10,10 @@ from tqdm import tqdm
 from fairseq_headprune.report.tables import FORMS
 
 
-def add_study_flags(parser: argparse.ArgumentParser) -> None:
-    """Add ``--output`` and ``--components`` of a study of single heads."""
-    add = parser.add_argument_group("study").add_argument
-    add("-o", "--output", metavar="DIR", required=True, help="study folder (required)")
-    add(
-        "--components",
-        default="all",
-        metavar="all|LIST",
-        help="whose heads are studied: a comma-separated list of enc_self, enc_dec, dec_self (default: all)",
-    )
+def add_study_flags(group: Any, choices: str, components: str) -> None:
+    """Add ``--output`` and ``--components`` (all by default), whose choices and meaning are the verb's."""
+    group.add_argument("-o", "--output", metavar="DIR", required=True, help="study folder (required)")
+    group.add_argument("--components", default="all", metavar=choices, help=f"{components} (default: all)")
 
 
 def add_comparison_flags(parser: argparse.ArgumentParser, forms: bool = True) -> None:
@@ -71,14 +65,3 @@ def legend(alpha: float, resamples: int, seed: int, form: str = "text") -> str:
         f"{holm} differs from unpruned at p < {alpha:g} after Holm's correction, {raw} before it only "
         f"(paired bootstrap, {resamples} resamples, seed {seed})"
     )
-
-
-def render(parts: Iterable[Any], form: str) -> str:
-    """Join tables and lines of text in this form; lines become comments in LaTeX, paragraphs in Markdown."""
-    shown = []
-    for part in parts:
-        if not isinstance(part, str):
-            shown.append(part.render(form))
-        else:
-            shown.append("% " + part if form == "latex" else part.replace("*", "\\*") if form == "markdown" else part)
-    return ("\n\n" if form == "markdown" else "\n").join(shown)

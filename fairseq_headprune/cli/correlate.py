@@ -5,11 +5,10 @@ import sys
 from dataclasses import asdict
 from typing import Any
 
-from fairseq_headprune.cli.common import Parser, emit, figure_stem
-from fairseq_headprune.cli.comparison_flags import render
+from fairseq_headprune.cli.common import Parser, add_figure_flag, emit
 from fairseq_headprune.evaluation.correlation import Correlation, correlations
 from fairseq_headprune.report.scatter import ablation_scatter
-from fairseq_headprune.report.tables import FORMS, Table
+from fairseq_headprune.report.tables import FORMS, Table, render_parts
 from fairseq_headprune.studies.results import Ablation
 
 _DESCRIPTION = """The effect of each head (difference in BLEU without it) in one study of headprune ablate against
@@ -43,9 +42,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = Parser(prog="headprune correlate", description=_DESCRIPTION)
     parser.add_argument("first", metavar="STUDY_A", help="folder of a study of headprune ablate")
     parser.add_argument("second", metavar="STUDY_B", help="folder of another one, on another test set")
-    parser.add_argument(
-        "--figure", metavar="STEM", type=figure_stem, help="draw STEM.png and STEM.svg (default: no figure)"
-    )
+    add_figure_flag(parser)
     output = parser.add_mutually_exclusive_group()
     output.add_argument("--json", action="store_true", help="print one JSON document (default: off)")
     output.add_argument("--format", choices=FORMS, default="text", help="form of the table")
@@ -118,7 +115,7 @@ def _text(value: dict, found: dict[str, Correlation], form: str) -> str:
     ]
     studies = [f"{s['data']['split']}: {s['study']}, unpruned BLEU {s['baseline']:.2f}" for s in value["studies"]]
     pearson = found["pearson"]
-    return render(
+    return render_parts(
         [
             Table(["", "coefficient", "95% interval", "p"], rows),
             *(f"{name.capitalize()}: {r.method}" for name, r in found.items()),

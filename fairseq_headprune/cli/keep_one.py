@@ -1,19 +1,13 @@
 """``headprune keep-one``: is one head a layer enough, and which one?"""
 
-from functools import partial
 from typing import Any
 
 from fairseq_headprune.cli.common import emit
-from fairseq_headprune.cli.comparison_flags import (
-    add_comparison_flags,
-    add_study_flags,
-    comparison_settings,
-    legend,
-    progress,
-    render,
-)
+from fairseq_headprune.cli.comparison_flags import legend
+from fairseq_headprune.cli.single_head_study import add_flags, provenance, start_study
 from fairseq_headprune.heads import COMPONENTS, PAPER_NAMES, HeadMask
-from fairseq_headprune.report.tables import Marked, Table, mark_of
+from fairseq_headprune.report.tables import Marked, Table, mark_of, render_parts
+from fairseq_headprune.single_heads import one_kept
 
 _DESCRIPTION = """For each layer, mask all heads but one, the rest of the model staying whole. The head that does best
 alone on --select-subset is reported on --gen-subset, tested against the unpruned model by paired bootstrap (Michel et
@@ -22,44 +16,27 @@ al. 2019, §3.3, Table 5; with the same split for both: Table 2). Started again,
 
 def run(argv: list[str]) -> int:
     """Run the verb."""
-    from fairseq_headprune.pruning import chosen_components
-    from fairseq_headprune.session import Session, parse_generation_args
-    from fairseq_headprune.single_heads import one_kept
-    from fairseq_headprune.studies.ablate import keep_one, study_settings
-    from fairseq_headprune.studies.folder import StudyFolder
-    from fairseq_headprune.studies.masked import Comparison, check_split
-    from fairseq_headprune.studies.provenance import environment
+    from fairseq_headprune.session import parse_generation_args
+    from fairseq_headprune.studies.ablate import keep_one
 
     args = parse_generation_args("keep-one", argv, _add_flags, _DESCRIPTION)
-    comparison, splits = Comparison(**comparison_settings(args)), (args.select_subset, args.gen_subset)
-    session = Session(args)
-    start = session.gates.mask()
-    components = chosen_components(args.components, list(start.shape))
-    one_kept(start, components)
-    for split in dict.fromkeys(splits):
-        check_split(session, split)
-    settings = study_settings(session, "keep-one", args.gen_subset, components, comparison)
-    settings["select_data"] = session.data(args.select_subset)
-    folder = StudyFolder.open(args.output, settings, environment())
-    bar = partial(progress, verb="keep-one", quiet=args.quiet)
-    value = keep_one(session, folder, splits, components, comparison, bar)
-    value["passed_over"] = passed_over(start, components)
-    value |= {"alpha": args.alpha, "resamples": args.resamples, "seed": args.bootstrap_seed}
-    value |= {"signature": value["baseline"]["signature"], "checkpoint": session.checkpoint}
-    value |= {"data": settings["data"], "select_data": settings["select_data"], "study": str(folder.path)}
+    splits = (args.select_subset, args.gen_subset)
+    study = start_study("keep-one", args, splits, one_kept)
+    value = keep_one(study.session, study.folder, splits, study.components, study.comparison, study.bar)
+    value["passed_over"] = passed_over(study.start, study.components)
+    value |= provenance(study, value["baseline"]) | {"select_data": study.folder.settings["select_data"]}
     emit(value, args.json, _text(value, args.format))
     return 0
 
 
 def _add_flags(parser: Any) -> None:
-    add_study_flags(parser)
+    add_flags(parser)
     parser.add_argument_group("selection").add_argument(
         "--select-subset",
         metavar="SPLIT",
         default="valid",
         help="split that the best heads are chosen on; name --gen-subset's for Table 2 (default: valid)",
     )
-    add_comparison_flags(parser)
 
 
 def passed_over(start: HeadMask, components: list[str]) -> list[dict[str, Any]]:
@@ -114,7 +91,7 @@ def _text(value: dict, form: str) -> str:
         f"one head is enough in {len(cells) - count['p_holm']} of {len(cells)} layers; {count['p_holm']} lose BLEU "
         f"significantly (without Holm's correction: {count['p']})",
     ]
-    return render(parts, form)
+    return render_parts(parts, form)
 
 
 def _passed_text(layer: dict) -> str:

@@ -6,7 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_headprune.cli.common import emit
-from fairseq_headprune.cli.comparison_flags import add_comparison_flags, comparison_settings, legend, progress
+from fairseq_headprune.cli.comparison_flags import (
+    add_comparison_flags,
+    add_study_flags,
+    comparison_settings,
+    legend,
+    progress,
+)
 from fairseq_headprune.cli.scoring_flags import add_scoring_flags, scoring_settings
 from fairseq_headprune.files import sha256
 from fairseq_headprune.heads import PAPER_NAMES
@@ -50,13 +56,8 @@ def run(argv: list[str]) -> int:
 def _add_flags(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("pruning")
     add = group.add_argument
-    add("-o", "--output", metavar="DIR", required=True, help="study folder (required)")
-    add(
-        "--components",
-        default="all",
-        metavar="all|each|LIST",
-        help="heads in play: all jointly, each component by itself, or those of a comma-separated list (default: all)",
-    )
+    in_play = "heads in play: all jointly, each component by itself, or those of a comma-separated list"
+    add_study_flags(group, "all|each|LIST", in_play)
     add("--step", default="10%", metavar="SHARE", help="share of the heads in play pruned at each step (default: 10%%)")
     add("--reestimate", action="store_true", help="estimate importance again after each step (default: off)")
     add(
@@ -118,9 +119,10 @@ def _score_data(settings: Any, given: HeadScores | None) -> dict:
 
 def _warn_same_data(args: argparse.Namespace, settings: Any, given: HeadScores | None) -> None:
     if _score_data(settings, given).get("split") == args.gen_subset:
+        way_out = "ablate on another --gen-subset" if settings.order == "oracle" else "choose another --score-subset"
         print(
             f"headprune prune: warning: importance and results both come from {args.gen_subset}; "
-            "the curve is optimistic (choose another --score-subset)",
+            f"the curve is optimistic ({way_out})",
             file=sys.stderr,
         )
 

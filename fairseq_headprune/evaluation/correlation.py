@@ -74,5 +74,7 @@ def _check(x: Sequence[float], y: Sequence[float]) -> None:
         if not np.isfinite(values).all():
             raise ValueError(f"the {name} side holds a number that is not finite")
         if np.ptp(values) == 0:
-            raise ValueError(f"all {len(values)} values of the {name} side are {values[0]:g}: without variance there is "
-                             "no correlation")  # fmt: skip
+            raise ValueError(
+                f"all {len(values)} values of the {name} side are {values[0]:g}: without variance there is no "
+                "correlation"
+            )

@@ -129,6 +129,17 @@ def paper_head_table(
     return Table(["Layer/Head", *(str(head + 1) for head in range(width))], rows)
 
 
+def render_parts(parts: Sequence[Any], form: str) -> str:
+    """Join tables and lines of text in this form; the lines become comments in LaTeX, paragraphs in Markdown."""
+    shown = []
+    for part in parts:
+        if not isinstance(part, str):
+            shown.append(part.render(form))
+        else:
+            shown.append("% " + part if form == "latex" else part.replace("*", "\\*") if form == "markdown" else part)
+    return ("\n\n" if form == "markdown" else "\n").join(shown)
+
+
 def _number(value: float | None, mark: str, fmt: str, layer: int) -> Any:
     if value is None:
         return None

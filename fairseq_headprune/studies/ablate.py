@@ -78,10 +78,12 @@ def best_of_layers(cells: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def study_settings(
-    session: Session, study: str, split: str, components: list[str], comparison: Comparison
+    session: Session, study: str, splits: list[str], components: list[str], comparison: Comparison
 ) -> dict[str, Any]:
-    """Return all settings of a study of single heads, as they are kept in its folder."""
-    return {**model_settings(session, study, split), "components": components, **asdict(comparison)}
+    """Return all settings of a study of single heads, as they are kept in its folder; the last split is reported."""
+    *select, split = splits
+    chosen = {"select_data": session.data(name) for name in select}
+    return {**model_settings(session, study, split), **chosen, "components": components, **asdict(comparison)}
 
 
 def _plan(masks: dict[Head, HeadMask]) -> list[PlannedCell]:
