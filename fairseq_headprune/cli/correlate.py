@@ -21,14 +21,14 @@ def run(argv: list[str]) -> int:
     args = _parser().parse_args(argv)
     first, second = Ablation(args.first), Ablation(args.second)
     check_comparable(first, second)
-    for notice in _doubts(first, second):
-        print(f"headprune correlate: warning: {notice}", file=sys.stderr)
     heads = list(first.cells)
     effects = [[study.cells[head]["delta"] for head in heads] for study in (first, second)]
     try:
         found = correlations(*effects)
     except ValueError as error:
         raise ValueError(f"{first.path} (first) and {second.path} (second): {error}") from error
+    for notice in _doubts(first, second):
+        print(f"headprune correlate: warning: {notice}", file=sys.stderr)
     value: dict[str, Any] = {name: asdict(result) | {"ci": list(result.ci)} for name, result in found.items()}
     value |= {"heads": len(heads), "checkpoint": first.settings["checkpoint"]}
     value["studies"] = [_described(study) for study in (first, second)]

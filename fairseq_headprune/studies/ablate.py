@@ -81,9 +81,10 @@ def study_settings(
     session: Session, study: str, splits: list[str], components: list[str], comparison: Comparison
 ) -> dict[str, Any]:
     """Return all settings of a study of single heads, as they are kept in its folder; the last split is reported."""
-    *select, split = splits
-    chosen = {"select_data": session.data(name) for name in select}
-    return {**model_settings(session, study, split), **chosen, "components": components, **asdict(comparison)}
+    settings = {**model_settings(session, study, splits[-1]), "components": components, **asdict(comparison)}
+    if len(splits) > 1:
+        settings["select_data"] = session.data(splits[0])
+    return settings
 
 
 def _plan(masks: dict[Head, HeadMask]) -> list[PlannedCell]:
