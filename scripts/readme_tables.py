@@ -36,7 +36,22 @@ def training(results: Path) -> str:
         means = [f"{statistics.mean(run[name]['bleu'] for run in of_arch):.2f}" for name in sets]
         rows.append([arch, "mean", *means, "", f"{statistics.mean(run['valid_loss'] for run in of_arch):.3f}"])
     table = Table(["architecture", "seed", *sets, "best epoch", "valid loss"], rows)
-    return _with_note(table, f"BLEU, {runs[0][sets[0]]['signature']}; {_where(value['environment'])}.")
+    note = f"BLEU, {runs[0][sets[0]]['signature']}; {_where(value['environment'])}."
+    return _with_note(table, f"{note} {_difference(runs, sets)}")
+
+
+def _difference(runs: list[dict], sets: list[str]) -> str:
+    """Say how far the means of gated and stock models are apart, with Welch's t over seeds."""
+    parts = []
+    for name in sets:
+        sides: list[list[float]] = [[], []]
+        for run in runs:
+            sides["gated" in run["arch"]].append(run[name]["bleu"])
+        stock, gated = sides
+        apart = statistics.mean(gated) - statistics.mean(stock)
+        error = (statistics.variance(stock) / len(stock) + statistics.variance(gated) / len(gated)) ** 0.5
+        parts.append(f"{name} {apart:+.2f} (Welch's t {apart / error:.2f})")
+    return f"Gated minus stock, means: {', '.join(parts)}."
 
 
 def pruning(results: Path) -> str:
@@ -66,7 +81,7 @@ def bench_train(results: Path) -> str:
         speed, words = shown(found["speed_to_stock"]), shown(found["words_per_second"], 0)
         rows.append([_device(value), side, shown(found["ms_per_update"], 1), words, speed])
     header = ["device", "model", "ms/update", "words/s", "speed (stock = 1)"]
-    return _with_note(Table(header, rows, "llrrrr"), f"Median (min-max) of {value['rounds']} interleaved rounds.")
+    return _with_note(Table(header, rows, "llrrr"), f"Median (min-max) of {value['rounds']} interleaved rounds.")
 
 
 def bench_score(results: Path) -> str:

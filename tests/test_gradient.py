@@ -3,7 +3,6 @@
 import pytest
 import tiny
 import torch
-from fairseq.criterions.label_smoothed_cross_entropy import label_smoothed_nll_loss
 
 from fairseq_headprune.heads import Head, HeadMask, all_heads
 from fairseq_headprune.importance.estimate import ScoreSettings, estimate
@@ -59,7 +58,7 @@ def by_sentence(gradients, sample, sentences):
     return {h: gradients[h.component][h.layer][order, h.head].tolist() for h in all_heads(SHAPE)}
 
 
-def close(found, expected, tolerance):
+def check_close(found, expected, tolerance):
     largest = max(abs(v) for values in expected.values() for v in values)
     assert largest > 1e-3  # else the comparison would say nothing
     for head, values in expected.items():
@@ -99,14 +98,14 @@ def test_one_batch_equals_batches_of_one(masked):
         find_gates(model).set_mask(mask)
     sample = tiny.make_batch(MIXED)
     found = by_sentence(GateDerivatives(model, PAD).per_sentence(sample), sample, MIXED)
-    close(found, one_by_one(model, MIXED), 1e-9)
+    check_close(found, one_by_one(model, MIXED), 1e-9)
 
 
 def test_float32_batch_equals_batches_of_one():
     model = build().float()
     sample = tiny.make_batch(MIXED)
     found = by_sentence(GateDerivatives(model, PAD).per_sentence(sample), sample, MIXED)
-    close(found, one_by_one(model, MIXED), 1e-5)
+    check_close(found, one_by_one(model, MIXED), 1e-5)
 
 
 @pytest.mark.parametrize("estimator", ["gradient", "fisher"])
@@ -257,29 +256,6 @@ def test_three_rounds_with_masks_updated_between(batch):
         pruned += order[:5]
         mask = mask.without(order[:5])
     assert len(set(pruned)) == 15
-
-
-def test_losses_equal_fairseqs_criteria():
-    # Source: fairseq's own functions, on a batch of one for each sentence.
-    generator = torch.Generator().manual_seed(3)
-    logits = torch.randn(3, 5, 24, generator=generator)
-    target = torch.randint(4, 24, (3, 5), generator=generator)
-    target[1, 3:] = PAD
-    for i, length in enumerate((5, 3, 5)):
-        log_probabilities = torch.log_softmax(logits[i], dim=-1)
-        smoothed, nll = label_smoothed_nll_loss(log_probabilities, target[i], 0.2, ignore_index=PAD)
-        assert float(sentence_losses(logits, target, PAD)[i]) == pytest.approx(float(nll), rel=1e-6)
-        assert float(sentence_losses(logits, target, PAD, "mean")[i]) == pytest.approx(float(nll) / length, rel=1e-6)
-        found = sentence_losses(logits, target, PAD, "label-smoothed", 0.2)[i]
-        assert float(found) == pytest.approx(float(smoothed), rel=1e-6)
-
-
-def test_the_loss_keeps_double_precision_and_widens_half():
-    logits, target = torch.zeros(1, 2, 8), torch.tensor([[3, 4]])
-    assert sentence_losses(logits.double(), target, PAD).dtype == torch.float64
-    # Source: the closed form 2 log 8 of a uniform distribution over 8 words.
-    found = sentence_losses(logits.half(), target, PAD)
-    assert found.dtype == torch.float32 and float(found) == pytest.approx(4.1588831, rel=1e-6)
 
 
 def test_the_model_is_left_as_it_was(batch):

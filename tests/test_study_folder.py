@@ -18,7 +18,6 @@ import torch
 
 from fairseq_headprune import files
 from fairseq_headprune.studies.folder import StudyFolder
-from fairseq_headprune.studies.values import first_difference, plain
 
 SETTINGS = {"seed": 0, "step": "10%", "model": {"path": "m.pt", "beam": 5}}
 
@@ -101,12 +100,6 @@ def test_other_settings_are_refused_by_name_and_nothing_is_touched(study, change
         StudyFolder.open(study.path, {**SETTINGS, **change})
     assert "name another folder" in str(error.value)
     assert snapshot(study.path) == before
-
-
-def test_first_difference_sees_missing_settings_and_booleans():
-    assert first_difference({"a": 1, "b": 2}, {"a": 1}) == ("b", "2", "absent")
-    assert first_difference({"a": 1}, {"a": True}) == ("a", "1", "true")
-    assert first_difference({"a": [1, 2.0]}, {"a": [1, 2]}) is None
 
 
 def test_folders_that_are_no_studies_are_refused_and_left_alone(tmp_path):
@@ -301,17 +294,6 @@ def test_ids_that_cannot_name_files_are_refused(study, cell_id):
         with pytest.raises(ValueError, match="cannot be the id of a cell"):
             call(cell_id)
     assert study.cells() == {}
-
-
-def test_scalars_of_numpy_and_torch_become_plain_numbers():
-    value = plain(
-        {"f": numpy.float32(0.5), "i": numpy.int64(3), "b": numpy.bool_(True), "t": torch.tensor(0.25), 1: (1, 2.0)},
-        "x",
-    )
-    assert value == {"f": 0.5, "i": 3, "b": True, "t": 0.25, "1": [1, 2.0]}
-    assert [type(v) for v in value.values()] == [float, int, bool, float, list]
-    assert type(plain(numpy.float64(1.5), "x")) is float
-    assert plain(Path("a") / "b", "x") == "a/b"
 
 
 @pytest.mark.parametrize(

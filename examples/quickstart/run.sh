@@ -6,6 +6,8 @@ here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
 source "$here/../../scripts/environment.sh"
 headprune_environment fairseq
 
+began=$SECONDS
+
 out="${QUICKSTART_DIR:-$here/out}"
 mkdir -p "$out/figures"
 out="$(cd "$out" && pwd)"
@@ -56,6 +58,17 @@ for study in prune prune-all; do
         cp "$out/$study/figures/pruning.$ending" "$out/figures/$study.$ending"
     done
 done
+
+# How long all this took (a second run, which finds everything done, does not count).
+[ -f "$out/run.json" ] || "$bin/python" - "$((SECONDS - began))" "$out/run.json" <<'END'
+import sys
+
+from fairseq_headprune.files import write_json
+from fairseq_headprune.studies.provenance import environment
+
+command = "bash examples/quickstart/run.sh"
+write_json(sys.argv[2], {"command": command, "seconds_after_installation": int(sys.argv[1]), "environment": environment()})
+END
 
 cat "$out/scores.txt" "$out/prune.txt" "$out/prune-all.txt"
 echo "pictures:"

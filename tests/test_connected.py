@@ -1,0 +1,55 @@
+"""A mask without an effect fails loudly: gates that are not connected to the model that computes."""
+
+import copy
+
+import pytest
+import tiny
+import torch
+
+from fairseq_headprune.heads import Head, HeadMask
+from fairseq_headprune.modules.attach import find_gates
+from fairseq_headprune.tasks.translation_headprune import TranslationHeadpruneConfig, TranslationHeadpruneTask
+
+#: transformer_tiny: 2 + 2 layers with 2 heads each
+SHAPE = {"enc_self": [2, 2], "enc_dec": [2, 2], "dec_self": [2, 2]}
+DROPPED = [Head("enc_self", 0, 1), Head("enc_dec", 1, 0), Head("dec_self", 0, 0), Head("dec_self", 0, 1)]
+
+
+class Deaf(torch.nn.Module):
+    """A model that computes without its gates, as after a change that left them unconnected."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.encoder, self.decoder = model.encoder, model.decoder
+        self.ungated = copy.deepcopy(model)
+        find_gates(self.ungated).set_mask(None)
+        self.forward = self.ungated.forward
+
+
+@pytest.mark.parametrize("step", ["train_step", "valid_step", "inference_step", "interactive"])
+def test_unconnected_gates_are_an_error(step, dictionary, tmp_path):
+    mask = HeadMask.full(SHAPE).without(DROPPED)
+    mask.save(tmp_path / "mask.json")
+    task = TranslationHeadpruneTask(
+        TranslationHeadpruneConfig(head_mask=str(tmp_path / "mask.json")), dictionary, dictionary
+    )
+    model = tiny.make_model()
+    find_gates(model).set_mask(mask)
+    sample, deaf = tiny.make_batch(), Deaf(model)
+    # The gates of the deaf model are found under encoder and decoder; the ungated copy has its own.
+    del deaf._modules["ungated"]
+    calls = {
+        "train_step": lambda m: task.train_step(sample, m, lambda *_: None, None, 0),
+        "valid_step": lambda m: task.valid_step(sample, m, lambda *_: None),
+        "inference_step": lambda m: task.inference_step(None, [m], sample),
+        "interactive": lambda m: task.inference_step(None, [m], {"net_input": tiny_source(sample)}),
+    }
+    with pytest.raises(RuntimeError, match="pruned heads of enc_self have no effect"):
+        calls[step](deaf)
+    # Connected gates pass the check: what fails next is the missing criterion or generator.
+    with pytest.raises((TypeError, AttributeError)):
+        calls[step](model)
+
+
+def tiny_source(sample):
+    return {name: sample["net_input"][name] for name in ("src_tokens", "src_lengths")}
