@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fairseq_headprune import files
@@ -42,17 +43,21 @@ def ablation_scatter(
         line = {"color": "#666666", "linewidth": 1, "linestyle": ":", "zorder": 1}
         axes.axvline(baseline[0], gid="baseline-x", label="Original scores", **line)
         axes.axhline(baseline[1], gid="baseline-y", **line)
-        for component, pairs in points.items():
-            name = PAPER_NAMES.get(component, component)
-            colour, marker, _ = LOOKS.get(name, LOOKS["All"])
-            x, y = zip(*pairs, strict=True)
-            axes.plot(
-                x, y, linestyle="none", marker=marker, markersize=6, color=colour, markeredgecolor="white",
-                markeredgewidth=0.5, label=name, gid=f"heads-{component}",
-            )  # fmt: skip
+        _draw_heads(axes, points)
         axes.set(xlabel=names[0], ylabel=names[1], title=caption)
         axes.grid(color="#dddddd", linewidth=0.6)
         axes.set_axisbelow(True)
         axes.spines[["top", "right"]].set_visible(False)
         figure.legend(loc="outside lower center", ncols=4, frameon=False, columnspacing=1.4)
         return save(figure, path_stem)
+
+
+def _draw_heads(axes: Axes, points: Mapping[str, Sequence[tuple[float, float]]]) -> None:
+    for component, pairs in points.items():
+        name = PAPER_NAMES.get(component, component)
+        colour, marker, _ = LOOKS.get(name, LOOKS["All"])
+        x, y = zip(*pairs, strict=True)
+        axes.plot(
+            x, y, linestyle="none", marker=marker, markersize=6, color=colour, markeredgecolor="white",
+            markeredgewidth=0.5, label=name, gid=f"heads-{component}",
+        )  # fmt: skip
