@@ -24,6 +24,7 @@ setup(
     install_requires=[
         "torch>=2.5",  # fully masked attention rows give 0 on every back end since 2.5
         "numpy>=1.24",
+        "scipy>=1.9",
         "sacrebleu>=2.4,<3",
         "sentencepiece>=0.2",
         "compare-mt==0.2.10",

@@ -65,15 +65,24 @@ def curves(choice: str, present: Sequence[str]) -> dict[str, list[str]]:
         KeyError: an unknown component.
         ValueError: a component that the model does not have.
     """
-    if choice == "all":
-        return {"all": [c for c in COMPONENTS if c in present]}
     if choice == "each":
         return {c: [c] for c in COMPONENTS if c in present}
+    chosen = chosen_components(choice, present)
+    return {"all" if choice == "all" else "+".join(chosen): chosen}
+
+
+def chosen_components(choice: str, present: Sequence[str]) -> list[str]:
+    """Return the components of ``all`` or of a list separated by commas, in the order of ``COMPONENTS``.
+
+    Raises:
+        KeyError: an unknown component.
+        ValueError: a component that the model does not have.
+    """
     asked = parse_components(choice)
     missing = [c for c in asked if c not in present]
-    if missing:
+    if choice != "all" and missing:
         raise ValueError(f"the model has no {', '.join(missing)}; it has {', '.join(present)}")
-    return {"+".join(asked): asked}
+    return [c for c in asked if c in present]
 
 
 def next_heads(

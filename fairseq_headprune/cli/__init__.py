@@ -13,6 +13,9 @@ VERBS = {
     "mask": "make a mask file: which heads are kept",
     "score": "estimate the importance of every head",
     "prune": "prune step by step, translate, score and test each step",
+    "ablate": "mask every head alone, translate, score and test each mask",
+    "keep-one": "keep one head of a layer: the best one, and what it costs",
+    "correlate": "does masking a head have the same effect on two test sets?",
     "slim": "remove pruned heads from a checkpoint's weights",
     "compare": "paired bootstrap between translation systems",
 }

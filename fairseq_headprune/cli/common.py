@@ -3,6 +3,7 @@
 import argparse
 import json
 import sys
+from pathlib import Path
 from typing import Any, NoReturn
 
 
@@ -40,3 +41,12 @@ def emit(value: dict, as_json: bool, text: str) -> None:
         print(json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False))
     else:
         print(text)
+
+
+def add_figure_flag(parser: Any) -> None:
+    """Add ``--figure STEM`` to a parser or a group of its flags; the stem may be given with an extension."""
+    parser.add_argument("--figure", metavar="STEM", type=_stem, help="draw STEM.png and STEM.svg (default: no figure)")
+
+
+def _stem(text: str) -> str:
+    return str(Path(text).with_suffix("")) if Path(text).suffix in (".png", ".svg") else text

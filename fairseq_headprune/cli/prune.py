@@ -2,18 +2,24 @@
 
 import argparse
 import sys
+from pathlib import Path
 from typing import Any
 
-from tqdm import tqdm
-
 from fairseq_headprune.cli.common import emit
+from fairseq_headprune.cli.comparison_flags import (
+    add_comparison_flags,
+    add_study_flags,
+    comparison_settings,
+    legend,
+    progress,
+)
 from fairseq_headprune.cli.scoring_flags import add_scoring_flags, scoring_settings
-from fairseq_headprune.evaluation.holm import holm
 from fairseq_headprune.files import sha256
 from fairseq_headprune.heads import PAPER_NAMES
 from fairseq_headprune.importance.scores import HeadScores
 from fairseq_headprune.report.figures import head_map, pruning_curve
-from fairseq_headprune.report.tables import Marked, Table
+from fairseq_headprune.report.tables import Marked, Table, mark_of
+from fairseq_headprune.studies.results import Ablation, with_holm
 
 _DESCRIPTION = """Prune heads step by step in order of importance, translate the split --gen-subset with all of
 fairseq-generate's settings at each step, score BLEU, and test each step against the unpruned model by paired
@@ -33,10 +39,9 @@ def run(argv: list[str]) -> int:
     session = Session(args)
     check_study(session, settings, args.gen_subset, given)
     _warn_same_data(args, settings, given)
-    folder = StudyFolder.open(args.output, _study_settings(session, args, settings), environment())
+    folder = StudyFolder.open(args.output, _study_settings(session, args, settings, given), environment())
     study = PruneStudy(session, folder, settings, args.gen_subset, given)
-    bar = tqdm(study.run(), total=len(study), desc="prune", unit="cell", file=sys.stderr, disable=args.quiet or None)
-    cells = list(bar)
+    cells = list(progress(study.run(), len(study), "prune", args.quiet))
     value = summary(cells, study.plan, settings.alpha)
     value |= {
         "study": str(folder.path),
@@ -51,48 +56,29 @@ def run(argv: list[str]) -> int:
 def _add_flags(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("pruning")
     add = group.add_argument
-    add("-o", "--output", metavar="DIR", required=True, help="study folder (required)")
-    add(
-        "--components",
-        default="all",
-        metavar="all|each|LIST",
-        help="heads in play: all jointly, each component by itself, or those of a comma-separated list (default: all)",
-    )
+    in_play = "heads in play: all jointly, each component by itself, or those of a comma-separated list"
+    add_study_flags(group, "all|each|LIST", in_play)
     add("--step", default="10%", metavar="SHARE", help="share of the heads in play pruned at each step (default: 10%%)")
     add("--reestimate", action="store_true", help="estimate importance again after each step (default: off)")
     add(
         "--order",
         default="scores",
-        metavar="scores|random|FILE",
-        help="order of pruning: estimated importance, chance (--score-seed), or a score file (default: scores)",
+        metavar="scores|random|FILE|oracle:STUDY",
+        help="order of pruning: estimated importance, chance (--score-seed), a score file, or the differences in BLEU "
+        "of a study of headprune ablate (Michel et al. 2019, Figure 3, dashed) (default: scores)",
     )
     add_scoring_flags(parser)
-    group = parser.add_argument_group("comparison")
-    add = group.add_argument
-    add(
-        "--bleu",
-        choices=("sacrebleu", "tok"),
-        default="sacrebleu",
-        help="tok: tokenised BLEU, equal to multi-bleu.perl (default: sacrebleu with 13a)",
-    )
-    add("--resamples", type=int, default=1000, help="resamples of the paired bootstrap (default: 1000)")
-    add("--bootstrap-seed", type=int, default=12345, help="seed of the resamples; 0 is a seed too (default: 12345)")
-    add("--alpha", type=float, default=0.01, help="level of significance (default: 0.01)")
-    add("--json", action="store_true", help="print one JSON document to stdout (default: off)")
+    add_comparison_flags(parser, forms=False)
 
 
 def _settings(args: argparse.Namespace) -> Any:
     from fairseq_headprune.pruning import parse_step
     from fairseq_headprune.studies.prune import PruneSettings
 
-    score = scoring_settings(args, "train")
-    order = args.order if args.order in ("scores", "random") else "file"
+    score, comparison = scoring_settings(args, "train"), comparison_settings(args)
+    order = args.order if args.order in ("scores", "random") else "oracle" if _oracle_study(args) else "file"
     if order == "random":
         score = type(score)(estimator="random", normalize="none", seed=score.seed)
-    if args.resamples < 1:
-        raise ValueError(f"--resamples must be at least 1, got {args.resamples}")
-    if not 0 < args.alpha < 1:
-        raise ValueError(f"--alpha must be between 0 and 1, got {args.alpha}")
     if args.reestimate and order != "scores":
         raise ValueError(f"--reestimate needs estimated importance, not --order {args.order}")
     return PruneSettings(
@@ -101,20 +87,27 @@ def _settings(args: argparse.Namespace) -> Any:
         reestimate=args.reestimate,
         order=order,
         score=score,
-        tokenize="tok" if args.bleu == "tok" else "13a",
-        resamples=args.resamples,
-        seed=args.bootstrap_seed,
-        alpha=args.alpha,
+        **comparison,
     )
 
 
 def _given_scores(args: argparse.Namespace) -> HeadScores | None:
-    return None if args.order in ("scores", "random") else HeadScores.load(args.order)
+    if args.order in ("scores", "random"):
+        return None
+    study = _oracle_study(args)
+    return Ablation(study).oracle() if study else HeadScores.load(args.order)
+
+
+def _oracle_study(args: argparse.Namespace) -> str | None:
+    """The ablation study that ``--order`` names: ``oracle:STUDY``, or just its folder."""
+    if args.order.startswith("oracle:"):
+        return args.order.removeprefix("oracle:")
+    return args.order if Path(args.order).is_dir() else None
 
 
 def _estimates(settings: Any) -> bool:
     """Whether this study looks at sentences to rank heads."""
-    return settings.order != "file" and settings.score.needs_data
+    return settings.order in ("scores", "random") and settings.score.needs_data
 
 
 def _score_data(settings: Any, given: HeadScores | None) -> dict:
@@ -126,25 +119,22 @@ def _score_data(settings: Any, given: HeadScores | None) -> dict:
 
 def _warn_same_data(args: argparse.Namespace, settings: Any, given: HeadScores | None) -> None:
     if _score_data(settings, given).get("split") == args.gen_subset:
+        way_out = "ablate on another --gen-subset" if settings.order == "oracle" else "choose another --score-subset"
         print(
             f"headprune prune: warning: importance and results both come from {args.gen_subset}; "
-            "the curve is optimistic (choose another --score-subset)",
+            f"the curve is optimistic ({way_out})",
             file=sys.stderr,
         )
 
 
-def _study_settings(session: Any, args: argparse.Namespace, settings: Any) -> dict[str, Any]:
-    from omegaconf import OmegaConf
+def _study_settings(session: Any, args: argparse.Namespace, settings: Any, given: HeadScores | None) -> dict[str, Any]:
+    from fairseq_headprune.studies.masked import model_settings
 
-    generation = OmegaConf.to_container(session.cfg.generation, resolve=True, enum_to_str=True)
+    order_file = {"file": lambda: sha256(args.order), "oracle": lambda: given.details["cells"]}.get(settings.order)
     return {
-        "study": "prune",
-        "checkpoint": session.checkpoint["sha256"],
-        "start": session.gates.mask().heads,
-        "data": session.data(args.gen_subset),
+        **model_settings(session, "prune", args.gen_subset),
         "score_data": session.data(settings.score.subset) if _estimates(settings) else None,
-        "generation": {**generation, "post_process": args.post_process, "bpe": args.bpe, "tokenizer": args.tokenizer},
-        "order_file": None if settings.order != "file" else sha256(args.order),
+        "order_file": order_file and order_file(),
         **settings.to_dict(),
     }
 
@@ -152,10 +142,9 @@ def _study_settings(session: Any, args: argparse.Namespace, settings: Any) -> di
 def summary(cells: list[dict], plan: dict, alpha: float) -> dict[str, Any]:
     """Arrange cells as curves and add Holm's correction over all pruned cells."""
     unpruned, others = cells[0], cells[1:]
-    corrected = dict(zip((c["id"] for c in others), holm([c["p"] for c in others]), strict=True))
     curves: dict[str, list[dict]] = {label: [{**unpruned, "p_holm": 1.0}] for label in plan}
-    for cell in others:
-        curves[cell["curve"]].append({**cell, "p_holm": corrected[cell["id"]]})
+    for cell in with_holm(others):
+        curves[cell["curve"]].append(cell)
     return {"baseline": unpruned, "curves": curves, "alpha": alpha, "signature": unpruned["signature"]}
 
 
@@ -177,8 +166,7 @@ def _text(value: dict, settings: Any) -> str:
         [
             "BLEU by share of heads pruned; each column prunes its own heads and leaves the others",
             table,
-            f"** differs from unpruned at p < {value['alpha']:g} after Holm's correction, * before it only "
-            f"(paired bootstrap, {how['resamples']} resamples, seed {how['seed']})",
+            legend(value["alpha"], how["resamples"], how["seed"]),
             f"{value['signature']}; order: {how['order']}; importance from {_source_text(value['score_data'])}",
             *(f"figure {path}" for path in value["figures"]),
             f"study {value['study']}",
@@ -192,6 +180,4 @@ def _source_text(data: dict) -> str:
 
 def _cell_text(point: dict, alpha: float) -> Any:
     text = f"{point['score']:.2f}"
-    if point["p_holm"] < alpha:
-        return Marked(text, "holm")
-    return Marked(text, "raw") if point["p"] < alpha else text
+    return Marked(text, mark_of(point["p"], point["p_holm"], alpha))

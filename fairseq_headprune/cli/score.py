@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from fairseq_headprune.cli.common import emit
+from fairseq_headprune.cli.common import add_figure_flag, emit
 from fairseq_headprune.cli.scoring_flags import add_scoring_flags, scoring_settings
 from fairseq_headprune.heads import PAPER_NAMES
 from fairseq_headprune.importance.scores import HeadScores
@@ -38,13 +38,9 @@ def _add_flags(parser: argparse.ArgumentParser) -> None:
     add_scoring_flags(parser)
     group = parser.add_argument_group("output")
     group.add_argument("-o", "--output", metavar="FILE", help="write the score file here (default: not written)")
-    group.add_argument("--figure", metavar="STEM", type=_stem, help="draw STEM.png and STEM.svg (default: no figure)")
+    add_figure_flag(group)
     group.add_argument("--json", action="store_true", help="print the score file's content to stdout (default: off)")
     parser.set_defaults(gen_subset="train")
-
-
-def _stem(text: str) -> str:
-    return str(Path(text).with_suffix("")) if Path(text).suffix in (".png", ".svg") else text
 
 
 def _check_folders(args: argparse.Namespace) -> None:

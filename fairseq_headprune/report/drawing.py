@@ -17,6 +17,14 @@ _STYLE = {
     "text.parse_math": False, "svg.fonttype": "none", "svg.hashsalt": "headprune",
 }  # fmt: skip
 
+# Okabe and Ito's colours; components differ in colour, marker AND dashes, so that they can be told in grey print too.
+LOOKS = {
+    "All": ("#0072B2", "o", "-"),
+    "Enc-Enc": ("#E69F00", "s", (0, (6, 2))),
+    "Enc-Dec": ("#D55E00", "^", (0, (1.2, 1.4))),
+    "Dec-Dec": ("#009E73", "D", (0, (6, 2, 1.2, 2))),
+}
+
 
 def style() -> AbstractContextManager:
     """Settings for the time of one figure: the defaults of matplotlib and ours, whatever the user's own file says.

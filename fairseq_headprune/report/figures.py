@@ -15,7 +15,7 @@ from matplotlib.patches import Rectangle
 
 from fairseq_headprune import files
 from fairseq_headprune.heads import PAPER_NAMES
-from fairseq_headprune.report.drawing import save, style
+from fairseq_headprune.report.drawing import LOOKS, save, style
 
 #: Colour maps that colour-blind readers can read: perceptually even for importance, two-sided for differences.
 MAPS = {"importance": "viridis", "delta": "PuOr"}
@@ -23,13 +23,9 @@ MAPS = {"importance": "viridis", "delta": "PuOr"}
 # A head that is pruned or does not exist.
 _GONE = {"facecolor": "#e6e6e6", "edgecolor": "#9a9a9a", "hatch": "////", "linewidth": 0}
 
-# Okabe and Ito's colours; each line differs in colour, marker AND dashes, so that it can be told in grey print too.
-_LINES = {
-    "All": ("#0072B2", "o", "-"),
-    "Enc-Enc": ("#E69F00", "s", (0, (6, 2))),
-    "Enc-Dec": ("#D55E00", "^", (0, (1.2, 1.4))),
-    "Dec-Dec": ("#009E73", "D", (0, (6, 2, 1.2, 2))),
-}
+# Frames of heads whose difference is significant, after Holm's correction and only before it.
+_FRAMES = {"holm": {"linewidth": 2.0, "linestyle": "-"}, "raw": {"linewidth": 1.4, "linestyle": (0, (2, 1.2))}}
+
 # Other labels: four colours, five markers and three kinds of dashes repeat after sixty lines only.
 _COLOURS = ("#CC79A7", "#000000", "#56B4E9", "#7F7F7F")
 _MARKERS = ("v", "p", "<", "h", ">")
@@ -40,7 +36,13 @@ Curves = Mapping[str, Sequence[Mapping[str, Any]]]
 
 
 def head_map(
-    scores: Scores, title: str, path_stem: files.PathLike, kind: str = "importance", label: str | None = None
+    scores: Scores,
+    title: str,
+    path_stem: files.PathLike,
+    kind: str = "importance",
+    label: str | None = None,
+    marks: Mapping[str, Sequence[Sequence[str]]] | None = None,
+    alpha: float = 0.01,
 ) -> list[Path]:
     """Draw one heat map a component side by side: layers down, heads across, both from 1 as in the papers.
 
@@ -51,6 +53,7 @@ def head_map(
         path_stem: the figure is written to ``path_stem.png`` and ``path_stem.svg``.
         kind: ``importance`` (sequential colours, from 0) or ``delta`` (two-sided colours, centred on 0).
         label: what the colours mean; by default the kind.
+        marks: in the shape of the scores, ``"holm"`` or ``"raw"`` for a head that is framed as significant at alpha.
 
     Raises:
         ValueError: no heads, a number that is NaN or infinite, or an unknown kind.
@@ -63,7 +66,12 @@ def head_map(
         raise ValueError("no heads to draw: every component is empty")
     norm = _norm(_finite(shown), kind)
     with style():
-        figure = _head_map(shown, title, cm.ScalarMappable(norm, matplotlib.colormaps[MAPS[kind]]), label or kind)
+        label = label or kind
+        if marks is not None:
+            label += f"\nframed: p < {alpha:g} after Holm's correction; dashed: only before it"
+        figure = _head_map(shown, title, cm.ScalarMappable(norm, matplotlib.colormaps[MAPS[kind]]), label)
+        for axes in figure.axes if marks else []:
+            _draw_frames(axes, marks.get((axes.get_gid() or "").removeprefix("map-"), []))
         return save(figure, path_stem)
 
 
@@ -130,11 +138,12 @@ def _head_map(scores: Scores, title: str, mappable: cm.ScalarMappable, label: st
     # Two decimals must say something and fit into a cell.
     numbers = large and 0.1 <= max(abs(mappable.norm.vmin), abs(mappable.norm.vmax)) < 100
     gone = any(len(layer) < heads[c] or None in layer for c, layers in scores.items() for layer in layers)
-    label += " (hatched: pruned or absent)" if gone else ""
-    left, gap, top, bottom, bar = 0.6, 0.45, 0.68, 1.25, 0.13
+    first, *more = label.split("\n")
+    lines = [first + (" (hatched: pruned or absent)" if gone else ""), *more]
+    left, gap, top, bottom, bar = 0.6, 0.45, 0.68, 1.25 + 0.2 * len(more), 0.13
     maps = {component: max(count * cell, 0.7) for component, count in heads.items()}
     body = left + sum(maps.values()) + gap * (len(maps) - 1) + 0.25
-    width = max(3.0, body, 0.11 * len(title) + 0.3, 0.09 * len(label) + 0.3)
+    width = max(3.0, body, 0.11 * len(title) + 0.3, 0.09 * max(map(len, lines)) + 0.3)
     height = top + max(map(len, scores.values())) * cell + bottom
     figure = Figure(figsize=(width, height))
     x = (width - body) / 2 + left
@@ -147,7 +156,7 @@ def _head_map(scores: Scores, title: str, mappable: cm.ScalarMappable, label: st
         x += maps[component] + gap
     length = min(4.0, width - 0.6)
     place = figure.add_axes(_inches(figure, (width - length) / 2, bottom - 0.75, length, bar))
-    figure.colorbar(mappable, cax=place, label=label, orientation="horizontal").outline.set_visible(False)
+    figure.colorbar(mappable, cax=place, label="\n".join(lines), orientation="horizontal").outline.set_visible(False)
     figure.text(0.5, 1 - 0.12 / height, title, ha="center", va="top", fontsize=12)
     return figure
 
@@ -178,6 +187,15 @@ def _draw_component(
     axes.spines[:].set_color("#9a9a9a")
 
 
+def _draw_frames(axes: Axes, marks: Sequence[Sequence[str]]) -> None:
+    for y, layer in enumerate(marks, 1):
+        for x, mark in enumerate(layer, 1):
+            if mark:
+                frame = Rectangle((x - 0.42, y - 0.42), 0.84, 0.84, fill=False, edgecolor="black", **_FRAMES[mark])
+                frame.set_gid(f"{mark}-{y}-{x}")
+                axes.add_patch(frame)
+
+
 def _ticks(count: int) -> range:
     return range(1, count + 1, 1 if count <= 24 else math.ceil(count / 12))
 
@@ -205,7 +223,7 @@ def _pruning_curve(curves: Curves, ylabel: str, baseline: float | None, alpha: f
     tested = any(point.get("p") is not None for points in curves.values() for point in points)
     handles, states = [], set()
     for label, points in curves.items():
-        look = _LINES.get(label) or next(spare)
+        look = LOOKS.get(label) or next(spare)
         states |= _draw_curve(axes, label, points, look, alpha if tested else None)
         handles.append(Line2D([], [], color=look[0], marker=look[1], linestyle=look[2], label=label, linewidth=1.6))
     if baseline is not None:

@@ -38,6 +38,11 @@ class Marked:
         return self.text
 
 
+def mark_of(p: float, p_holm: float, alpha: float) -> str:
+    """Return the mark of a comparison: ``holm`` for p_holm < alpha, ``raw`` for only p < alpha, else nothing."""
+    return "holm" if p_holm < alpha else "raw" if p < alpha else ""
+
+
 @dataclass(frozen=True)
 class Table:
     """A header and rows of cells, ready to be rendered.
@@ -122,6 +127,17 @@ def paper_head_table(
         cells = [_number(value, mark, fmt, number) for value, mark in zip(layer, layer_marks, strict=True)]
         rows.append([str(number), *cells, *[""] * (width - len(layer))])
     return Table(["Layer/Head", *(str(head + 1) for head in range(width))], rows)
+
+
+def render_parts(parts: Sequence[Any], form: str) -> str:
+    """Join tables and lines of text in this form; the lines become comments in LaTeX, paragraphs in Markdown."""
+    shown = []
+    for part in parts:
+        if not isinstance(part, str):
+            shown.append(part.render(form))
+        else:
+            shown.append("% " + part if form == "latex" else part.replace("*", "\\*") if form == "markdown" else part)
+    return ("\n\n" if form == "markdown" else "\n").join(shown)
 
 
 def _number(value: float | None, mark: str, fmt: str, layer: int) -> Any:

@@ -1,0 +1,93 @@
+"""``headprune ablate``: what does the model lose, or gain, without each single head?"""
+
+from typing import Any
+
+from fairseq_headprune.cli.common import emit
+from fairseq_headprune.cli.comparison_flags import legend
+from fairseq_headprune.cli.single_head_study import add_flags, provenance, start_study
+from fairseq_headprune.heads import PAPER_NAMES
+from fairseq_headprune.report.figures import head_map
+from fairseq_headprune.report.histogram import score_histogram
+from fairseq_headprune.report.tables import mark_of, paper_head_table, render_parts
+from fairseq_headprune.single_heads import one_removed
+
+_DESCRIPTION = """Mask every head alone, translate the split --gen-subset with all of fairseq-generate's settings,
+score BLEU, and test each mask against the unpruned model by paired bootstrap (Michel et al. 2019, §3.2). Heads that
+the checkpoint's mask prunes already are passed over. Started again, it goes on."""
+
+
+def run(argv: list[str]) -> int:
+    """Run the verb."""
+    from fairseq_headprune.session import parse_generation_args
+    from fairseq_headprune.studies.ablate import ablate
+
+    args = parse_generation_args("ablate", argv, add_flags, _DESCRIPTION)
+    study = start_study("ablate", args, [args.gen_subset], one_removed)
+    value = ablate(study.session, study.folder, args.gen_subset, study.components, study.comparison, study.bar)
+    value |= provenance(study, value["baseline"])
+    value["found"] = found(value["cells"], args.alpha)
+    maps = by_head(value["cells"], study.start.shape, args.alpha)
+    value["figures"] = [str(path) for path in _figures(study.folder, value, maps)]
+    value["cells"].insert(0, value["baseline"] | {"delta": 0.0, "p_holm": 1.0})
+    emit(value, args.json, _text(value, maps, args.format))
+    return 0
+
+
+def found(cells: list[dict], alpha: float) -> dict[str, int]:
+    """Count the heads, those that change BLEU significantly, and those of them that improve it without the head."""
+    holm = [cell for cell in cells if cell["p_holm"] < alpha]
+    raw = [cell for cell in cells if cell["p"] < alpha]
+    return {
+        "heads": len(cells),
+        "significant": len(holm),
+        "improve": sum(cell["delta"] > 0 for cell in holm),
+        "significant_raw": len(raw),
+        "improve_raw": sum(cell["delta"] > 0 for cell in raw),
+    }
+
+
+def by_head(cells: list[dict], shape: dict[str, list[int]], alpha: float) -> dict[str, tuple[list, list]]:
+    """Arrange differences and marks of significance as component -> (one list a layer, one list a layer)."""
+    maps = {}
+    for component in dict.fromkeys(cell["component"] for cell in cells):
+        deltas: list[list] = [[None] * heads for heads in shape[component]]
+        marks: list[list] = [[""] * heads for heads in shape[component]]
+        for cell in cells:
+            if cell["component"] == component:
+                deltas[cell["layer"]][cell["head"]] = cell["delta"]
+                marks[cell["layer"]][cell["head"]] = mark_of(cell["p"], cell["p_holm"], alpha)
+        maps[component] = (deltas, marks)
+    return maps
+
+
+def _figures(folder: Any, value: dict, maps: dict[str, tuple[list, list]]) -> list:
+    scores = [cell["score"] for cell in value["cells"]]
+    drawn = score_histogram(scores, value["baseline"]["score"], "BLEU", folder.figure_stem("histogram"))
+    return drawn + head_map(
+        {component: deltas for component, (deltas, _) in maps.items()},
+        "Difference in BLEU without each head",
+        folder.figure_stem("deltas"),
+        "delta",
+        "difference in BLEU",
+        marks={component: marks for component, (_, marks) in maps.items()},
+        alpha=value["alpha"],
+    )
+
+
+def _text(value: dict, maps: dict[str, tuple[list, list]], form: str) -> str:
+    parts: list[Any] = []
+    for component, (deltas, marks) in maps.items():
+        parts.append(f"{PAPER_NAMES[component]} ({component}): difference in BLEU without each head, counted from 1")
+        parts.append(paper_head_table(deltas, marks))
+    count = value["found"]
+    improve = f"{count['improve']} {'improves' if count['improve'] == 1 else 'improve'} it"
+    parts += [
+        f"BLEU of the unpruned model on {value['data']['split']}: {value['baseline']['score']:.2f}",
+        legend(value["alpha"], value["resamples"], value["seed"], form),
+        value["signature"],
+        *(f"figure {path}" for path in value["figures"]),
+        f"study {value['study']}",
+        f"{count['significant']} of {count['heads']} heads change BLEU significantly; {improve} "
+        f"(without Holm's correction: {count['significant_raw']}; {count['improve_raw']})",
+    ]
+    return render_parts(parts, form)

@@ -1,0 +1,67 @@
+"""What the verbs that run studies of masks share: the flags of the comparison, the progress bar, the legend."""
+
+import argparse
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+from tqdm import tqdm
+
+from fairseq_headprune.report.tables import FORMS
+
+
+def add_study_flags(group: Any, choices: str, components: str) -> None:
+    """Add ``--output`` and ``--components`` (all by default), whose choices and meaning are the verb's."""
+    group.add_argument("-o", "--output", metavar="DIR", required=True, help="study folder (required)")
+    group.add_argument("--components", default="all", metavar=choices, help=f"{components} (default: all)")
+
+
+def add_comparison_flags(parser: argparse.ArgumentParser, forms: bool = True) -> None:
+    """Add the flags of scoring, significance and output; ``--format`` only with ``forms``."""
+    group = parser.add_argument_group("comparison")
+    add = group.add_argument
+    add(
+        "--bleu",
+        choices=("sacrebleu", "tok"),
+        default="sacrebleu",
+        help="tok: tokenised BLEU, equal to multi-bleu.perl (default: sacrebleu with 13a)",
+    )
+    add("--resamples", type=int, default=1000, help="resamples of the paired bootstrap (default: 1000)")
+    add("--bootstrap-seed", type=int, default=12345, help="seed of the resamples; 0 is a seed too (default: 12345)")
+    add("--alpha", type=float, default=0.01, help="level of significance (default: 0.01)")
+    output = group.add_mutually_exclusive_group()
+    output.add_argument("--json", action="store_true", help="print one JSON document to stdout (default: off)")
+    if forms:
+        output.add_argument("--format", choices=FORMS, default="text", help="form of the tables (default: text)")
+
+
+def comparison_settings(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the fields of a :class:`~fairseq_headprune.studies.masked.Comparison` that the flags describe.
+
+    Raises:
+        ValueError: a number out of range.
+    """
+    if args.resamples < 1:
+        raise ValueError(f"--resamples must be at least 1, got {args.resamples}")
+    if not 0 < args.alpha < 1:
+        raise ValueError(f"--alpha must be between 0 and 1, got {args.alpha}")
+    return {
+        "tokenize": "tok" if args.bleu == "tok" else "13a",
+        "resamples": args.resamples,
+        "seed": args.bootstrap_seed,
+        "alpha": args.alpha,
+    }
+
+
+def progress(cells: Iterable[dict], total: int, verb: str, quiet: bool) -> Iterable[dict]:
+    """Wrap cells in a bar on stderr, with the time left."""
+    return tqdm(cells, total=total, desc=verb, unit="cell", file=sys.stderr, disable=quiet or None)
+
+
+def legend(alpha: float, resamples: int, seed: int, form: str = "text") -> str:
+    """Explain the marks of significance in a table of this form."""
+    holm, raw = ("bold and underlined:", "underlined only:") if form == "latex" else ("**", "*")
+    return (
+        f"{holm} differs from unpruned at p < {alpha:g} after Holm's correction, {raw} before it only "
+        f"(paired bootstrap, {resamples} resamples, seed {seed})"
+    )

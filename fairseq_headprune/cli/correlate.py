@@ -1,0 +1,128 @@
+"""``headprune correlate``: are the important heads the same on two test sets?"""
+
+import argparse
+import sys
+from dataclasses import asdict
+from typing import Any
+
+from fairseq_headprune.cli.common import Parser, add_figure_flag, emit
+from fairseq_headprune.evaluation.correlation import Correlation, correlations
+from fairseq_headprune.report.scatter import ablation_scatter
+from fairseq_headprune.report.tables import FORMS, Table, render_parts
+from fairseq_headprune.studies.results import Ablation
+
+_DESCRIPTION = """The effect of each head (difference in BLEU without it) in one study of headprune ablate against
+another one of the same checkpoint on another test set (Michel et al. 2019, §3.4, Figure 2): Pearson's and Spearman's
+correlation with 95% confidence intervals (Fisher z; for Spearman with Bonett and Wright's standard error) and p."""
+
+
+def run(argv: list[str]) -> int:
+    """Run the verb."""
+    args = _parser().parse_args(argv)
+    first, second = Ablation(args.first), Ablation(args.second)
+    check_comparable(first, second)
+    heads = list(first.cells)
+    effects = [[study.cells[head]["delta"] for head in heads] for study in (first, second)]
+    try:
+        found = correlations(*effects)
+    except ValueError as error:
+        raise ValueError(f"{first.path} (first) and {second.path} (second): {error}") from error
+    for notice in _doubts(first, second):
+        print(f"headprune correlate: warning: {notice}", file=sys.stderr)
+    value: dict[str, Any] = {name: asdict(result) | {"ci": list(result.ci)} for name, result in found.items()}
+    value |= {"heads": len(heads), "checkpoint": first.settings["checkpoint"]}
+    value["studies"] = [_described(study) for study in (first, second)]
+    value["effects"] = [{**head._asdict(), "delta": [x, y]} for head, x, y in zip(heads, *effects, strict=True)]
+    value["figures"] = [str(path) for path in _figure(first, second, found["pearson"], args.figure)]
+    emit(value, args.json, _text(value, found, args.format))
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = Parser(prog="headprune correlate", description=_DESCRIPTION)
+    parser.add_argument("first", metavar="STUDY_A", help="folder of a study of headprune ablate")
+    parser.add_argument("second", metavar="STUDY_B", help="folder of another one, on another test set")
+    add_figure_flag(parser)
+    output = parser.add_mutually_exclusive_group()
+    output.add_argument("--json", action="store_true", help="print one JSON document (default: off)")
+    output.add_argument("--format", choices=FORMS, default="text", help="form of the table")
+    return parser
+
+
+def check_comparable(first: Ablation, second: Ablation) -> None:
+    """Refuse studies whose differences in BLEU are not of the same heads of the same model.
+
+    Raises:
+        ValueError: another checkpoint, another mask to start from, or other heads.
+    """
+    hashes = [study.settings["checkpoint"] for study in (first, second)]
+    if hashes[0] != hashes[1]:
+        raise ValueError(
+            f"the studies are of different checkpoints: {first.path} of {hashes[0]}, {second.path} of {hashes[1]}"
+        )
+    if first.start != second.start:
+        raise ValueError(f"{first.path} and {second.path} start from different masks; ablate both from the same one")
+    if list(first.cells) != list(second.cells):
+        raise ValueError(
+            f"{first.path} ablates {', '.join(first.settings['components'])}, {second.path} "
+            f"{', '.join(second.settings['components'])}; ablate the same components in both"
+        )
+
+
+def _doubts(first: Ablation, second: Ablation) -> list[str]:
+    notices = []
+    if first.settings["data"] == second.settings["data"]:
+        notices.append("both studies are of the same test set")
+    if first.baseline["signature"] != second.baseline["signature"]:
+        notices.append("the studies compute BLEU in different ways")
+    if first.settings["generation"] != second.settings["generation"]:
+        notices.append("the studies translate with different settings")
+    return notices
+
+
+def _described(study: Ablation) -> dict[str, Any]:
+    return {
+        "study": str(study.path),
+        "data": study.settings["data"],
+        "baseline": study.baseline["score"],
+        "signature": study.baseline["signature"],
+    }
+
+
+def _names(first: Ablation, second: Ablation) -> tuple[str, str]:
+    """Names of the test sets: their splits, with the study's folder where both are called the same."""
+    splits = [study.settings["data"]["split"] for study in (first, second)]
+    if splits[0] == splits[1]:
+        splits = [f"{split} ({study.path.name})" for split, study in zip(splits, (first, second), strict=True)]
+    return splits[0], splits[1]
+
+
+def _figure(first: Ablation, second: Ablation, pearson: Correlation, stem: str | None) -> list:
+    if stem is None:
+        return []
+    points: dict[str, list[tuple[float, float]]] = {}
+    for head, cell in first.cells.items():
+        points.setdefault(head.component, []).append((cell["score"], second.cells[head]["score"]))
+    x, y = (f"BLEU on {name}" for name in _names(first, second))
+    caption = f"Head ablation scores (Pearson r = {pearson.value:.2f})"
+    return ablation_scatter(points, (first.baseline["score"], second.baseline["score"]), (x, y), caption, stem)
+
+
+def _text(value: dict, found: dict[str, Correlation], form: str) -> str:
+    rows = [
+        [name.capitalize(), f"{r.value:.3f}", f"{r.ci[0]:.3f} to {r.ci[1]:.3f}", f"{r.p:.2g}"]
+        for name, r in found.items()
+    ]
+    studies = [f"{s['data']['split']}: {s['study']}, unpruned BLEU {s['baseline']:.2f}" for s in value["studies"]]
+    pearson = found["pearson"]
+    return render_parts(
+        [
+            Table(["", "coefficient", "95% interval", "p"], rows),
+            *(f"{name.capitalize()}: {r.method}" for name, r in found.items()),
+            *studies,
+            *(f"figure {path}" for path in value["figures"]),
+            f"the effects of {value['heads']} heads on the two test sets correlate with r = {pearson.value:.2f}"
+            f" (p = {pearson.p:.2g})",
+        ],
+        form,
+    )

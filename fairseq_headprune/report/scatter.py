@@ -1,0 +1,63 @@
+"""The scatter plot of one-head ablations on two test sets (Michel et al. 2019, Figure 2)."""
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from fairseq_headprune import files
+from fairseq_headprune.heads import PAPER_NAMES
+from fairseq_headprune.report.drawing import LOOKS, save, style
+
+
+def ablation_scatter(
+    points: Mapping[str, Sequence[tuple[float, float]]],
+    baseline: tuple[float, float],
+    names: tuple[str, str],
+    caption: str,
+    path_stem: files.PathLike,
+) -> list[Path]:
+    """Draw every head's scores on two test sets, with the unpruned model's scores as two lines.
+
+    Args:
+        points: component -> (score on the first set, score on the second) of each of its heads.
+        baseline: the unpruned model's two scores.
+        names: of the axes.
+        caption: above the plot (Pearson r = …).
+        path_stem: the figure is written to ``path_stem.png`` and ``path_stem.svg``.
+
+    Raises:
+        ValueError: no points, or a number that is NaN or infinite.
+        FileNotFoundError: the folder does not exist.
+    """
+    numbers = [number for pairs in points.values() for pair in pairs for number in pair]
+    if not numbers:
+        raise ValueError("no heads to draw")
+    if not all(map(math.isfinite, [*numbers, *baseline])):
+        raise ValueError("a score is no finite number; the scatter plot cannot be drawn")
+    with style():
+        figure = Figure(figsize=(5.2, 4.8), layout="constrained")
+        axes = figure.add_subplot()
+        line = {"color": "#666666", "linewidth": 1, "linestyle": ":", "zorder": 1}
+        axes.axvline(baseline[0], gid="baseline-x", label="Original scores", **line)
+        axes.axhline(baseline[1], gid="baseline-y", **line)
+        _draw_heads(axes, points)
+        axes.set(xlabel=names[0], ylabel=names[1], title=caption)
+        axes.grid(color="#dddddd", linewidth=0.6)
+        axes.set_axisbelow(True)
+        axes.spines[["top", "right"]].set_visible(False)
+        figure.legend(loc="outside lower center", ncols=4, frameon=False, columnspacing=1.4)
+        return save(figure, path_stem)
+
+
+def _draw_heads(axes: Axes, points: Mapping[str, Sequence[tuple[float, float]]]) -> None:
+    for component, pairs in points.items():
+        name = PAPER_NAMES.get(component, component)
+        colour, marker, _ = LOOKS.get(name, LOOKS["All"])
+        x, y = zip(*pairs, strict=True)
+        axes.plot(
+            x, y, linestyle="none", marker=marker, markersize=6, color=colour, markeredgecolor="white",
+            markeredgewidth=0.5, label=name, gid=f"heads-{component}",
+        )  # fmt: skip

@@ -1,0 +1,185 @@
+"""What studies of masks share: cells that are a mask, its translations, and their test against the unpruned model."""
+
+import json
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+
+from fairseq_headprune.evaluation.significance import SystemResult, bootstrap_statistics
+from fairseq_headprune.evaluation.statistics import Metric, corpus_metric
+from fairseq_headprune.evaluation.translate import Translator
+from fairseq_headprune.files import read_lines
+from fairseq_headprune.heads import HeadMask
+from fairseq_headprune.modules.connected import check_connected
+from fairseq_headprune.session import Session
+from fairseq_headprune.studies.folder import StudyFolder
+from fairseq_headprune.studies.results import UNPRUNED
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How translations are scored and compared.
+
+    Attributes:
+        tokenize: sacrebleu's tokeniser, or ``tok`` (tokenised BLEU).
+        resamples, seed, alpha: of the paired bootstrap.
+    """
+
+    tokenize: str = "13a"
+    resamples: int = 1000
+    seed: int = 12345
+    alpha: float = 0.01
+
+
+@dataclass(frozen=True)
+class PlannedCell:
+    """One cell that can be computed without any other: its id, its mask, and what the list of cells says of it."""
+
+    id: str
+    mask: HeadMask
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+class MaskedCells:
+    """Computes cells of one split and keeps them in a study folder; a cell that is there already is just returned.
+
+    Args:
+        session: the loaded model; its present mask is the unpruned model of the study.
+        folder: the study.
+        study: name of the study, noted in the masks.
+        split: what is translated.
+        comparison: how it is scored and compared.
+        prefix: of the ids of this split's cells, for a study of several splits.
+    """
+
+    def __init__(
+        self, session: Session, folder: StudyFolder, study: str, split: str, comparison: Comparison, prefix: str = ""
+    ) -> None:
+        self.session, self.folder, self.study, self.split = session, folder, study, split
+        self.comparison = comparison
+        self.start = session.gates.mask()
+        self._prefix = prefix
+        self._done = {name: cell for name, cell in folder.cells().items() if name.startswith(prefix)}
+        self._translated: dict[str, str] | None = None
+        self._translator: Translator | None = None
+        self._metric: Metric | None = None
+        self._baseline: np.ndarray | None = None
+
+    def __contains__(self, cell_id: str) -> bool:
+        return self._prefix + cell_id in self._done
+
+    def unpruned(self, **facts: Any) -> dict[str, Any]:
+        """Return the cell of the unpruned model, with which all others are compared: it is computed first."""
+        return self.cell(PlannedCell(UNPRUNED, self.start, facts))
+
+    def run(self, plan: Iterable[PlannedCell]) -> Iterator[dict[str, Any]]:
+        """Yield the cells of a plan in its order; each is saved before it is yielded."""
+        for planned in plan:
+            yield self.cell(planned)
+
+    def cell(self, planned: PlannedCell) -> dict[str, Any]:
+        """Return a finished cell, or translate, compare with the unpruned model, and save."""
+        cell_id = self._prefix + planned.id
+        if cell_id in self._done:
+            return self._done[cell_id]
+        began = time.perf_counter()
+        hypotheses = self._translate(planned.mask)
+        result = self._compare(hypotheses)
+        mask = planned.mask
+        mask.source = {"study": self.study, "cell": cell_id, "checkpoint": self.session.checkpoint}
+        self.folder.write_mask(cell_id, mask.to_dict())
+        self.folder.write_hypotheses(cell_id, hypotheses)
+        cell = {
+            "id": cell_id,
+            **planned.facts,
+            **_statistics(result),
+            "signature": self._bound().signature,
+            "seconds": round(time.perf_counter() - began, 3),
+        }
+        self.folder.append(cell)
+        self._done[cell_id] = cell
+        self._seen()[_key(mask)] = cell_id
+        return cell
+
+    def _seen(self) -> dict[str, str]:
+        if self._translated is None:
+            self._translated = {_key(HeadMask.load(self.folder.mask_path(name))): name for name in self._done}
+        return self._translated
+
+    def _translate(self, mask: HeadMask) -> list[str]:
+        # Rounding makes steps of small models coincide: the same mask is not translated twice.
+        same = self._seen().get(_key(mask))
+        if same is not None:
+            return read_lines(self.folder.hyp_path(same))
+        with self.session.gates.masked(mask):
+            return self._translation().translate()
+
+    def _compare(self, hypotheses: list[str]) -> SystemResult:
+        """Test a system against the unpruned model (the first system that is compared is that model)."""
+        metric = self._bound()
+        statistics = metric.extract(hypotheses)
+        if self._baseline is None:
+            unpruned = self._prefix + UNPRUNED
+            done = unpruned in self._done
+            self._baseline = metric.extract(read_lines(self.folder.hyp_path(unpruned))) if done else statistics
+        how = self.comparison
+        systems = {UNPRUNED: self._baseline, "system": statistics}
+        return bootstrap_statistics(metric.score, systems, how.resamples, how.seed)[1]
+
+    def _translation(self) -> Translator:
+        if self._translator is None:
+            self._translator = Translator(self.session, self.split)
+        return self._translator
+
+    def _bound(self) -> Metric:
+        if self._metric is None:
+            self._metric = corpus_metric("bleu", self._translation().references, self.comparison.tokenize)
+        return self._metric
+
+
+def check_split(session: Session, split: str) -> None:
+    """Refuse a split that masks cannot be compared on, before anything is written.
+
+    Raises:
+        ValueError, FileNotFoundError: no such split, settings that have no place here, fewer than two sentences.
+        RuntimeError: gates that have no effect on the output.
+    """
+    sentences = len(Translator(session, split).references)
+    if sentences < 2:
+        raise ValueError(
+            f"{split} has {sentences} sentence; the paired bootstrap needs at least 2: p is not defined for one"
+        )
+    sample = next(iter(session.batches(split)))
+    full = session.gates.full()
+    for component in session.gates.shape:
+        # One component at a time: without any encoder-decoder head the encoder has no effect, rightly.
+        with session.gates.masked(full.without(full.kept([component]))):
+            check_connected(session.model, sample["net_input"])
+
+
+def model_settings(session: Session, study: str, split: str) -> dict[str, Any]:
+    """Return the settings that every study of masks has: checkpoint, start, data, and how it translates."""
+    from omegaconf import OmegaConf
+
+    args = session.args
+    generation = OmegaConf.to_container(session.cfg.generation, resolve=True, enum_to_str=True)
+    return {
+        "study": study,
+        "checkpoint": session.checkpoint["sha256"],
+        "start": session.gates.mask().heads,
+        "data": session.data(split),
+        "generation": {**generation, "post_process": args.post_process, "bpe": args.bpe, "tokenizer": args.tokenizer},
+    }
+
+
+def _statistics(result: SystemResult) -> dict[str, Any]:
+    """The part of a comparison that a cell keeps; Holm's correction needs all cells and is made by the reader."""
+    found = asdict(result)
+    return {name: found[name] for name in ("score", "ci", "wins", "losses", "ties", "p")}
+
+
+def _key(mask: HeadMask) -> str:
+    return json.dumps([mask.heads, mask.ffn], sort_keys=True)

@@ -1,0 +1,91 @@
+"""Reading finished studies of masks: differences, Holm's correction, and what an ablation says of every head."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from fairseq_headprune.evaluation.holm import holm
+from fairseq_headprune.files import PathLike, sha256
+from fairseq_headprune.heads import COMPONENTS, Head, HeadMask
+from fairseq_headprune.importance.scores import HeadScores
+from fairseq_headprune.studies.folder import StudyFolder
+
+#: id of the cell that all others are compared with
+UNPRUNED = "unpruned"
+
+
+def with_holm(cells: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return copies of cells with ``p_holm``: Holm's correction over just these cells."""
+    corrected = holm([cell["p"] for cell in cells])
+    return [{**cell, "p_holm": p} for cell, p in zip(cells, corrected, strict=True)]
+
+
+def with_delta(cell: dict[str, Any], baseline: dict[str, Any]) -> dict[str, Any]:
+    """Return a copy of a cell with ``delta``, its score minus the unpruned model's."""
+    return {**cell, "delta": cell["score"] - baseline["score"]}
+
+
+def cell_head(cell: dict[str, Any]) -> Head:
+    """Return the head that a cell is about."""
+    return Head(cell["component"], cell["layer"], cell["head"])
+
+
+class Ablation:
+    """A finished study of ``headprune ablate``.
+
+    Attributes:
+        path, settings: of the study folder.
+        baseline: the unpruned cell.
+        cells: head -> its cell with ``delta``, in the fixed order of heads.
+    """
+
+    def __init__(self, path: PathLike) -> None:
+        """Read the folder.
+
+        Raises:
+            FileNotFoundError: it holds no study.
+            ValueError: it is another kind of study, or not finished.
+        """
+        folder = StudyFolder(path)
+        kind = folder.settings.get("study")
+        if kind != "ablate":
+            raise ValueError(f"{path} is a study of headprune {kind}; a study of headprune ablate is needed")
+        self.path, self.settings = folder.path, folder.settings
+        self.start = HeadMask(folder.settings["start"])
+        found = folder.cells()
+        heads = self.start.kept(folder.settings["components"])
+        done = {cell_head(cell): cell for name, cell in found.items() if name != UNPRUNED}
+        missing = [head for head in heads if head not in done]
+        if missing or UNPRUNED not in found:
+            raise ValueError(
+                f"{path} is not finished ({len(heads) - len(missing)} of {len(heads)} heads are done); "
+                "run headprune ablate again with its settings"
+            )
+        self.baseline = found[UNPRUNED]
+        self.cells = {head: with_delta(done[head], self.baseline) for head in heads}
+
+    def oracle(self) -> HeadScores:
+        """Return the order of Michel et al. (2019), §4.2: the head whose removal hurts least has the lowest score.
+
+        A head's score is minus its difference in BLEU; heads the study did not remove have none.
+        """
+        shape = self.start.shape
+        scores = {
+            c: [[self._loss(Head(c, layer, head)) for head in range(n)] for layer, n in enumerate(shape[c])]
+            for c in COMPONENTS
+            if c in shape
+        }
+        return HeadScores(
+            scores,
+            estimator="oracle",
+            data=self.settings["data"],
+            checkpoint={"sha256": self.settings["checkpoint"]},
+            details={
+                "study": str(self.path),
+                "cells": sha256(self.path / "cells.jsonl"),
+                "signature": self.baseline["signature"],
+                "generation": self.settings["generation"],
+            },
+        )
+
+    def _loss(self, head: Head) -> float | None:
+        return -self.cells[head]["delta"] if head in self.cells else None

@@ -1,0 +1,241 @@
+"""``headprune ablate`` on a tiny checkpoint, and the oracle order it gives ``headprune prune``."""
+
+import json
+import shutil
+
+import pytest
+import sacrebleu
+import tiny
+from verbs import generated, refused, run_json, write_lively
+
+from fairseq_headprune.cli import main
+from fairseq_headprune.cli.ablate import by_head, found
+from fairseq_headprune.evaluation.significance import paired_bootstrap
+from fairseq_headprune.evaluation.translate import Translator
+from fairseq_headprune.files import read_lines
+from fairseq_headprune.heads import Head, HeadMask, all_heads
+from fairseq_headprune.importance.scores import HeadScores
+from fairseq_headprune.session import Session, parse_generation_args
+
+SHAPE = {"enc_self": [2, 2], "enc_dec": [2, 2], "dec_self": [2, 2]}
+BEAM = ["--beam", "2", "--max-len-b", "10", "--cpu"]
+RESAMPLES = ["--resamples", "50"]
+
+
+@pytest.fixture(scope="module")
+def lively(trained, tmp_path_factory):
+    return write_lively(trained, tmp_path_factory.mktemp("lively"))
+
+
+@pytest.fixture(scope="module")
+def flags(lively):
+    return [lively["data"], "--path", lively["checkpoint"], *BEAM, *RESAMPLES]
+
+
+@pytest.fixture(scope="module")
+def study(flags, tmp_path_factory):
+    """Every head on test: {"folder", "document"}."""
+    folder = tmp_path_factory.mktemp("ablate") / "study"
+    return {"folder": folder, "document": run_json("ablate", *flags, "-o", folder)}
+
+
+@pytest.fixture(scope="module")
+def translator(lively):
+    argv = [str(lively["data"]), "--path", str(lively["checkpoint"]), *BEAM]
+    return Translator(Session(parse_generation_args("ablate", argv, lambda parser: None, "")), "test")
+
+
+def hypotheses(study, cell):
+    return read_lines(study["folder"] / "hyps" / f"{cell['id']}.txt")
+
+
+def lines(folder):
+    return (folder / "cells.jsonl").read_text().splitlines(keepends=True)
+
+
+def timeless(folder):
+    return [{k: v for k, v in json.loads(line).items() if k != "seconds"} for line in lines(folder)]
+
+
+def test_one_cell_a_head_after_the_unpruned_one(study):
+    cells = study["document"]["cells"]
+    heads = [(cell["component"], cell["layer"], cell["head"]) for cell in cells]
+    # Source: by hand: 12 heads in the fixed order.
+    assert heads == [(None, None, None), *map(tuple, all_heads(SHAPE))]
+    assert all({"score", "delta", "p", "p_holm", "signature"} <= set(cell) for cell in cells)
+    assert (cells[0]["delta"], cells[0]["p"], cells[0]["p_holm"]) == (0.0, 1.0, 1.0)
+    for cell in cells[1:]:
+        mask = HeadMask.load(study["folder"] / "masks" / f"{cell['id']}.json")
+        assert mask.dropped() == [Head(cell["component"], cell["layer"], cell["head"])]
+    assert {path.name for path in (study["folder"] / "figures").iterdir()} == {
+        f"{stem}.{end}" for stem in ("histogram", "deltas") for end in ("png", "svg")
+    }
+    document = study["document"]
+    assert document["data"]["split"] == "test" and len(document["checkpoint"]["sha256"]) == 64
+    assert (document["resamples"], document["seed"], document["alpha"]) == (50, 12345, 0.01)
+
+
+def test_hypotheses_are_those_under_the_mask_of_one_head(study, translator, lively):
+    # Source: the model itself under that mask, and fairseq-generate with --head-mask for one head.
+    gates, changed = translator._session.gates, 0
+    base = hypotheses(study, study["document"]["cells"][0])
+    for cell in study["document"]["cells"][1:]:
+        head = Head(cell["component"], cell["layer"], cell["head"])
+        with gates.masked(HeadMask.full(SHAPE).without([head])):
+            assert hypotheses(study, cell) == translator.translate()
+        changed += hypotheses(study, cell) != base
+    assert changed >= 6
+    argv = [lively["data"], "--path", lively["checkpoint"], *BEAM, "--task", "translation_headprune", "--head-mask"]
+    found = read_lines(study["folder"] / "hyps" / "enc_dec-1-0.txt")
+    assert found == generated("D", *argv, study["folder"] / "masks" / "enc_dec-1-0.json") != base
+
+
+def test_differences_and_p(study, translator):
+    # Source: sacrebleu's corpus BLEU, and our paired bootstrap of two systems by themselves.
+    cells = study["document"]["cells"]
+    base = hypotheses(study, cells[0])
+
+    def bleu(lines):
+        return sacrebleu.corpus_bleu(lines, [translator.references]).score
+
+    for cell in cells[1:]:
+        expected = bleu(hypotheses(study, cell)) - bleu(base)
+        assert cell["delta"] == pytest.approx(expected, abs=1e-9)
+        systems = {"base": base, "masked": hypotheses(study, cell)}
+        assert cell["p"] == paired_bootstrap("bleu", translator.references, systems, 50)[1].p
+    assert any(cell["delta"] > 0 for cell in cells) and any(cell["delta"] < 0 for cell in cells)
+
+
+def test_holm_is_over_the_heads(study):
+    cells = study["document"]["cells"][1:]
+    # Source: Holm by hand, from the smallest p on.
+    running = 0.0
+    for rank, cell in enumerate(sorted(cells, key=lambda cell: cell["p"])):
+        running = max(running, min(1.0, (12 - rank) * cell["p"]))
+        assert cell["p_holm"] == pytest.approx(running)
+
+
+HAND = [
+    {"component": "dec_self", "layer": 0, "head": 0, "delta": -2.0, "p": 0.0, "p_holm": 0.0},
+    {"component": "dec_self", "layer": 0, "head": 2, "delta": 0.5, "p": 0.002, "p_holm": 0.008},
+    {"component": "dec_self", "layer": 1, "head": 0, "delta": 0.2, "p": 0.004, "p_holm": 0.012},
+    {"component": "dec_self", "layer": 1, "head": 1, "delta": -0.1, "p": 0.5, "p_holm": 1.0},
+]
+
+
+def test_what_was_found_is_counted():
+    # Source: by hand.
+    counts = {"heads": 4, "significant": 2, "improve": 1, "significant_raw": 3, "improve_raw": 2}
+    assert found(HAND, 0.01) == counts
+    deltas, marks = by_head(HAND, {"dec_self": [3, 2]}, 0.01)["dec_self"]
+    assert deltas == [[-2.0, None, 0.5], [0.2, -0.1]] and marks == [["holm", "", "holm"], ["raw", ""]]
+
+
+def test_the_text_ends_with_what_was_found(study, flags, capsys):
+    assert main(["ablate", *map(str, flags), "-o", str(study["folder"]), "--format", "markdown"]) == 0
+    out = capsys.readouterr().out
+    count = study["document"]["found"]
+    assert out.splitlines()[-1].startswith(f"{count['significant']} of 12 heads change BLEU significantly; ")
+    assert "Enc-Dec (enc_dec)" in out and "| Layer/Head | 1 | 2 |" in out
+    # Source: the document; layer 2, head 1 of enc_self.
+    delta = next(cell["delta"] for cell in study["document"]["cells"] if cell["id"] == "enc_self-1-0")
+    assert f"| 2 | {delta:+.2f}" in out
+
+
+def test_a_stopped_study_repeats_nothing(study, flags, tmp_path, monkeypatch):
+    # Source: the study that was never stopped; 12 + 1 cells, 5 of them done.
+    folder = tmp_path / "study"
+    shutil.copytree(study["folder"], folder)
+    kept = lines(folder)
+    (folder / "cells.jsonl").write_text("".join(kept[:5]) + kept[5][:30])
+    count, translate = [], Translator.translate
+    monkeypatch.setattr(Translator, "translate", lambda self: count.append(1) or translate(self))
+    document = run_json("ablate", *flags, "-o", folder)
+    assert len(count) == 8 and lines(folder)[:5] == kept[:5]
+    assert timeless(folder) == timeless(study["folder"])
+    run_json("ablate", *flags, "-o", folder)
+    assert len(count) == 8 and document["found"] == study["document"]["found"]
+
+
+def test_pruned_heads_are_passed_over(flags, tmp_path, capsys):
+    mask = HeadMask.full(SHAPE).without([Head("dec_self", 0, 1), Head("dec_self", 1, 0)])
+    mask.save(tmp_path / "mask.json")
+    argv = ["ablate", *map(str, flags), "-o", str(tmp_path / "s"), "--components", "dec_self"]
+    assert main([*argv, "--head-mask", str(tmp_path / "mask.json")]) == 0
+    rows = capsys.readouterr().out.splitlines()
+    found = timeless(tmp_path / "s")
+    # Source: by hand: two of four heads are left, and their masks prune three.
+    assert [cell["id"] for cell in found] == ["unpruned", "dec_self-0-0", "dec_self-1-1"]
+    assert len(HeadMask.load(tmp_path / "s" / "masks" / "dec_self-0-0.json").dropped()) == 3
+    assert rows[3].split()[0] == "1" and rows[3].split()[2] == "-" == rows[4].split()[1]
+
+
+def one_sentence(data, folder):
+    """Write and binarise a test set of one sentence with the dictionary of other data."""
+    for side in ("xx", "yy"):
+        (folder / f"one.{side}").write_text("w1 w2 w3\n")
+    languages = ["--source-lang=xx", "--target-lang=yy", "--joined-dictionary", f"--destdir={folder / 'bin'}"]
+    tiny.fairseq_here("preprocess", *languages, f"--srcdict={data / 'dict.xx.txt'}", f"--testpref={folder / 'one'}")
+    return folder / "bin"
+
+
+def test_wrong_input_is_refused_and_nothing_is_written(flags, lively, tmp_path, capsys):
+    target = ["-o", tmp_path / "s"]
+    for wrong, message in (
+        (["--components", "encoder"], "unknown component 'encoder'"),
+        (["--alpha", "0"], "--alpha must be between 0 and 1"),
+        (["--gen-subset", "dev"], "Dataset not found: dev"),
+    ):
+        assert message in refused(capsys, "ablate", *flags, *target, *wrong)
+    data = one_sentence(lively["data"], tmp_path)
+    assert "p is not defined" in refused(capsys, "ablate", data, *flags[1:], *target)
+    assert not (tmp_path / "s").exists()
+
+
+def test_a_folder_of_another_study_is_refused(study, flags, lively, trained, capsys):
+    before = lines(study["folder"])
+    for argv, name in (
+        ([*flags, "--gen-subset", "valid"], "data.split"),
+        ([*flags, "--lenpen", "2"], "generation.lenpen"),
+        ([*flags, "--components", "enc_dec"], "components"),
+        ([lively["data"], "--path", trained["checkpoint"], *BEAM, *RESAMPLES], "checkpoint is"),
+    ):
+        line = refused(capsys, "ablate", *argv, "-o", study["folder"])
+        assert "other settings" in line and name in line
+    assert lines(study["folder"]) == before
+
+
+def test_the_oracle_order_leads_the_pruning(study, flags, tmp_path, capsys):
+    document = run_json("prune", *flags, "-o", tmp_path / "p", "--order", f"oracle:{study['folder']}", "--step", "25%")
+    # Source: the differences, by hand: the highest goes first, of equal ones the highest index.
+    cells = list(reversed(study["document"]["cells"][1:]))
+    order = [
+        Head(cell["component"], cell["layer"], cell["head"])
+        for cell in sorted(cells, key=lambda cell: cell["delta"], reverse=True)
+    ]
+    for step in (1, 2, 3, 4):
+        mask = HeadMask.load(tmp_path / "p" / "masks" / f"all-{step:02d}.json")
+        assert set(mask.dropped()) == set(order[: 3 * step])
+    assert "importance and results both come from test" in capsys.readouterr().err
+    assert document["score_data"]["split"] == "test"
+    stored = HeadScores.load(tmp_path / "p" / "scores.json")
+    assert stored.estimator == "oracle" and stored.details["study"] == str(study["folder"])
+    settings = json.loads((tmp_path / "p" / "study.json").read_text())["settings"]
+    assert settings["order"] == "oracle" and settings["score_data"] is None and len(settings["order_file"]) == 64
+
+
+def test_an_oracle_of_another_model_or_of_too_few_heads_is_refused(study, flags, lively, trained, tmp_path, capsys):
+    argv = [lively["data"], "--path", trained["checkpoint"], *BEAM, "-o", tmp_path / "p", "--order", study["folder"]]
+    line = refused(capsys, "prune", *argv)
+    # Source: the study's own record of its checkpoint.
+    assert "another checkpoint" in line and study["document"]["checkpoint"]["sha256"] in line
+    part = tmp_path / "part"
+    run_json("ablate", *flags, "-o", part, "--components", "enc_self", "--gen-subset", "valid")
+    capsys.readouterr()
+    assert "do not rank" in refused(capsys, "prune", *flags, "-o", tmp_path / "p", "--order", f"oracle:{part}")
+    assert "not a study folder" in refused(capsys, "prune", *flags, "-o", tmp_path / "p", "--order", "oracle:nowhere")
+    line = refused(capsys, "prune", *flags, "-o", tmp_path / "p", "--order", f"oracle:{part}", "--reestimate")
+    assert "--reestimate needs estimated importance" in line
+    assert not (tmp_path / "p").exists()
+    run_json("prune", *flags, "-o", tmp_path / "p", "--order", part, "--components", "enc_self", "--step", "1")
+    assert "both come from" not in capsys.readouterr().err

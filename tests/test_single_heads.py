@@ -1,0 +1,47 @@
+"""The masks of the one-head experiments; expected heads were written down by hand."""
+
+import pytest
+
+from fairseq_headprune.heads import Head, HeadMask
+from fairseq_headprune.single_heads import one_kept, one_removed
+
+START = HeadMask({"enc_self": [[1, 1, 1], [0, 1]], "dec_self": [[1, 0, 1], [0, 0]]})
+
+
+def test_one_removed_passes_pruned_heads_over():
+    masks = one_removed(START, ["enc_self", "dec_self"])
+    # By hand: 3 + 1 + 2 + 0 heads are kept.
+    assert list(masks) == [
+        Head("enc_self", 0, 0), Head("enc_self", 0, 1), Head("enc_self", 0, 2), Head("enc_self", 1, 1),
+        Head("dec_self", 0, 0), Head("dec_self", 0, 2),
+    ]  # fmt: skip
+    for head, mask in masks.items():
+        assert set(mask.dropped()) - set(START.dropped()) == {head}
+    assert masks[Head("enc_self", 0, 1)].heads == {"enc_self": [[1, 0, 1], [0, 1]], "dec_self": [[1, 0, 1], [0, 0]]}
+
+
+def test_one_kept_keeps_one_head_there_and_all_elsewhere():
+    layers = one_kept(START, ["enc_self", "dec_self"])
+    # By hand: layers with one head or none are left out.
+    assert {layer: [head.head for head in masks] for layer, masks in layers.items()} == {
+        ("enc_self", 0): [0, 1, 2],
+        ("dec_self", 0): [0, 2],
+    }
+    for (component, layer), masks in layers.items():
+        for head, mask in masks.items():
+            assert [h for h in mask.kept([component]) if h.layer == layer] == [head]
+            elsewhere = [h for h in START.kept() if (h.component, h.layer) != (component, layer)]
+            assert [h for h in mask.kept() if (h.component, h.layer) != (component, layer)] == elsewhere
+
+
+def test_only_the_chosen_components():
+    assert {head.component for head in one_removed(START, ["dec_self"])} == {"dec_self"}
+    assert list(one_kept(START, ["enc_self"])) == [("enc_self", 0)]
+
+
+def test_nothing_to_mask_is_refused():
+    empty = HeadMask({"enc_self": [[0, 0], [0, 1]]})
+    with pytest.raises(ValueError, match="nothing to choose from"):
+        one_kept(empty, ["enc_self"])
+    with pytest.raises(ValueError, match="no head to ablate"):
+        one_removed(empty.without([Head("enc_self", 1, 1)]), ["enc_self"])
