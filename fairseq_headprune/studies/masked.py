@@ -1,6 +1,7 @@
 """What studies of masks share: cells that are a mask, its translations, and their test against the unpruned model."""
 
 import json
+import logging
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
@@ -8,8 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from fairseq_headprune.evaluation.detokenised import looks_detokenised, warning
 from fairseq_headprune.evaluation.significance import SystemResult, bootstrap_statistics
 from fairseq_headprune.evaluation.statistics import Metric, corpus_metric
+from fairseq_headprune.evaluation.tokenisers import TOKENISED
 from fairseq_headprune.evaluation.translate import Translator
 from fairseq_headprune.files import read_lines
 from fairseq_headprune.heads import HeadMask
@@ -17,6 +20,8 @@ from fairseq_headprune.modules.connected import check_connected
 from fairseq_headprune.session import Session
 from fairseq_headprune.studies.folder import StudyFolder
 from fairseq_headprune.studies.results import UNPRUNED
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -136,8 +141,17 @@ class MaskedCells:
 
     def _bound(self) -> Metric:
         if self._metric is None:
-            self._metric = corpus_metric("bleu", self._translation().references, self.comparison.tokenize)
+            references = self._translation().references
+            warn_of_pieces(references, self.comparison.tokenize)
+            self._metric = corpus_metric("bleu", references, self.comparison.tokenize)
         return self._metric
+
+
+def warn_of_pieces(references: list[str], tokenize: str) -> None:
+    """Log a warning where sacrebleu would tokenise text that is tokenised, escaped or still in pieces."""
+    found = warning(looks_detokenised(references), {}, tokenises=tokenize not in (TOKENISED, "none"))
+    if found:
+        logger.warning(f"{found} (--remove-bpe or --post-process joins pieces)")
 
 
 def check_split(session: Session, split: str) -> None:
