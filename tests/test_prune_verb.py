@@ -89,6 +89,10 @@ def test_the_document(joint):
     assert set(found["curves"]) == {"all"} and len(found["curves"]["all"]) == 5
     assert found["study"] == str(joint["folder"]) and len(found["figures"]) == 4
     assert found["data"]["split"] == "test" and found["score_data"] == {"split": "train", "sentences": 20}
+    # How the numbers were computed: all settings, the checkpoint's hash, and where each run computed.
+    study = json.loads((joint["folder"] / "study.json").read_text())
+    assert found["settings"] == study["settings"] and found["runs"] == study["runs"] != []
+    assert found["checkpoint"]["sha256"] == found["settings"]["checkpoint"]
     p = [cell["p"] for cell in found["curves"]["all"][1:]]
     # Source: Holm by hand, from the smallest p on.
     expected, running = [0.0] * 4, 0.0

@@ -47,6 +47,9 @@ def run(argv: list[str]) -> int:
         "study": str(folder.path),
         "data": session.data(args.gen_subset),
         "score_data": _score_data(settings, given),
+        "checkpoint": session.checkpoint,
+        "settings": folder.settings,
+        "runs": folder.runs,
     }
     value["figures"] = [str(path) for path in _figures(folder, value, settings.alpha)]
     emit(value, args.json, _text(value, settings))

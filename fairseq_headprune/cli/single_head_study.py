@@ -73,4 +73,6 @@ def provenance(study: Started, baseline: dict[str, Any]) -> dict[str, Any]:
         "checkpoint": study.session.checkpoint,
         "data": settings["data"],
         "study": str(study.folder.path),
+        "settings": settings,
+        "runs": study.folder.runs,
     }
