@@ -4,7 +4,7 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -140,3 +140,22 @@ def sha256(path: PathLike) -> str:
         for block in iter(lambda: stream.read(1 << 20), b""):
             digest.update(block)
     return digest.hexdigest()
+
+
+def check_format(value: Any, form: str, noun: str, file: str, name: str) -> None:
+    """Make sure that JSON content is of one format and version, such as ``headprune.mask/1``.
+
+    Args:
+        noun, file: what the format is of and what a file of it is called ("mask", "a mask file").
+        name: where the content comes from, for the message.
+
+    Raises:
+        ValueError: it is something else, or of another version.
+    """
+    family = form.split("/")[0]
+    if not isinstance(value, Mapping) or not str(value.get("format", "")).startswith(family + "/"):
+        raise ValueError(f'{name}: not {file} (no "format": "{form}")')
+    if value["format"] != form:
+        raise ValueError(
+            f"{name}: {noun} format {value['format']!r} is not known here (this is {form}); upgrade fairseq_headprune"
+        )

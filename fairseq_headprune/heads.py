@@ -4,7 +4,7 @@ import copy
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from fairseq_headprune.files import PathLike, read_json, write_json
+from fairseq_headprune.files import PathLike, check_format, read_json, write_json
 
 #: The three kinds of attention in an encoder-decoder, in the order of the papers (ES, ED, DS).
 COMPONENTS = ("enc_self", "enc_dec", "dec_self")
@@ -13,7 +13,6 @@ COMPONENTS = ("enc_self", "enc_dec", "dec_self")
 PAPER_NAMES = {"enc_self": "Enc-Enc", "enc_dec": "Enc-Dec", "dec_self": "Dec-Dec"}
 
 FORMAT = "headprune.mask/1"
-_MAJOR = FORMAT.split("/")[0]
 
 #: component -> number of heads of each layer, by original count.
 Shape = dict[str, list[int]]
@@ -174,13 +173,7 @@ class HeadMask:
             ValueError: it is no mask, or of another format version.
             KeyError: an unknown component.
         """
-        if not isinstance(value, Mapping) or not str(value.get("format", "")).startswith(_MAJOR + "/"):
-            raise ValueError(f'{name}: not a mask file (no "format": "{FORMAT}")')
-        if value["format"] != FORMAT:
-            raise ValueError(
-                f"{name}: mask format {value['format']!r} is not known here (this is {FORMAT}); "
-                "upgrade fairseq_headprune"
-            )
+        check_format(value, FORMAT, "mask", "a mask file", name)
         if not isinstance(value.get("heads"), Mapping) or not value["heads"]:
             raise ValueError(f'{name}: the mask has no "heads"')
         if not isinstance(value.get("source", {}), Mapping):

@@ -109,7 +109,8 @@ def test_our_own_user_dir_is_accepted_in_any_spelling(trained, spelling):
 
 def test_our_own_user_dir_through_a_link(trained, tmp_path):
     (tmp_path / "with a blank").symlink_to(PACKAGE)
-    run_json("score", *flags(trained), *FEW, "--user-dir", tmp_path / "with a blank")
+    found = run_json("score", *flags(trained), *FEW, "--user-dir", tmp_path / "with a blank")
+    assert found["estimator"] == "weight-norm"
 
 
 def test_a_second_copy_as_user_dir_is_refused(trained, tmp_path, capsys):

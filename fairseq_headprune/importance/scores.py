@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from fairseq_headprune.files import PathLike, read_json, write_json
+from fairseq_headprune.files import PathLike, check_format, read_json, write_json
 from fairseq_headprune.heads import COMPONENTS, Head, Shape, all_heads, check_component
 
 FORMAT = "headprune.scores/1"
@@ -81,13 +81,7 @@ class HeadScores:
         Raises:
             ValueError, KeyError: it is no score file, of another version, or holds wrong entries.
         """
-        if not isinstance(value, dict) or not str(value.get("format", "")).startswith("headprune.scores/"):
-            raise ValueError(f'{name}: not a score file (no "format": "{FORMAT}")')
-        if value["format"] != FORMAT:
-            raise ValueError(
-                f"{name}: score format {value['format']!r} is not known here (this is {FORMAT}); "
-                "upgrade fairseq_headprune"
-            )
+        check_format(value, FORMAT, "score", "a score file", name)
         known = {key: value[key] for key in cls.__dataclass_fields__ if key in value}
         if "scores" not in known or not isinstance(known["scores"], dict):
             raise ValueError(f'{name}: the file has no "scores"')

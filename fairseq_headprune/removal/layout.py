@@ -4,10 +4,10 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
+from fairseq_headprune.files import check_format
 from fairseq_headprune.heads import COMPONENTS, Head, HeadMask, Shape, check_component
 
 FORMAT = "headprune.layout/1"
-_FAMILY = FORMAT.split("/")[0]
 
 #: the name under which fairseq's saved model settings hold it
 SETTING = "head_layout"
@@ -89,13 +89,7 @@ class HeadLayout:
         Raises:
             ValueError, KeyError: no layout, one of a newer version, or wrong entries.
         """
-        if not isinstance(value, Mapping) or not str(value.get("format", "")).startswith(_FAMILY + "/"):
-            raise ValueError(f'{name}: not a layout (no "format": "{FORMAT}")')
-        if value["format"] != FORMAT:
-            raise ValueError(
-                f"{name}: layout format {value['format']!r} is not known here (this is {FORMAT}); "
-                "upgrade fairseq_headprune"
-            )
+        check_format(value, FORMAT, "layout", "a layout", name)
         parts = [value.get(key) for key in ("original", "kept")]
         if not all(isinstance(part, Mapping) and all(isinstance(x, list) for x in part.values()) for part in parts):
             raise ValueError(f'{name}: "original" and "kept" must hold one list a component')
