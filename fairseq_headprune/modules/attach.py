@@ -9,6 +9,7 @@ from fairseq.modules import MultiheadAttention
 from torch import Tensor, nn
 
 from fairseq_headprune.heads import COMPONENTS, HeadMask, Shape
+from fairseq_headprune.modules.gate_state import GateState
 from fairseq_headprune.modules.multihead import GatedMultiheadAttention
 from fairseq_headprune.removal.layout import HeadLayout
 
@@ -138,6 +139,8 @@ def attach_gates(model: nn.Module) -> GatedHeads:
         raise ValueError("cannot attach gates to attention computed by xFormers; build the model without it")
     for module in stock:
         GatedMultiheadAttention.adopt(module)
+    if not hasattr(model, "head_gates"):
+        model.head_gates = GateState()
     return find_gates(model)
 
 
