@@ -90,7 +90,7 @@ def test_a_large_penalty_closes_every_gate_and_none_closes_none(trained, tmp_pat
 
 
 def test_the_penalty_does_not_depend_on_the_batch(trained, tmp_path):
-    """With a penalty that outweighs the task by far, the gates' path is the penalty's: any batches, any accumulation."""
+    """With a penalty that outweighs the task by far, the gates' path is the penalty's, whatever the batches."""
     big = [*L0, "--l0-penalty", "1e6", "--max-update", "3"]
     whole = gate_state(train(trained["data"], tmp_path / "a", *big))
     split = gate_state(train(trained["data"], tmp_path / "b", *big, "--batch-size", "4", "--update-freq", "4"))

@@ -144,7 +144,7 @@ class GateLearner:
         found = description.get("version", VERSION)
         if found > VERSION:
             raise ValueError(
-                f"the checkpoint's gates have version {found}, known is up to {VERSION}: update this package"
+                f"the checkpoint's gates have version {found}, known is up to {VERSION}: update the package"
             )
         if description.get("kind") != mine["kind"]:
             raise ValueError(f"the checkpoint's gates are {description.get('kind')}, asked for are {mine['kind']}")

@@ -47,7 +47,7 @@ def groups_of(heads: list[Head], kept: int | dict[str, int]) -> dict[str, tuple[
 
 
 class SubsetRule:
-    """Exactly K open gates: Gumbel soft top-K while training (DSP), or hard top-K with a straight-through gradient (STE).
+    """Exactly K open gates: Gumbel soft top-K in training (DSP), or hard top-K with a straight-through gradient (STE).
 
     Source: Li et al. 2021, eqs. 14-20 and §4.2.3. STE has no noise, as in the authors' code.
     """

@@ -1,6 +1,6 @@
 """A gate learner tied to a model's attention modules."""
 
-from typing import Any, Optional
+from typing import Optional
 
 import torch
 from torch import Tensor
