@@ -59,6 +59,11 @@ class GateLearner:
     def _weights(self) -> np.ndarray:
         return self.weight.detach().numpy().astype(np.float64)
 
+    @property
+    def needs_gradient(self) -> bool:
+        """Whether the present gates have a gradient at all: at a very low temperature they are exactly 0 or 1."""
+        return self._pullback is not np.zeros_like
+
     def begin(self) -> Tensor:
         """Return the gates of the present update, float32 (heads,); the same ones until :meth:`step`."""
         gates, self._pullback = self.rule.gates(
@@ -80,7 +85,7 @@ class GateLearner:
             head = self.heads[int(np.argmin(np.isfinite(by_gates)))]
             raise FloatingPointError(f"update {self.updates}: the gradient of the gate of {head} is not finite")
         by_weights = self._pullback(by_gates)
-        self.gradient_vanished = bool(by_gates.any() and not by_weights.any())
+        self.gradient_vanished = not self.needs_gradient or bool(by_gates.any() and not by_weights.any())
         by_weights = by_weights + self._penalty_gradient()
         self._gradient_norm = float(np.linalg.norm(by_weights))
         if 0 < self._clip < self._gradient_norm:

@@ -2,15 +2,16 @@
 
 from typing import Any
 
+import numpy as np
+
 from fairseq_headprune.heads import COMPONENTS
 
 
 def by_component(learner: Any, values: Any) -> dict[str, float]:
     """Add one value a gated head up, by component."""
-    sums: dict[str, float] = {}
-    for head, value in zip(learner.heads, values.tolist(), strict=True):
-        sums[head.component] = sums.get(head.component, 0.0) + float(value)
-    return {component: sums[component] for component in COMPONENTS if component in sums}
+    places = np.array([COMPONENTS.index(head.component) for head in learner.heads])
+    sums = np.bincount(places, weights=values.double().numpy(), minlength=len(COMPONENTS))
+    return {component: float(sums[place]) for place, component in enumerate(COMPONENTS) if place in places}
 
 
 def gate_metrics(learner: Any) -> dict[str, float]:

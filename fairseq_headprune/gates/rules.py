@@ -83,6 +83,9 @@ class SubsetRule:
             result[places], pullback = soft_top_k(scores[places], count, self.temperature.at(update))
             pullbacks.append((places, pullback))
 
+        if all(pullback is np.zeros_like for _, pullback in pullbacks):
+            return result, np.zeros_like
+
         def pull_back(gradient: Array) -> Array:
             by_weights = np.zeros(len(gradient))
             for places, pullback in pullbacks:

@@ -37,7 +37,8 @@ class LearnedGates:
         """Put the present update's gates on the heads, for one forward and backward pass."""
         if self._leaf is None:
             device = next(module.out_proj.weight.device for module, _ in self._modules)
-            self._leaf = self.learner.begin().to(device, torch.float32).requires_grad_()
+            self._leaf = self.learner.begin().to(device, torch.float32)
+            self._leaf.requires_grad_(self.learner.needs_gradient)
         views = self._leaf.split([count for _, count in self._modules])
         for (module, _), view in zip(self._modules, views, strict=True):
             module.learned_gate = view

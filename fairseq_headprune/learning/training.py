@@ -7,7 +7,6 @@ from typing import Any, Optional
 
 import torch
 from fairseq.distributed import utils as distributed
-from fairseq.optim.amp_optimizer import AMPOptimizer
 from torch import Tensor, nn
 
 from fairseq_headprune.gates.learner import GateLearner
@@ -18,6 +17,9 @@ from fairseq_headprune.learning.watch import loss_scale, report_overflow, watch
 from fairseq_headprune.modules.attach import GatedHeads
 
 logger = logging.getLogger(__name__)
+
+#: updates for which the same head counts are shown
+_SHOW = 5
 
 
 class GateTraining:
@@ -57,6 +59,8 @@ class GateTraining:
         self.gates_only = config.gates_only
         self._samples: Any = 0
         self._watched: Any = None
+        self._shown: Optional[tuple[int, dict[str, float]]] = None
+        self._vanishing_is_told = False
         self._interval, self._save_dir = config.gate_log_interval, config.save_dir
         state.learner = learner
         model.register_state_dict_pre_hook(lambda *_: self.learned.refresh_mask())
@@ -71,7 +75,7 @@ class GateTraining:
     def before_pass(self, optimizer: Any) -> None:
         """Put the gates on the heads, before a forward and backward pass."""
         if self._watched is not optimizer:
-            watch(optimizer, self._forget, self._where)
+            self._norm = watch(optimizer, self._forget, self._where)
             self._watched = optimizer
         self.learned.put()
 
@@ -96,10 +100,10 @@ class GateTraining:
         """
         gradient = self._gather(self.learned.take_gradient())
         gradient, samples = gradient[:-1], float(gradient[-1])
+        if not self._norm.is_finite:
+            return False  # --amp calls the step all the same, and repeats the update
         gradient = gradient / (samples or 1.0) / loss_scale(optimizer)
         if not torch.isfinite(gradient).all():
-            if isinstance(optimizer, AMPOptimizer):
-                return False
             report_overflow(optimizer)
         try:
             self.learned.step(gradient)
@@ -119,17 +123,14 @@ class GateTraining:
 
     def _record(self) -> None:
         learner = self.learned.learner
-        if learner.gradient_vanished:
-            self._warn_vanished(learner.updates)
+        if learner.gradient_vanished and not self._vanishing_is_told:
+            self._vanishing_is_told = True
+            logger.warning(
+                f"update {learner.updates}: the gradient of the gates' weights is exactly zero: the temperature is "
+                "below what can be resolved, and from now on the chosen set hardly changes"
+            )
         if self._log is not None and learner.updates % self._interval == 0:
             self._log.update(learner)
-
-    def _warn_vanished(self, update: int) -> None:
-        if update & (update - 1) == 0 or update % 1000 == 0:  # at 1, 2, 4, 8 …: not on every update of a long phase
-            logger.warning(
-                f"update {update}: the gradient of the gates' weights is exactly zero; the temperature is below what "
-                "can be resolved, and the chosen set no longer changes"
-            )
 
     def record_validation(self, values: dict[str, float]) -> None:
         """Write a validation's results to the log."""
@@ -137,8 +138,11 @@ class GateTraining:
             self._log.validation(self.learned.learner.updates, values)
 
     def metrics(self) -> dict[str, float]:
-        """Return what is logged with the loss."""
-        return gate_metrics(self.learned.learner)
+        """Return what is logged with the loss; fairseq asks after every update, and shows it now and then."""
+        updates = self.learned.learner.updates
+        if self._shown is None or self._shown[0] // _SHOW != updates // _SHOW:
+            self._shown = (updates, gate_metrics(self.learned.learner))
+        return self._shown[1]
 
     def _where(self) -> str:
         return f"update {self.learned.learner.updates}; {self._last_checkpoint()}"

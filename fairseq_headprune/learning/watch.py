@@ -7,7 +7,17 @@ import torch
 from fairseq.optim.amp_optimizer import AMPOptimizer
 
 
-def watch(optimizer: Any, on_zero: Callable[[], None], where: Callable[[], str]) -> None:
+class Norm:
+    """What the optimizer's last clipping found.
+
+    Attributes:
+        is_finite: whether the weights' gradient was finite.
+    """
+
+    is_finite = True
+
+
+def watch(optimizer: Any, on_zero: Callable[[], None], where: Callable[[], str]) -> Norm:
     """Call ``on_zero`` whenever the optimizer's gradients are cleared, and name the place where they are not finite.
 
     The trainer clears gradients at the start of each update and after one that it skips; no hook of a task tells of
@@ -24,11 +34,14 @@ def watch(optimizer: Any, on_zero: Callable[[], None], where: Callable[[], str])
 
     def clip_grad_norm(*args: Any, **kwargs: Any) -> Any:
         norm = clip(*args, **kwargs)
-        if not isinstance(optimizer, AMPOptimizer) and not torch.isfinite(norm).all():
+        found.is_finite = bool(torch.isfinite(norm).all())
+        if not found.is_finite and not isinstance(optimizer, AMPOptimizer):
             raise FloatingPointError(f"the loss or a gradient is not finite at {where()}")
         return norm
 
+    found = Norm()
     optimizer.zero_grad, optimizer.clip_grad_norm = zero_grad, clip_grad_norm
+    return found
 
 
 def loss_scale(optimizer: Any) -> float:

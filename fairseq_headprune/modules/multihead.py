@@ -9,7 +9,7 @@ from fairseq.modules import MultiheadAttention
 from torch import Tensor
 
 from fairseq_headprune.heads import attention_place
-from fairseq_headprune.modules.attention import apply_gate, attend, attention_weights, combine_masks
+from fairseq_headprune.modules.attention import apply_gate, attend, attention_weights, combine_masks, gate_and_merge
 from fairseq_headprune.modules.no_heads import attend_without_heads
 
 #: incremental state of one decoder, as fairseq keeps it
@@ -131,11 +131,12 @@ class GatedMultiheadAttention(MultiheadAttention):
         else:
             active = self.training or dropout.apply_during_inference
             heads = attend(q, k, v, self.scaling, mask, dropout.p if active else 0.0)
-        gate, keep = self.head_gate, self.head_keep
+        heads = self._split(heads, beams, length)
         if self.training and self.learned_gate is not None:
-            gate, keep = self.learned_gate, None
-        heads = apply_gate(self._split(heads, beams, length), gate, keep)
-        output = self.out_proj(heads.permute(2, 0, 1, 3).reshape(length, batch, -1))
+            output = self.out_proj(gate_and_merge(heads, self.learned_gate))
+        else:
+            heads = apply_gate(heads, self.head_gate, self.head_keep)
+            output = self.out_proj(heads.permute(2, 0, 1, 3).reshape(length, batch, -1))
         if weights is None or not (need_weights or need_head_weights):
             return output, None
         return output, weights.transpose(0, 1) if need_head_weights else weights.mean(dim=1)
