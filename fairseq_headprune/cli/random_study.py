@@ -72,12 +72,11 @@ def parse(argv: list[str]) -> argparse.Namespace:
     if args.head_mask is not None:
         raise ValueError("--head-mask has no place here: the study draws its own masks; slim the checkpoint first")
     if (args.updates is None) == (args.epochs is None):
-        raise ValueError("say how long to fine-tune: --updates N or --epochs N")
-    if min(args.jobs if args.jobs is not None else 1, args.updates or 1, args.epochs or 1) < 1 or 0 in (
-        args.updates,
-        args.epochs,
-    ):
-        raise ValueError("--updates, --epochs and --jobs must be at least 1")
+        raise ValueError("say how long to fine-tune: --updates N or --epochs N, and not both")
+    for name in ("updates", "epochs", "jobs"):
+        number = getattr(args, name)
+        if number is not None and number < 1:
+            raise ValueError(f"--{name} must be at least 1, got {number}")
     if min(args.seeds) < 0:
         raise ValueError(f"--seeds must be 0 or more, got {min(args.seeds)}")
     return args
