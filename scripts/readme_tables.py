@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import shown
+from random_pruning_table import random_pruning
 
 from fairseq_headprune.files import read_json, read_lines, write_text
 from fairseq_headprune.heads import PAPER_NAMES
@@ -120,6 +121,7 @@ def bench_bootstrap(results: Path) -> str:
 TABLES: dict[str, Callable[[Path], str]] = {
     "training": training,
     "pruning": pruning,
+    "random": lambda results: _with_note(*random_pruning(results)),
     "bench-train": bench_train,
     "bench-score": bench_score,
     "bench-bootstrap": bench_bootstrap,

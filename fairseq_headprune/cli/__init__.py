@@ -15,6 +15,8 @@ VERBS = {
     "prune": "prune step by step, translate, score and test each step",
     "ablate": "mask every head alone, translate, score and test each mask",
     "keep-one": "keep one head of a layer: the best one, and what it costs",
+    "random-study": "prune at random, fine-tune, translate, score: several samplings each",
+    "weight-change": "how much each head's q, k and v weights changed between two checkpoints",
     "correlate": "does masking a head have the same effect on two test sets?",
     "slim": "remove pruned heads from a checkpoint's weights",
     "compare": "paired bootstrap between translation systems",
@@ -23,7 +25,7 @@ VERBS = {
 
 def _usage() -> str:
     lines = ["usage: headprune VERB …   (headprune VERB --help tells more)", ""]
-    lines += [f"  {verb:<12} {text}" for verb, text in VERBS.items()]
+    lines += [f"  {verb:<13} {text}" for verb, text in VERBS.items()]
     return "\n".join(lines + ["", "exit status: 0 done, 1 failed, 2 wrong input; HEADPRUNE_DEBUG=1 shows tracebacks"])
 
 

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_headprune.cli.common import Parser, emit
+from fairseq_headprune.cli.mask_ways import add_ways, chosen_way
 from fairseq_headprune.files import PathLike, sha256
-from fairseq_headprune.heads import PAPER_NAMES, Head, HeadMask, all_heads
-from fairseq_headprune.importance.scores import HeadScores
-from fairseq_headprune.notation import check_config, format_config, format_descriptor, parse_config, parse_descriptor
+from fairseq_headprune.heads import PAPER_NAMES, HeadMask
+from fairseq_headprune.notation import format_config, format_descriptor
 
 _DESCRIPTION = """Make a mask file for a model: all its heads are kept unless something more is said. Heads that the
 checkpoint or mask of --like has pruned stay pruned."""
@@ -18,19 +18,10 @@ checkpoint or mask of --like has pruned stay pruned."""
 def run(argv: list[str]) -> int:
     """Run the verb."""
     args = _parser().parse_args(argv)
-    if args.scores and args.heads is None and args.config is None:
-        raise ValueError("--scores needs --heads K (over all layers) or --config (a number for each layer)")
-    if args.heads is not None and not args.scores:
-        raise ValueError("--heads keeps the highest-scored heads: say where the scores are with --scores FILE")
+    way = chosen_way(args)
     start, source = _like(args.like)
-    scores = _read_scores(args.scores, start, source) if args.scores else None
-    if args.heads is not None:
-        mask = keep_highest(start, scores, args.heads)
-    elif args.config is not None:
-        mask = keep_per_layer(start, parse_config(args.config), scores)
-    else:
-        mask = start.without(head for text in args.drop or [] for head in parse_descriptor(text))
-    mask.source = {"command": shlex.join(["headprune", "mask", *argv]), "chosen": _chosen(args)} | source
+    mask, how = way(args, start) if way else (start, {"chosen": "all heads"})
+    mask.source = {"command": shlex.join(["headprune", "mask", *argv]), **how, **source}
     mask.save(args.output)
     emit(_value(mask, args.output), args.json, _text(mask, args.output))
     return 0
@@ -42,79 +33,9 @@ def _parser() -> argparse.ArgumentParser:
         "--like", metavar="CKPT|MASK", required=True, help="fairseq checkpoint or mask file whose shape the mask gets"
     )
     parser.add_argument("-o", "--output", metavar="MASK", required=True, help="the mask file to write")
-    parser.add_argument(
-        "--scores",
-        metavar="FILE",
-        help="score file: keep the highest-scored heads; of equal ones the lowest index (default: none)",
-    )
-    what = parser.add_mutually_exclusive_group()
-    what.add_argument(
-        "--heads", type=int, metavar="K", help="keep K heads over all components that are scored (default: all heads)"
-    )
-    what.add_argument(
-        "--config",
-        nargs="+",
-        metavar="KEY=COUNTS",
-        help="heads to keep in each layer, as in ES=888444 ED=444888 DS=888444; components not named stay as they are. "
-        "Without --scores the first ones are kept (default: all heads)",
-    )
-    what.add_argument(
-        "--drop",
-        action="append",
-        metavar="E:1:1,2",
-        help="heads to prune, counted from 1: E enc-enc, A enc-dec, D dec-dec; layer; heads. May be repeated "
-        "(default: none)",
-    )
+    add_ways(parser.add_mutually_exclusive_group(), parser.add_argument_group("how heads are chosen"))
     parser.add_argument("--json", action="store_true", help="print one JSON document (default: off)")
     return parser
-
-
-def keep_highest(mask: HeadMask, scores: HeadScores, count: int) -> HeadMask:
-    """Keep the highest-scored heads among those the mask keeps in the scored components.
-
-    Of equal scores the lowest index, in the order component, layer, head, is kept. Heads without a score were pruned
-    when the scores were made; they are not kept.
-
-    Raises:
-        ValueError: fewer than 0, or more than there are.
-    """
-    ranked = _ranked(mask, scores)
-    if not 0 <= count <= len(ranked):
-        raise ValueError(
-            f"--heads {count}: there are {len(ranked)} kept heads with a score, so give 0 to {len(ranked)}"
-        )
-    chosen = set(ranked[:count])
-    return mask.without(head for head in all_heads(scores.shape) if head not in chosen)
-
-
-def keep_per_layer(mask: HeadMask, config: dict[str, list[int]], scores: HeadScores | None = None) -> HeadMask:
-    """Keep the given number of heads in each layer: the highest-scored, or without scores the first ones.
-
-    Raises:
-        ValueError: another number of layers, or more heads than a layer has left.
-    """
-    check_config(config, mask.shape)
-    result = mask
-    for component, counts in config.items():
-        if scores is not None and component not in scores.scores:
-            raise ValueError(f"the score file has no scores of {component}, which --config names")
-        candidates = mask.kept([component]) if scores is None else _ranked(mask, scores)
-        for layer, count in enumerate(counts):
-            here = [head for head in candidates if (head.component, head.layer) == (component, layer)]
-            if count > len(here):
-                raise ValueError(
-                    f"{component} layer {layer}: cannot keep {count} heads, {len(here)} are not pruned yet"
-                )
-            chosen = set(here[:count])
-            row = [Head(component, layer, head) for head in range(mask.shape[component][layer])]
-            result = result.without(head for head in row if head not in chosen)
-    return result
-
-
-def _ranked(mask: HeadMask, scores: HeadScores) -> list[Head]:
-    """List the kept heads that have a score, the best first."""
-    kept = set(mask.kept())
-    return [head for head in reversed(scores.pruning_order()) if head in kept]
 
 
 def _like(path: PathLike) -> tuple[HeadMask, dict[str, Any]]:
@@ -140,25 +61,6 @@ def _is_text(path: PathLike) -> bool:
         return False
     with open(path, "rb") as stream:
         return str(path).endswith(".json") or stream.read(64).lstrip().startswith(b"{")
-
-
-def _read_scores(path: PathLike, mask: HeadMask, source: dict[str, Any]) -> HeadScores:
-    scores = HeadScores.load(path)
-    for component, layers in scores.shape.items():
-        mine = mask.shape.get(component, [])
-        if layers != mine:
-            raise ValueError(f"{path}: scores of {component} are for layers of {layers} heads, --like has {mine}")
-    source["scores"] = {"path": str(path), "sha256": sha256(path), "estimator": scores.estimator}
-    return scores
-
-
-def _chosen(args: argparse.Namespace) -> str:
-    """Say how the kept heads were chosen, for the mask's source."""
-    if args.heads is not None:
-        return "the highest scores"
-    if args.config is not None:
-        return "the highest scores of each layer" if args.scores else "the first heads of each layer"
-    return "all but those named" if args.drop else "all heads"
 
 
 def _value(mask: HeadMask, path: PathLike) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from fairseq_headprune.learning.training import GateTraining, freeze, run_length
 from fairseq_headprune.learning.watch import skip_step
 from fairseq_headprune.modules.attach import GatedHeads, attach_gates, find_gates
 from fairseq_headprune.modules.connected import check_connected
+from fairseq_headprune.modules.hold import PrunedWeights
 
 logger = logging.getLogger(__name__)
 
@@ -80,6 +81,7 @@ class TranslationHeadpruneTask(TranslationTask):
         model = super().build_model(cfg, from_checkpoint)
         gates = self._gates = attach_gates(model)
         self._model = model
+        self._pruned_weights = PrunedWeights(gates)
         if self._mask is not None:
             gates.set_mask(self._mask, fixed=True)
             logger.info(f"head mask {self.cfg.head_mask}: {gates.mask()!r}")
@@ -170,8 +172,14 @@ class TranslationHeadpruneTask(TranslationTask):
         return loss, sample_size, logged
 
     def optimizer_step(self, optimizer, model, update_num):
-        """Take a step of the gates, if they are learned, and one of the weights, unless these are frozen."""
-        if self._learning is not None and self._learning.step(optimizer) and self._learning.gates_only:
+        """Take a step of the gates, if they are learned, and one of the weights, unless these are frozen.
+
+        Heads that a fixed mask prunes do not move.
+        """
+        if self._learning is None:
+            with self._pruned_weights.held():
+                super().optimizer_step(optimizer, model, update_num)
+        elif self._learning.step(optimizer) and self._learning.gates_only:
             skip_step(optimizer)
         else:
             super().optimizer_step(optimizer, model, update_num)

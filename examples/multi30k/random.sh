@@ -1,0 +1,52 @@
+#!/usr/bin/env bash
+# Random pruning with fine-tuning, after Budhraja et al. 2020:  [JOBS=…] [LIMIT=…] [PREPARED=…] [OUT=…] [RESULTS=…] random.sh
+#   JOBS      fine-tunings at the same time, spread over the visible GPUs (default: 8 a GPU)
+#   LIMIT     seconds after which it stops, to be started again (default: 0, no limit)
+#   EPOCHS    of fine-tuning (default: 30, as in the paper)
+#   PREPARED  the folder that prepare.sh wrote (default: out/ beside this script)
+#   OUT       gets the model of 144 heads, the study and logs (default: PREPARED/random)
+#   RESULTS   gets random.json, random-change-*.json and figures (default: results/ beside this script)
+# A model with 8 heads a layer is trained, then pruned at random 48 times: Table 1's percentages (87.5%: one head in each
+# layer), Table 2's configurations and mirrors at 40% and 60%, Table 3's triples at 60%, three samplings each. Batches are
+# of 16,384 tokens, since a GPU takes as long for small ones. Started again, it goes on.
+set -euo pipefail
+HERE="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
+export PYTHONPATH="$HERE/../..${PYTHONPATH:+:$PYTHONPATH}"
+PYTHON="${PYTHON:-python3}"
+PREPARED="${PREPARED:-$HERE/out}"
+OUT="${OUT:-$PREPARED/random}"
+RESULTS="${RESULTS:-$HERE/results}"
+EPOCHS="${EPOCHS:-30}"
+EVERY=$((EPOCHS % 5 ? 1 : 5)) # epochs between validations: writing checkpoints takes its time, too
+mkdir -p "$OUT" "$RESULTS"
+GPUS="$("$PYTHON" -c 'import torch; print(torch.cuda.device_count())')"
+JOBS="${JOBS:-$((GPUS > 0 ? 8 * GPUS : 1))}"
+DEVICE=--cpu
+if [ "$GPUS" -gt 0 ]; then DEVICE=--fp16; fi
+MODEL="$OUT/heads-144/checkpoint_best.pt"
+[ "${LIMIT:-0}" -eq 0 ] || BOUND=(timeout --signal=INT "$LIMIT")
+
+if [ ! -e "$OUT/heads-144/done" ]; then
+    PREPARED="$PREPARED" OUT="$OUT/heads-144" PYTHON="$PYTHON" bash "$HERE/train.sh" \
+        --encoder-attention-heads 8 --decoder-attention-heads 8 >"$OUT/train.log" 2>&1
+    touch "$OUT/heads-144/done"
+fi
+
+TRAIN="--arch transformer_gated_iwslt_de_en --encoder-attention-heads 8 --decoder-attention-heads 8
+    --share-all-embeddings --dropout 0.3 --criterion label_smoothed_cross_entropy --label-smoothing 0.1
+    --optimizer adam --adam-betas '(0.9, 0.98)' --lr 3e-4 --lr-scheduler inverse_sqrt --warmup-updates 100
+    --max-tokens 16384 --num-workers 0 --validate-interval $EVERY --save-interval $EVERY $DEVICE"
+${BOUND[@]+"${BOUND[@]}"} "$PYTHON" -m fairseq_headprune random-study "$PREPARED/data-bin" --path "$MODEL" \
+    --source-lang de --target-lang en --gen-subset test --beam 5 --post-process sentencepiece \
+    --control --random 25% 35% 50% 55% 60% 75% 81% 87.5%:at-least-one \
+    --config "ES=777322 ED=233777 DS=777332" --config "ES=555211 ED=112555 DS=555211" --mirror \
+    --triple 12,21,25 21,12,25 25,21,12 --seeds 1 2 3 \
+    --train-flags "$TRAIN" --epochs "$EPOCHS" --jobs "$JOBS" -o "$OUT/study" --json >"$OUT/random.json"
+
+cp "$OUT/random.json" "$OUT"/study/figures/random.* "$RESULTS/"
+for share in 25% 60% 87.5%-at-least-one; do
+    name="random-change-${share%%%*}"
+    "$PYTHON" -m fairseq_headprune weight-change "$MODEL" "$OUT/study/runs/random-$share-1/checkpoint_best.pt" \
+        --figure "$RESULTS/$name" --json >"$OUT/change.json"
+    mv "$OUT/change.json" "$RESULTS/$name.json"
+done

@@ -1,0 +1,13 @@
+"""The opposite of a mask: what it keeps is pruned, what it prunes is kept."""
+
+from fairseq_headprune.heads import HeadMask
+
+
+def complement(mask: HeadMask, other: HeadMask) -> HeadMask:
+    """Prune the heads that the other mask keeps. (Not the mirror, which keeps the number of heads.)
+
+    Raises:
+        ValueError: the masks are of different shapes.
+    """
+    other.check_shape(mask.shape, "--like")
+    return mask.without(other.kept())

@@ -1,0 +1,116 @@
+"""Prune or keep heads by chance, over all heads or within components (Budhraja et al. 2020, Tables 1 and 3)."""
+
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from fairseq_headprune.choosing.chance import draw, draw_from_each, generator
+from fairseq_headprune.heads import Head, HeadMask
+
+
+@dataclass(frozen=True)
+class Amount:
+    """How much to prune, as it was written: a share of the heads in play, or a number of heads."""
+
+    text: str
+    share: Fraction | None
+    heads: int | None
+
+    def of(self, total: int) -> int:
+        """Return the exact number of heads to prune: round(share x total), halves to the even number.
+
+        Raises:
+            ValueError: that would prune no head, or all.
+        """
+        count = self.heads if self.share is None else round(self.share * total)
+        assert count is not None
+        if not 0 < count < total:
+            what = "no head" if count < 1 else "all heads" if count == total else "more than all heads"
+            raise ValueError(f"--random {self.text} prunes {what} of {total} ({count}); ask for 1 to {total - 1}")
+        return count
+
+
+def parse_amount(text: str) -> Amount:
+    """Read ``60%`` or ``86``: how much is PRUNED, as in Table 1.
+
+    Raises:
+        ValueError: anything else.
+    """
+    value = text.strip()
+    try:
+        if value.endswith("%"):
+            return Amount(value, Fraction(value[:-1]) / 100, None)
+        if value.isdecimal():
+            return Amount(value, None, int(value))
+    except (ValueError, ZeroDivisionError):
+        pass
+    raise ValueError(f"--random {text!r} is neither a percentage such as 60% nor a number of heads to prune such as 86")
+
+
+def prune_random(
+    mask: HeadMask, amount: Amount, groups: Iterable[Sequence[str]], seed: int, at_least_one: bool = False
+) -> HeadMask:
+    """Prune exactly so many of the kept heads, drawn uniformly over each group of components.
+
+    Args:
+        groups: lists of components; each is drawn for by itself, in turn.
+        at_least_one: every layer of these components keeps a head; uniform over the masks that do.
+
+    Raises:
+        ValueError: nothing or everything would be pruned, fewer heads than layers, or a negative seed.
+    """
+    chance = generator(seed)
+    result = mask
+    for components in groups:
+        present = mask.kept(components)
+        keep = len(present) - amount.of(len(present))
+        result = _keep(result, components, keep, chance, at_least_one)
+    return result
+
+
+def keep_random(mask: HeadMask, counts: Mapping[str, int], seed: int, at_least_one: bool = False) -> HeadMask:
+    """Keep exactly so many heads of each component, drawn uniformly within it (Table 3's triples).
+
+    Raises:
+        ValueError: a component that the model does not have, more heads than it has left, fewer than layers where
+            each is to keep one, or a negative seed.
+    """
+    chance = generator(seed)
+    result = mask
+    for component, count in counts.items():
+        if component not in mask.heads:
+            raise ValueError(f"the model has no {component}; it has {', '.join(mask.heads)}")
+        present = len(mask.kept([component]))
+        if count > present:
+            raise ValueError(f"{component}: cannot keep {count} heads, {present} are not pruned yet")
+        result = _keep(result, [component], count, chance, at_least_one)
+    return result
+
+
+def _keep(mask: HeadMask, components: Sequence[str], count: int, chance: random.Random, at_least_one: bool) -> HeadMask:
+    present = mask.kept(components)
+    if not at_least_one:
+        chosen = set(draw(present, count, chance))
+    else:
+        layers = _layers(mask, components)
+        try:
+            chosen = set(draw_from_each(layers, count, chance))
+        except ValueError as error:
+            raise ValueError(f"--at-least-one, {'+'.join(components)}: {error}") from error
+    return mask.without(head for head in present if head not in chosen)
+
+
+def _layers(mask: HeadMask, components: Sequence[str]) -> list[list[Head]]:
+    """Return the kept heads of each layer.
+
+    Raises:
+        ValueError: a layer has none.
+    """
+    layers = {(c, i): [] for c in components for i in range(len(mask.heads.get(c, [])))}
+    for head in mask.kept(components):
+        layers[head.component, head.layer].append(head)
+    empty = [place for place, heads in layers.items() if not heads]
+    if empty:
+        raise ValueError(f"--at-least-one: {empty[0][0]} layer {empty[0][1]} has no head left to keep")
+    return list(layers.values())

@@ -1,0 +1,205 @@
+"""The ways in which ``headprune mask`` chooses heads: the flags, and from each to a pure function of ``choosing``.
+
+A way takes the arguments and the mask to start from, and returns the new mask and what its file says of how it was
+chosen. The one whose flag is given is used.
+"""
+
+import argparse
+from collections.abc import Callable
+from typing import Any
+
+from fairseq_headprune.choosing.complement import complement
+from fairseq_headprune.choosing.layer_sets import prune_layers
+from fairseq_headprune.choosing.per_layer import keep_per_layer, mirrored, picking_by_chance, picking_highest
+from fairseq_headprune.choosing.random_heads import keep_random, parse_amount, prune_random
+from fairseq_headprune.choosing.scored import keep_highest
+from fairseq_headprune.files import PathLike, sha256
+from fairseq_headprune.heads import HeadMask
+from fairseq_headprune.importance.scores import HeadScores
+from fairseq_headprune.notation import parse_config, parse_descriptor, parse_triple
+from fairseq_headprune.pruning import chosen_components, curves
+
+#: a mask, and what its source says of how it was chosen
+Chosen = tuple[HeadMask, dict[str, Any]]
+Way = Callable[[argparse.Namespace, HeadMask], Chosen]
+
+#: seed of the draws where none is given
+DEFAULT_SEED = 1
+
+
+def by_scores(args: argparse.Namespace, start: HeadMask) -> Chosen:
+    """``--heads K --scores FILE``."""
+    scores, source = _read_scores(args.scores, start)
+    return keep_highest(start, scores, args.heads), {"chosen": "the highest scores", **source}
+
+
+def by_config(args: argparse.Namespace, start: HeadMask) -> Chosen:
+    """``--config``: with ``--scores`` the highest heads of each layer, with ``--seed`` by chance, else the first."""
+    config = parse_config(args.config)
+    config = mirrored(config) if args.mirror else config
+    how: dict[str, Any] = {"chosen": "the first heads of each layer"}
+    pick = None
+    if args.scores:
+        scores, source = _read_scores(args.scores, start)
+        pick = picking_highest(start, scores, config)
+        how = {"chosen": "the highest scores of each layer", **source}
+    elif args.seed is not None:
+        pick = picking_by_chance(args.seed)
+        how = {"chosen": "by chance in each layer", "drawn": {"seed": args.seed}}
+    drawn = how.get("drawn", {}) | {"config": config, "mirrored": args.mirror}
+    return keep_per_layer(start, config, pick), how | {"drawn": drawn}
+
+
+def by_name(args: argparse.Namespace, start: HeadMask) -> Chosen:
+    """``--drop``."""
+    heads = (head for text in args.drop for head in parse_descriptor(text))
+    return start.without(heads), {"chosen": "all but those named"}
+
+
+def by_chance(args: argparse.Namespace, start: HeadMask) -> Chosen:
+    """``--random``."""
+    seed = DEFAULT_SEED if args.seed is None else args.seed
+    groups = curves(args.components or "all", list(start.shape))
+    mask = prune_random(start, parse_amount(args.random), groups.values(), seed, args.at_least_one)
+    drawn = {"random": args.random, "components": args.components or "all"}
+    return mask, _drawn("by chance", drawn, seed, args.at_least_one, start, mask)
+
+
+def by_triple(args: argparse.Namespace, start: HeadMask) -> Chosen:
+    """``--triple``."""
+    seed = DEFAULT_SEED if args.seed is None else args.seed
+    counts = parse_triple(args.triple)
+    mask = keep_random(start, counts, seed, args.at_least_one)
+    return mask, _drawn("by chance in each component", {"triple": counts}, seed, args.at_least_one, start, mask)
+
+
+def by_layers(args: argparse.Namespace, start: HeadMask) -> Chosen:
+    """``--layers``: of the encoder unless ``--components`` says more."""
+    components = chosen_components(args.components or "enc_self", list(start.shape))
+    mask, layers = prune_layers(start, args.layers, components)
+    return mask, {"chosen": "all but whole layers", "drawn": {"layers": args.layers, "pruned_layers": layers}}
+
+
+def by_complement(args: argparse.Namespace, start: HeadMask) -> Chosen:
+    """``--complement MASK``."""
+    other = HeadMask.load(args.complement)
+    source = {"path": args.complement, "sha256": sha256(args.complement), "source": other.source}
+    return complement(start, other), {"chosen": "what another mask prunes", "complement": source}
+
+
+#: flag (as argparse names it) -> way
+WAYS: dict[str, Way] = {
+    "heads": by_scores,
+    "config": by_config,
+    "drop": by_name,
+    "random": by_chance,
+    "triple": by_triple,
+    "layers": by_layers,
+    "complement": by_complement,
+}
+
+#: flag that changes how a way chooses -> the ways it goes with
+_WITH = {
+    "scores": ("heads", "config"),
+    "mirror": ("config",),
+    "seed": ("random", "triple", "config"),
+    "at_least_one": ("random", "triple"),
+    "components": ("random", "layers"),
+}
+
+
+def chosen_way(args: argparse.Namespace) -> Way | None:
+    """Return the way whose flag is given, None if none is.
+
+    Raises:
+        ValueError: a flag that does not go with it.
+    """
+    name = next((name for name in WAYS if getattr(args, name) is not None), None)
+    for flag, ways in _WITH.items():
+        if getattr(args, flag) not in (None, False) and name not in ways:
+            needed = " or ".join(f"--{way}" + (" K" if way == "heads" else "") for way in ways)
+            raise ValueError(f"--{flag.replace('_', '-')} needs {needed}")
+    if name == "heads" and not args.scores:
+        raise ValueError("--heads keeps the highest-scored heads: say where the scores are with --scores FILE")
+    if args.scores and args.seed is not None:
+        raise ValueError("--config keeps the highest --scores or draws with --seed, not both")
+    return WAYS[name] if name else None
+
+
+def add_ways(what: argparse._MutuallyExclusiveGroup, how: argparse._ArgumentGroup) -> None:
+    """Add the flags of all ways (of which one may be given) and those that change how a way chooses."""
+    add = what.add_argument
+    add("--heads", type=int, metavar="K", help="keep K heads over all components that are scored (default: all heads)")
+    add(
+        "--config",
+        nargs="+",
+        action="extend",
+        metavar="KEY=COUNTS",
+        help="heads to keep in each layer, as in ES=888444 ED=444888 DS=888444; components not named stay as they are; "
+        "the first ones of each layer unless --scores or --seed is given (default: all heads)",
+    )
+    add(
+        "--drop",
+        action="append",
+        metavar="E:1:1,2",
+        help="heads to prune, counted from 1: E enc-enc, A enc-dec, D dec-dec; layer; heads. May be repeated "
+        "(default: none)",
+    )
+    add(
+        "--random",
+        metavar="60%|K",
+        help="prune this share of the heads (rounded, halves to the even number) or K heads by chance (default: none)",
+    )
+    add(
+        "--triple",
+        metavar="ES,ED,DS",
+        help="keep so many heads of each component, by chance, as in 14,31,30 (default: all heads)",
+    )
+    add(
+        "--layers",
+        metavar="SET",
+        help="prune whole layers, counted from 1: top:N, bottom:N, middle:N, even, odd, numbers, or several joined by "
+        "commas (default: none)",
+    )
+    add("--complement", metavar="MASK", help="keep just the heads that this mask prunes (default: none)")
+    add = how.add_argument
+    add(
+        "--scores",
+        metavar="FILE",
+        help="score file: keep the highest-scored heads; of equal ones the lowest index (default: none)",
+    )
+    add("--mirror", action="store_true", help="reverse each component's counts of --config (default: off)")
+    add(
+        "--seed",
+        type=int,
+        metavar="S",
+        help=f"seed of --random and --triple (default: {DEFAULT_SEED}) and of --config (default: nothing is drawn)",
+    )
+    add(
+        "--at-least-one",
+        action="store_true",
+        help="--random and --triple leave a head in each layer (default: off)",
+    )
+    add(
+        "--components",
+        metavar="all|each|LIST",
+        help="--random draws over these jointly, or from each by itself (default: all); --layers are of these "
+        "(default: enc_self)",
+    )
+
+
+def _drawn(
+    chosen: str, drawn: dict[str, Any], seed: int, at_least_one: bool, start: HeadMask, mask: HeadMask
+) -> dict[str, Any]:
+    heads = len(start.kept())
+    counts = {"seed": seed, "at_least_one": at_least_one, "pruned": heads - len(mask.kept()), "of": heads}
+    return {"chosen": chosen, "drawn": drawn | counts}
+
+
+def _read_scores(path: PathLike, mask: HeadMask) -> tuple[HeadScores, dict[str, Any]]:
+    scores = HeadScores.load(path)
+    for component, layers in scores.shape.items():
+        mine = mask.shape.get(component, [])
+        if layers != mine:
+            raise ValueError(f"{path}: scores of {component} are for layers of {layers} heads, --like has {mine}")
+    return scores, {"scores": {"path": str(path), "sha256": sha256(path), "estimator": scores.estimator}}

@@ -1,0 +1,61 @@
+"""The tables of Budhraja et al. (2020): pruned percentages (1), configurations (2) and triples (3)."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from fairseq_headprune.heads import COMPONENTS
+from fairseq_headprune.notation import parse_triple
+from fairseq_headprune.report.tables import Marked, Table, mark_of
+
+_SCORE = "BLEU"
+
+
+def percent_table(baseline: float, items: Sequence[dict[str, Any]], alpha: float) -> Table:
+    """Table 1: a row a percentage, as it was asked for; the first rows are the unpruned model and, tuned, the control.
+
+    Args:
+        items: entries of kind ``control`` and ``random``, each with ``text``, ``score``, ``sd``, ``delta``, ``p`` and
+            ``p_holm``.
+    """
+    rows: list[list[Any]] = [["0 (Baseline)", f"{baseline:.2f}", None]]
+    for item in items:
+        name = "0, fine-tuned" if item["kind"] == "control" else item["text"].replace(":", ", ").removesuffix("%")
+        rows.append([name, *_score(item, alpha)])
+    return Table(["% Pruning", _SCORE, "sd"], rows)
+
+
+def config_table(baseline: float, full: dict[str, str], items: Sequence[dict[str, Any]], alpha: float) -> Table:
+    """Table 2: a row a configuration, its twin below it.
+
+    Args:
+        full: the unpruned model's configuration, ``{"ES": "888888", …}``.
+        items: entries of kind ``config``, with ``config`` in the same form.
+    """
+    rows: list[list[Any]] = [["0", *full.values(), f"{baseline:.2f}", None]]
+    for item in items:
+        rows.append([f"{item['percent']:.0f}", *item["config"].values(), *_score(item, alpha)])
+    return Table(["%", *full, _SCORE, "sd"], rows)
+
+
+def triple_table(baseline: float, full: dict[str, int], items: Sequence[dict[str, Any]], alpha: float) -> Table:
+    """Table 3: a row a triple of heads kept in ES, ED and DS.
+
+    Args:
+        full: component -> heads of the unpruned model.
+    """
+    rows: list[list[Any]] = [["Baseline", _triple(full), f"{baseline:.2f}", None]]
+    for item in items:
+        rows.append([f"{item['percent']:.0f}%", _triple(parse_triple(item["text"])), *_score(item, alpha)])
+    return Table(["Pruning %", "ES, ED, DS", _SCORE, "sd"], rows)
+
+
+def _score(item: dict[str, Any], alpha: float) -> list[Any]:
+    text = f"{item['score']:.2f} ({item['delta']:+.2f})"
+    return [
+        Marked(text, mark_of(item["p"], item["p_holm"], alpha)),
+        None if item["sd"] is None else f"{item['sd']:.2f}",
+    ]
+
+
+def _triple(kept: dict[str, int]) -> str:
+    return "(" + ",".join(str(kept.get(component, 0)) for component in COMPONENTS) + ")"

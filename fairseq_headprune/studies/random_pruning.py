@@ -1,0 +1,192 @@
+"""The study of random pruning: draw masks, fine-tune, translate, score (Budhraja et al. 2020, §3.1)."""
+
+import statistics
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fairseq_headprune.evaluation.holm import holm
+from fairseq_headprune.evaluation.significance import SystemResult, bootstrap_statistics
+from fairseq_headprune.evaluation.statistics import Metric, corpus_metric
+from fairseq_headprune.evaluation.translate import Translator
+from fairseq_headprune.files import read_json, read_lines
+from fairseq_headprune.heads import HeadMask
+from fairseq_headprune.session import Session
+from fairseq_headprune.studies.fine_tuning import DONE, HYPOTHESES, FineTuning, Job, write_job
+from fairseq_headprune.studies.folder import StudyFolder
+from fairseq_headprune.studies.masked import Comparison, MaskedCells
+from fairseq_headprune.studies.results import UNPRUNED
+from fairseq_headprune.studies.samplings import Item, facts
+from fairseq_headprune.studies.side_by_side import Command, run_side_by_side
+
+#: what a cell keeps of a comparison
+_KEPT = ("score", "ci", "wins", "losses", "ties", "p")
+
+
+def samplings(start: HeadMask, items: Sequence[Item], seeds: Sequence[int]) -> dict[str, tuple[HeadMask, dict]]:
+    """Draw every mask of a study: id of the cell -> mask and facts.
+
+    Raises:
+        ValueError, KeyError: an item that this model cannot meet, or a seed given twice.
+    """
+    if len(set(seeds)) < len(seeds):
+        raise ValueError(f"a seed is given twice: {' '.join(map(str, seeds))}")
+    drawn = {}
+    for item in items:
+        for seed in seeds:
+            mask = item.mask(start, seed)
+            drawn[f"{item.name}-{seed}"] = (mask, facts(item, seed, start, mask))
+    return drawn
+
+
+class RandomStudy:
+    """Runs the cells that are missing in a study folder, several at the same time.
+
+    Args:
+        session: the unpruned model, loaded.
+        generate: the verb's flags, from which every fine-tuned model is loaded in its turn.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        folder: StudyFolder,
+        split: str,
+        plan: dict[str, tuple[HeadMask, dict]],
+        how: FineTuning,
+        comparison: Comparison,
+        generate: list[str],
+    ) -> None:
+        self.session, self.folder, self.split, self.plan = session, folder, split, plan
+        self.how, self.comparison, self._generate = how, comparison, generate
+        self._statistics: dict[str, np.ndarray] = {}
+        self._metric: Metric | None = None
+
+    def run(self, at_once: int) -> Iterator[dict[str, Any]]:
+        """Yield every cell, the unpruned model's first, the others as they are finished.
+
+        Raises:
+            RuntimeError: a fine-tuning failed; what the others gave is kept.
+        """
+        start = facts(Item("unpruned"), 0, self.session.gates.mask(), self.session.gates.mask())
+        yield MaskedCells(self.session, self.folder, "random-study", self.split, self.comparison).unpruned(**start)
+        done = self.folder.cells()
+        yield from (done[name] for name in self.plan if name in done)
+        missing = [name for name in self.plan if name not in done]
+        commands = [
+            Command(
+                name,
+                [sys.executable, "-m", "fairseq_headprune.studies.fine_tuning", str(self._runs / name / "job.json")],
+                self._runs / f"{name}.log",
+            )
+            for name in missing
+        ]
+        for name in run_side_by_side(commands, at_once, self._prepare):
+            yield self._finish(name)
+
+    def mean(self, names: Sequence[str]) -> dict[str, Any]:
+        """Return mean and standard deviation of the scores of these cells, and the test of the mean against unpruned.
+
+        The paired bootstrap draws other sentences, and compares the mean score of just these samplings.
+        """
+        scores = [self._compare([name]).score for name in names]
+        result = self._compare(names)
+        spread = statistics.stdev(scores) if len(scores) > 1 else None
+        return {**_kept(result), "sd": spread, "scores": scores, "samplings": len(scores)}
+
+    @property
+    def _runs(self) -> Path:
+        return self.folder.path.resolve() / "runs"
+
+    def _prepare(self, name: str) -> None:
+        args, task = self.session.args, self.session.task.cfg
+        mask, found = self.plan[name]
+        job = Job(
+            folder=str(self._runs / name),
+            checkpoint=str(Path(self.session.path).resolve()),
+            data=args.data,
+            languages=["--source-lang", task.source_lang, "--target-lang", task.target_lang],
+            generate=self._generate,
+            split=self.split,
+            seed=found["seed"],
+            how=self.how,
+        )
+        mask.source |= {"study": "random-study", "cell": name, "checkpoint": self.session.checkpoint}
+        write_job(job, mask.to_dict())
+
+    def _finish(self, name: str) -> dict[str, Any]:
+        mask, found = self.plan[name]
+        run = self._runs / name
+        self.folder.write_mask(name, mask.to_dict())
+        self.folder.write_hypotheses(name, read_lines(run / HYPOTHESES))
+        tuned = read_json(run / DONE)
+        tuned["checkpoint"] = str(Path(tuned["checkpoint"]).relative_to(self._runs.parent))
+        cell = {"id": name, **found, **_kept(self._compare([name])), "tuned": tuned}
+        self.folder.append({**cell, "signature": self._bound().signature})
+        return self.folder.cells()[name]
+
+    def _compare(self, names: Sequence[str]) -> SystemResult:
+        """Test the mean score of some cells against the unpruned model's."""
+        count, metric, how = len(names), self._bound(), self.comparison
+        unpruned = self._extract(UNPRUNED)
+
+        def mean_score(sums: np.ndarray) -> np.ndarray:
+            return np.mean([metric.score(part) for part in np.split(sums, count, axis=-1)], axis=0)
+
+        systems = {
+            UNPRUNED: np.tile(unpruned, (1, count)),
+            "mean": np.concatenate([self._extract(name) for name in names], axis=1),
+        }
+        return bootstrap_statistics(mean_score, systems, how.resamples, how.seed)[1]
+
+    def _extract(self, name: str) -> np.ndarray:
+        if name not in self._statistics:
+            self._statistics[name] = self._bound().extract(read_lines(self.folder.hyp_path(name)))
+        return self._statistics[name]
+
+    def _bound(self) -> Metric:
+        if self._metric is None:
+            references = Translator(self.session, self.split).references
+            self._metric = corpus_metric("bleu", references, self.comparison.tokenize)
+        return self._metric
+
+
+def summary(study: RandomStudy, cells: Sequence[dict[str, Any]], items: Sequence[Item]) -> dict[str, Any]:
+    """Arrange the cells: the unpruned model, every sampling with ``p_holm``, and one entry an item with its means.
+
+    Holm's correction is over the samplings for samplings, over the items for items.
+    """
+    baseline, *others = sorted(cells, key=lambda cell: cell["id"] != UNPRUNED)
+    place = {name: number for number, name in enumerate(study.plan)}
+    others.sort(key=lambda cell: place[cell["id"]])
+    by_item = [[cell for cell in others if cell["item"] == item.name] for item in items]
+    means = []
+    for found in by_item:
+        shared = {key: found[0][key] for key in ("item", "kind", "text", "mirror", "percent", "pruned")}
+        mean = study.mean([cell["id"] for cell in found])
+        means.append({**shared, **mean, "delta": mean["score"] - baseline["score"], "config": _common(found)})
+    for group in (others, means):
+        for entry, p in zip(group, holm([entry["p"] for entry in group]), strict=True):
+            entry["p_holm"] = p
+    for cell in others:
+        cell["delta"] = cell["score"] - baseline["score"]
+    return {"baseline": baseline, "items": means, "cells": others}
+
+
+def tuning_settings(how: FineTuning, items: Sequence[Item], seeds: Sequence[int]) -> dict[str, Any]:
+    """Return the settings of the study that say what is drawn and how it is fine-tuned."""
+    return {"items": [asdict(item) for item in items], "seeds": list(seeds), "fine_tuning": asdict(how)}
+
+
+def _common(cells: Sequence[dict[str, Any]]) -> dict[str, str] | None:
+    """The heads kept in each layer where all samplings agree on them, as those of a configuration do."""
+    return cells[0]["config"] if all(cell["config"] == cells[0]["config"] for cell in cells) else None
+
+
+def _kept(result: SystemResult) -> dict[str, Any]:
+    found = asdict(result)
+    return {name: found[name] for name in _KEPT}

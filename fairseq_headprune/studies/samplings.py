@@ -1,0 +1,91 @@
+"""What a study of random pruning draws: percentages, configurations, triples (Budhraja et al. 2020, Tables 1 to 3)."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from fairseq_headprune.choosing.per_layer import keep_per_layer, mirrored, picking_by_chance
+from fairseq_headprune.choosing.random_heads import keep_random, parse_amount, prune_random
+from fairseq_headprune.heads import HeadMask
+from fairseq_headprune.notation import format_config, parse_config, parse_triple
+
+#: Follows a share or number of heads to prune: every layer keeps a head.
+AT_LEAST_ONE = ":at-least-one"
+
+
+@dataclass(frozen=True)
+class Item:
+    """One thing that is sampled several times.
+
+    Attributes:
+        kind: ``random``, ``config``, ``triple``, or ``control``: nothing is pruned, but fine-tuned alike.
+        text: as it was written.
+        mirror: the adversarial twin of a configuration.
+    """
+
+    kind: str
+    text: str = ""
+    mirror: bool = False
+
+    @property
+    def name(self) -> str:
+        """A name that can stand in file names."""
+        text = "+".join(self.text.replace(AT_LEAST_ONE, "-at-least-one").split())
+        return "-".join(part for part in (self.kind, text, "mirror" if self.mirror else "") if part)
+
+    def mask(self, start: HeadMask, seed: int) -> HeadMask:
+        """Draw the mask of a seed.
+
+        Raises:
+            ValueError, KeyError: what is not written as it should be, or cannot be met by this model.
+        """
+        if self.kind == "random":
+            amount, at_least_one = self.text.removesuffix(AT_LEAST_ONE), self.text.endswith(AT_LEAST_ONE)
+            mask = prune_random(start, parse_amount(amount), [list(start.heads)], seed, at_least_one)
+        elif self.kind == "config":
+            config = parse_config([self.text])
+            mask = keep_per_layer(start, mirrored(config) if self.mirror else config, picking_by_chance(seed))
+        elif self.kind == "triple":
+            mask = keep_random(start, parse_triple(self.text), seed)
+        else:
+            mask = start.without([])
+        mask.source = {"drawn": {"kind": self.kind, "text": self.text, "mirror": self.mirror, "seed": seed}}
+        return mask
+
+
+def items(
+    random: Iterable[str], configs: Iterable[str], triples: Iterable[str], mirror: bool, control: bool
+) -> list[Item]:
+    """List what is sampled, in the order of the tables; each configuration is followed by its twin with ``mirror``.
+
+    Raises:
+        ValueError: nothing at all, or the same twice.
+    """
+    found = [Item("control")] if control else []
+    found += [Item("random", text) for text in random]
+    for text in configs:
+        found += [Item("config", text), Item("config", text, mirror=True)] if mirror else [Item("config", text)]
+    found += [Item("triple", text) for text in triples]
+    if not any(item.kind != "control" for item in found):
+        raise ValueError("nothing to sample: give --random, --config or --triple")
+    twice = [item.name for place, item in enumerate(found) if item in found[:place]]
+    if twice:
+        raise ValueError(f"{twice[0]} is given twice")
+    return found
+
+
+def facts(item: Item, seed: int, start: HeadMask, mask: HeadMask) -> dict[str, Any]:
+    """What the list of cells says of a sampling; ``percent`` is the exact share of the heads in play."""
+    play = len(start.kept())
+    pruned = play - len(mask.kept())
+    return {
+        "item": item.name,
+        "kind": item.kind,
+        "text": item.text,
+        "mirror": item.mirror,
+        "seed": seed,
+        "percent": 100 * pruned / play,
+        "pruned": pruned,
+        "kept": {component: n["kept"] for component, n in mask.counts().items()},
+        "config": format_config(mask),
+    }

@@ -1,0 +1,115 @@
+"""How much each head's weights changed between two checkpoints (Budhraja et al. 2020, Figure 2)."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from scipy import stats
+
+from fairseq_headprune.checkpoints import State, attention_modules, head_layout, stored_mask
+from fairseq_headprune.heads import COMPONENTS, HeadMask
+from fairseq_headprune.removal.surgery import split_joined
+
+#: quantity -> what it is
+QUANTITIES = {
+    "change": "mean absolute change of the weights",
+    "relative": "mean absolute change of the weights / mean absolute weight before",
+    "magnitude": "change of the mean absolute weight",
+}
+
+_PARTS = ("q_proj.weight", "k_proj.weight", "v_proj.weight")
+
+#: component -> one list a layer -> one number a head; None where the head is not in both checkpoints
+Values = dict[str, list[list[float | None]]]
+
+
+def weight_change(before: State, after: State) -> dict[str, Values]:
+    """Compare the q, k and v weights (W^q, W^k, W^v of one head together, no biases) of two checkpoints of one model.
+
+    Heads that a mask prunes after, or that were removed, have none: they did not learn. Heads keep their original
+    numbers, so ``after`` may be slim.
+
+    Returns:
+        quantity of :data:`QUANTITIES` -> values.
+
+    Raises:
+        ValueError: checkpoints of different shapes, or weights that are not finite.
+    """
+    shape, other = head_layout(before).original, head_layout(after).original
+    if shape != other:
+        raise ValueError(f"the checkpoints are of different models: heads {shape} before, {other} after")
+    kept = (stored_mask(after) or HeadMask.full(shape)).heads
+    old, new = _heads(before), _heads(after)
+    result: dict[str, Values] = {
+        name: {c: [[None] * n for n in shape[c]] for c in COMPONENTS if c in shape} for name in QUANTITIES
+    }
+    for (component, layer, head), weights in old.items():
+        if (component, layer, head) not in new or not kept[component][layer][head]:
+            continue
+        for name, value in _compare(weights, new[component, layer, head], f"{component} layer {layer}").items():
+            result[name][component][layer][head] = value
+    return result
+
+
+def _heads(state: State) -> dict[tuple[str, int, int], torch.Tensor]:
+    """Return the q, k and v weights of each head that is there, one flat float64 tensor a head, by original number."""
+    layout = head_layout(state)
+    found = {}
+    for component, layer, prefix in attention_modules(state):
+        mine = {n[len(prefix) + 1 :]: t for n, t in state["model"].items() if n.startswith(prefix + ".")}
+        attention = split_joined(mine)
+        heads = layout.kept[component][layer]
+        for place, head in enumerate(heads):
+            rows = [attention[part].chunk(len(heads))[place].flatten() for part in _PARTS]
+            found[component, layer, head] = torch.cat(rows).double()
+    return found
+
+
+def _compare(before: torch.Tensor, after: torch.Tensor, where: str) -> dict[str, float]:
+    if before.shape != after.shape:
+        raise ValueError(f"{where}: heads have {before.numel()} weights before and {after.numel()} after")
+    size = before.abs().mean()
+    change = (after - before).abs().mean()
+    values = {"change": change, "relative": change / size, "magnitude": after.abs().mean() - size}
+    if not all(torch.isfinite(value) for value in values.values()):
+        raise ValueError(f"{where}: there are weights that are not finite, or all are 0")
+    return {name: float(value) for name, value in values.items()}
+
+
+def layer_effects(values: Values) -> dict[str, dict[str, Any]]:
+    """Test each component for differences among its layers (Kruskal-Wallis), and measure how far layers are apart.
+
+    Returns:
+        component -> ``h``, ``p`` and ``layers`` (that have heads); the ``mean`` of each layer (None without heads), and
+        ``spread``: (largest - smallest) / smallest layer mean, where these are above 0. The paper's claim is a spread
+        below 0.1. ``h`` and ``p`` are None for fewer than two layers with heads, or where all heads are equal.
+    """
+    result = {}
+    for component, layers in values.items():
+        groups = [[value for value in layer if value is not None] for layer in layers]
+        means = [sum(group) / len(group) if group else None for group in groups]
+        full = [group for group in groups if group]
+        known = [mean for mean in means if mean is not None]
+        h, p = _kruskal(full)
+        spread = (max(known) - min(known)) / min(known) if known and min(known) > 0 else None
+        result[component] = {"h": h, "p": p, "layers": len(full), "mean": means, "spread": spread}
+    return result
+
+
+def _kruskal(groups: list[list[float]]) -> tuple[float | None, float | None]:
+    if len(groups) < 2 or len({value for group in groups for value in group}) < 2:
+        return None, None
+    result = stats.kruskal(*groups)
+    return float(result.statistic), float(result.pvalue)
+
+
+def overall(values: Mapping[str, Any]) -> dict[str, float]:
+    """Return mean, smallest and largest value over all heads, and how many there are.
+
+    Raises:
+        ValueError: there is none.
+    """
+    found = [value for layers in values.values() for layer in layers for value in layer if value is not None]
+    if not found:
+        raise ValueError("the two checkpoints have no head in common that is not pruned")
+    return {"mean": sum(found) / len(found), "min": min(found), "max": max(found), "heads": len(found)}

@@ -1,0 +1,119 @@
+"""Training under a fixed mask: pruned heads stay as they are, and the curve is the slim model's."""
+
+import pytest
+import torch
+from test_task import training
+
+from fairseq_headprune.checkpoints import read_state
+from fairseq_headprune.cli import main
+from fairseq_headprune.heads import Head, HeadMask
+from fairseq_headprune.modules.attach import find_gates
+from fairseq_headprune.modules.hold import PrunedWeights
+from fairseq_headprune.tasks.translation_headprune import TranslationHeadpruneTask
+
+#: transformer_tiny: 2 + 2 layers with 2 heads of width 32; one layer loses all heads
+SHAPE = {"enc_self": [2, 2], "enc_dec": [2, 2], "dec_self": [2, 2]}
+DROPPED = [Head("enc_self", 0, 1), Head("enc_dec", 1, 0), Head("dec_self", 0, 0), Head("dec_self", 0, 1)]
+WIDTH = 32
+GATED = ["--arch", "transformer_gated_tiny"]
+
+
+@pytest.fixture(scope="module")
+def mask_file(tmp_path_factory):
+    path = tmp_path_factory.mktemp("mask") / "mask.json"
+    HeadMask.full(SHAPE).without(DROPPED).save(path)
+    return path
+
+
+def place(head):
+    """Where a head's weights are in a checkpoint, written by hand: prefix, first and last row."""
+    side = "encoder" if head.component == "enc_self" else "decoder"
+    attention = "encoder_attn" if head.component == "enc_dec" else "self_attn"
+    return f"{side}.layers.{head.layer}.{attention}", head.head * WIDTH, (head.head + 1) * WIDTH
+
+
+def weights_of(checkpoint, head):
+    prefix, first, last = place(head)
+    weights = read_state(checkpoint)["model"]
+    rows = [weights[f"{prefix}.{p}_proj.{kind}"][first:last] for p in "qkv" for kind in ("weight", "bias")]
+    return torch.cat([row.flatten() for row in [*rows, weights[f"{prefix}.out_proj.weight"][:, first:last]]])
+
+
+@pytest.fixture
+def losses(monkeypatch):
+    """The list to which every update's loss a token is added, unrounded."""
+    found = []
+    original = TranslationHeadpruneTask.train_step
+
+    def train_step(self, *arguments, **named):
+        result = original(self, *arguments, **named)
+        found.append(float(result[0]) / result[1])
+        return result
+
+    monkeypatch.setattr(TranslationHeadpruneTask, "train_step", train_step)
+    return found
+
+
+def test_weight_decay_does_not_move_pruned_heads(trained, mask_file, tmp_path):
+    start = ["--finetune-from-model", trained["checkpoint"], "--head-mask", mask_file, "--weight-decay", "0.1"]
+    training(trained["data"], tmp_path, *GATED, *start, "--max-update", "3")
+    for head in HeadMask.full(SHAPE).kept():
+        before, after = (weights_of(path, head) for path in (trained["checkpoint"], tmp_path / "checkpoint_last.pt"))
+        assert torch.equal(before, after) == (head in DROPPED)
+
+
+def test_momentum_from_before_the_mask_does_not_move_pruned_heads(trained, mask_file, tmp_path):
+    # The optimizer's state of 5 updates without a mask is resumed: all its moments are above 0.
+    resumed = ["--restore-file", trained["checkpoint"], "--head-mask", mask_file]
+    training(trained["data"], tmp_path, *GATED, *resumed, "--max-update", "8")
+    for head in HeadMask.full(SHAPE).kept():
+        before, after = (weights_of(path, head) for path in (trained["checkpoint"], tmp_path / "checkpoint_last.pt"))
+        assert torch.equal(before, after) == (head in DROPPED)
+
+
+@pytest.mark.parametrize("half", [False, True])
+def test_held_under_any_optimizer(half, tiny_model):
+    model = tiny_model.half() if half else tiny_model
+    gates = find_gates(model)
+    gates.set_mask(HeadMask.full(gates.shape).without([Head("enc_dec", 1, 0)]))
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    pruned = PrunedWeights(gates)
+    for _ in range(2):
+        with pruned.held(), torch.no_grad():
+            for parameter in model.parameters():
+                parameter += 1
+    moved = {name for name, value in model.state_dict().items() if not torch.equal(value, before[name])}
+    assert moved == {name for name, _ in model.named_parameters()}
+    prefix = "decoder.layers.1.encoder_attn"
+    for part in ("q_proj.weight", "k_proj.bias", "v_proj.weight"):
+        old, new = before[f"{prefix}.{part}"], model.state_dict()[f"{prefix}.{part}"]
+        assert torch.equal(new[:WIDTH], old[:WIDTH]) and torch.equal(new[WIDTH:], old[WIDTH:] + 1 + 1)
+    old, new = before[f"{prefix}.out_proj.weight"], model.state_dict()[f"{prefix}.out_proj.weight"]
+    assert torch.equal(new[:, :WIDTH], old[:, :WIDTH]) and torch.equal(new[:, WIDTH:], old[:, WIDTH:] + 1 + 1)
+
+
+def test_another_mask_lets_go_of_the_first(tiny_model):
+    gates = find_gates(tiny_model)
+    pruned = PrunedWeights(gates)
+    full = HeadMask.full(gates.shape)
+    weight = gates.modules["enc_self"][0].q_proj.weight
+    for head in (0, 1):
+        gates.set_mask(full.without([Head("enc_self", 0, head)]))
+        before = weight.detach().clone()
+        with pruned.held(), torch.no_grad():
+            weight += 1
+        moved = (weight != before).any(dim=1)
+        assert moved.tolist() == [head == 1] * WIDTH + [head == 0] * WIDTH
+
+
+@pytest.mark.parametrize("dropout", ["0", "0.3"])
+def test_slim_and_masked_have_one_loss_curve(dropout, trained, mask_file, tmp_path, losses):
+    # Attention dropout is off: it draws a number for every head, so fewer heads would get other numbers.
+    slim = tmp_path / "slim.pt"
+    assert main(["slim", str(trained["checkpoint"]), "--mask", str(mask_file), "-o", str(slim)]) == 0
+    common = [*GATED, "--dropout", dropout, "--attention-dropout", "0", "--max-update", "12", "--weight-decay", "0.01"]
+    masked = ["--finetune-from-model", trained["checkpoint"], "--head-mask", mask_file]
+    training(trained["data"], tmp_path / "masked", *common, *masked)
+    training(trained["data"], tmp_path / "slim", *common, "--finetune-from-model", slim)
+    assert len(losses) == 24 and losses[0] != losses[11]
+    assert losses[:12] == pytest.approx(losses[12:], abs=1e-4)

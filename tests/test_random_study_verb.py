@@ -1,0 +1,159 @@
+"""``headprune random-study`` on a tiny checkpoint. Fine-tunings run in this process, except in one test."""
+
+import statistics
+
+import pytest
+import sacrebleu
+import torch
+from fairseq import checkpoint_utils
+from fairseq.logging import metrics
+from verbs import generated, refused, run_json, write_lively
+
+from fairseq_headprune.checkpoints import read_state, stored_mask
+from fairseq_headprune.cli import main
+from fairseq_headprune.files import read_json, read_lines
+from fairseq_headprune.heads import HeadMask
+from fairseq_headprune.studies import random_pruning
+from fairseq_headprune.studies.fine_tuning import run_job
+
+TRAIN = "--arch transformer_gated_tiny --share-all-embeddings --optimizer adam --lr 0.01 --batch-size 16 --cpu "
+TRAIN += "--num-workers 0"
+BEAM = ["--beam", "2", "--max-len-b", "10", "--cpu"]
+
+
+def in_this_process(commands, at_once, prepare):
+    vars(checkpoint_utils.save_checkpoint).pop("best", None)
+    for command in commands:
+        prepare(command.name)
+        run_job(command.words[-1])
+        # What fairseq keeps of one training for the next of the same process.
+        metrics.reset()
+        vars(checkpoint_utils.save_checkpoint).pop("best", None)
+        yield command.name
+
+
+@pytest.fixture
+def here(monkeypatch):
+    monkeypatch.setattr(random_pruning, "run_side_by_side", in_this_process)
+
+
+@pytest.fixture(scope="module")
+def flags(trained, tmp_path_factory):
+    lively = write_lively(trained, tmp_path_factory.mktemp("lively"))
+    model = [lively["data"], "--path", lively["checkpoint"], *BEAM, "--resamples", "50"]
+    return [*model, "--train-flags", TRAIN, "--updates", "4"]
+
+
+@pytest.fixture(scope="module")
+def study(flags, tmp_path_factory):
+    """Two samplings of one percentage, a configuration with its twin: {"folder", "document", "arguments"}."""
+    folder = tmp_path_factory.mktemp("random") / "study"
+    arguments = [*flags, "-o", folder, "--random", "50%", "--seeds", "0", "1"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(random_pruning, "run_side_by_side", in_this_process)
+        document = run_json("random-study", *arguments)
+    return {"folder": folder, "document": document, "arguments": arguments}
+
+
+def test_masks_are_drawn_trained_under_and_recorded(study):
+    kept = set()
+    for seed in (0, 1):
+        name = f"random-50%-{seed}"
+        mask = HeadMask.load(study["folder"] / "masks" / f"{name}.json")
+        assert len(mask.kept()) == 6  # of 12
+        assert mask.source["drawn"] == {"kind": "random", "text": "50%", "mirror": False, "seed": seed}
+        state = read_state(study["folder"] / "runs" / name / "checkpoint_best.pt")
+        assert stored_mask(state) == mask and state["optimizer_history"][-1]["num_updates"] == 4
+        kept.add(tuple(mask.kept()))
+    assert len(kept) == 2
+
+
+def test_translations_are_those_of_the_tuned_models(study, trained):
+    for seed in (0, 1):
+        name = f"random-50%-{seed}"
+        checkpoint = study["folder"] / "runs" / name / "checkpoint_best.pt"
+        task = ["--user-dir", "fairseq_headprune", "--task", "translation_headprune"]
+        expected = generated("D", trained["data"], "--path", checkpoint, *task, *BEAM)
+        assert read_lines(study["folder"] / "hyps" / f"{name}.txt") == expected
+
+
+def test_mean_and_standard_deviation(study, trained):
+    task = ["--user-dir", "fairseq_headprune", "--task", "translation_headprune", "--path", trained["checkpoint"]]
+    references = generated("T", trained["data"], *task, *BEAM)
+    hypotheses = [read_lines(study["folder"] / "hyps" / f"random-50%-{seed}.txt") for seed in (0, 1)]
+    scores = [sacrebleu.corpus_bleu(lines, [references]).score for lines in hypotheses]
+    [item] = study["document"]["items"]
+    assert item["scores"] == pytest.approx(scores)
+    assert item["score"] == pytest.approx(statistics.mean(scores))
+    assert item["sd"] == pytest.approx(statistics.stdev(scores)) and item["samplings"] == 2
+    assert item["percent"] == 50.0 and item["pruned"] == 6
+    assert item["delta"] == pytest.approx(statistics.mean(scores) - study["document"]["baseline"]["score"])
+    assert [cell["score"] for cell in study["document"]["cells"]] == pytest.approx(scores)
+
+
+def test_what_is_done_is_not_done_again(study, monkeypatch):
+    done = []
+    monkeypatch.setattr(random_pruning, "run_side_by_side", lambda commands, *_: iter(done.extend(commands) or []))
+    again = run_json("random-study", *study["arguments"], "--jobs", "7")
+    assert done == [] and again["items"] == study["document"]["items"]
+
+
+def test_the_rest_is_done_after_a_failure(study, here, tmp_path, monkeypatch, capsys):
+    def fail(commands, at_once, prepare):
+        yield from in_this_process(commands[:1], at_once, prepare)
+        raise RuntimeError("1 failed (random-50%-1)")
+
+    arguments = [str(word) for word in study["arguments"]]
+    arguments[arguments.index("-o") + 1] = str(tmp_path / "study")
+    monkeypatch.setattr(random_pruning, "run_side_by_side", fail)
+    assert main(["random-study", *arguments]) == 1
+    assert "1 failed (random-50%-1)" in capsys.readouterr().err
+    asked = []
+
+    def rest(commands, *others):
+        asked.extend(command.name for command in commands)
+        yield from in_this_process(commands, *others)
+
+    monkeypatch.setattr(random_pruning, "run_side_by_side", rest)
+    document = run_json("random-study", *arguments)
+    assert asked == ["random-50%-1"]
+    # The same seeds give the same masks, training and translations.
+    assert document["items"][0]["scores"] == study["document"]["items"][0]["scores"]
+
+
+def test_slim_models_in_processes_of_their_own(study, flags, tmp_path):
+    folder = tmp_path / "slim"
+    what = ["--config", "ES=11 ED=21 DS=10", "--mirror", "--seeds", "1", "--slim", "--jobs", "2"]
+    document = run_json("random-study", *flags, "-o", folder, *what)
+    configs = [item["config"] for item in document["items"]]
+    assert configs == [{"ES": "11", "ED": "21", "DS": "10"}, {"ES": "11", "ED": "12", "DS": "01"}]
+    for cell in document["cells"]:
+        weights = read_state(folder / cell["tuned"]["checkpoint"])["model"]
+        layer = cell["config"]["DS"].index("0")
+        assert weights[f"decoder.layers.{layer}.self_attn.out_proj.weight"].shape == torch.Size([64, 0])
+    assert read_json(folder / "study.json")["settings"]["fine_tuning"]["slim"] is True
+
+
+def test_tables_and_figure(study, here, capsys):
+    assert main(["random-study", *map(str, study["arguments"])]) == 0
+    out = capsys.readouterr().out
+    assert "% Pruning" in out and "0 (Baseline)" in out and "mean of 2 samplings (seeds 0, 1)" in out
+    assert (study["folder"] / "figures" / "random.svg").exists()
+
+
+def test_wrong_input(flags, study, tmp_path, capsys):
+    def line(*words):
+        return refused(capsys, "random-study", *flags, "-o", tmp_path / "new", *words)
+
+    assert "nothing to sample" in line()
+    assert "prunes no head of 12" in line("--random", "1%")
+    assert "each of 6 layers with 5 of 12" in line("--random", "7:at-least-one")
+    assert "cannot keep 3 heads of 2" in line("--config", "ES=13")
+    assert "names 3 layers, the model has 2" in line("--config", "ES=111")
+    assert "not both" in line("--random", "50%", "--epochs", "3")
+    assert "--head-mask has no place" in line("--random", "50%", "--head-mask", "none")
+    assert "--seeds must be 0 or more" in line("--random", "50%", "--seeds", "-1")
+    assert "at least 1" in line("--random", "50%", "--jobs", "0")
+    assert not (tmp_path / "new").exists()
+    other = refused(capsys, "random-study", *flags, "-o", study["folder"], "--random", "25%")
+    assert "other settings: items" in other

@@ -1,0 +1,96 @@
+"""What a study of random pruning draws, and the paper's tables. Source: Budhraja et al. 2020, Tables 1 to 3."""
+
+import pytest
+
+from fairseq_headprune.heads import COMPONENTS, HeadMask
+from fairseq_headprune.report.random_tables import config_table, percent_table, triple_table
+from fairseq_headprune.studies.random_pruning import samplings
+from fairseq_headprune.studies.samplings import Item, facts, items
+
+PAPER = HeadMask.full({component: [8] * 6 for component in COMPONENTS})
+CONFIG = "ES=777322 ED=233777 DS=777332"
+
+#: what a mean has beside its item
+MEAN = {"p": 0.5, "p_holm": 1.0}
+
+
+def test_items_in_the_order_of_the_tables():
+    found = items(["25%", "87.5%:at-least-one"], [CONFIG], ["14,31,30"], mirror=True, control=True)
+    assert [item.name for item in found] == [
+        "control",
+        "random-25%",
+        "random-87.5%-at-least-one",
+        "config-ES=777322+ED=233777+DS=777332",
+        "config-ES=777322+ED=233777+DS=777332-mirror",
+        "triple-14,31,30",
+    ]
+
+
+def test_masks_of_items():
+    for seed in range(5):
+        assert Item("control").mask(PAPER, seed) == PAPER
+        assert len(Item("random", "60%").mask(PAPER, seed).kept()) == 58
+        one = Item("random", "87.5%:at-least-one").mask(PAPER, seed)
+        assert facts(Item("random"), seed, PAPER, one)["config"] == {"ES": "111111", "ED": "111111", "DS": "111111"}
+        twin = Item("config", CONFIG, mirror=True)
+        found = facts(twin, seed, PAPER, twin.mask(PAPER, seed))
+        assert found["config"] == {"ES": "223777", "ED": "777332", "DS": "233777"}
+        assert (found["pruned"], round(found["percent"])) == (58, 40)
+        assert facts(twin, seed, PAPER, Item("triple", "14,31,30").mask(PAPER, seed))["kept"] == {
+            "enc_self": 14,
+            "enc_dec": 31,
+            "dec_self": 30,
+        }
+
+
+def test_seeds_give_other_masks_and_the_same_again():
+    plan = samplings(PAPER, items(["60%"], [], [], False, False), [0, 1, 2])
+    masks = [mask.heads for mask, _ in plan.values()]
+    assert list(plan) == ["random-60%-0", "random-60%-1", "random-60%-2"] and masks[0] != masks[1] != masks[2]
+    again = samplings(PAPER, items(["60%"], [], [], False, False), [2])
+    assert again["random-60%-2"][0].heads == masks[2]
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: items([], [], [], False, True), "nothing to sample"),
+        (lambda: items(["60%", "60%"], [], [], False, False), "random-60% is given twice"),
+        (lambda: samplings(PAPER, [Item("random", "60%")], [1, 1]), "a seed is given twice"),
+        (lambda: samplings(PAPER, [Item("random", "0.1%")], [1]), "prunes no head of 144"),
+        (lambda: samplings(PAPER, [Item("random", "100%")], [1]), "prunes all heads of 144"),
+        (lambda: samplings(PAPER, [Item("random", "90%:at-least-one")], [1]), "each of 18 layers with 14 of 144"),
+        (lambda: samplings(PAPER, [Item("config", "ES=7773222")], [1]), "names 7 layers, the model has 6"),
+        (lambda: samplings(PAPER, [Item("config", "ES=977322")], [1]), "cannot keep 9 heads of 8"),
+        (lambda: samplings(PAPER, [Item("triple", "49,1,1")], [1]), "cannot keep 49 heads"),
+    ],
+)
+def test_wrong_input(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+def test_table_1():
+    entries = [
+        {"kind": "control", "text": "", "score": 29.5, "sd": 0.1, "delta": 0.41, **MEAN},
+        {"kind": "random", "text": "60%", "score": 28.94, "sd": None, "delta": -0.15, **MEAN},
+        {"kind": "random", "text": "75%", "score": 28.22, "sd": 0.3, "delta": -0.87, "p": 0.0, "p_holm": 0.0},
+    ]
+    lines = percent_table(29.09, entries, 0.01).render().splitlines()
+    assert [line.split() for line in lines[2:]] == [
+        ["0", "(Baseline)", "29.09", "-"],
+        ["0,", "fine-tuned", "29.50", "(+0.41)", "0.10"],
+        ["60", "28.94", "(-0.15)", "-"],
+        ["75", "28.22", "(-0.87)**", "0.30"],
+    ]
+
+
+def test_tables_2_and_3():
+    config = {"ES": "777322", "ED": "233777", "DS": "777332"}
+    entry = {"percent": 40.3, "config": config, "text": "14,31,30", "score": 29.17, "sd": 0.2, "delta": 0.08, **MEAN}
+    lines = config_table(29.09, dict.fromkeys(config, "888888"), [entry], 0.01).render().splitlines()
+    assert lines[2].split() == ["0", "888888", "888888", "888888", "29.09", "-"]
+    assert lines[3].split() == ["40", "777322", "233777", "777332", "29.17", "(+0.08)", "0.20"]
+    lines = triple_table(29.09, dict.fromkeys(COMPONENTS, 48), [entry], 0.01).render().splitlines()
+    assert lines[2].split() == ["Baseline", "(48,48,48)", "29.09", "-"]
+    assert lines[3].split() == ["40%", "(14,31,30)", "29.17", "(+0.08)", "0.20"]
