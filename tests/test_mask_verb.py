@@ -173,7 +173,7 @@ def test_wrong_input(refused, scores, tmp_path):
     assert "unknown component 'XX'" in refused("--config", "XX=3")
     assert "--heads -1: there are 9 kept heads" in refused("--scores", scores, "--heads", "-1")
     assert "--heads 10: there are 9 kept heads" in refused("--scores", scores, "--heads", 10)
-    assert "invalid int value: '1.5'" in refused("--scores", scores, "--heads", 1.5)
+    assert "--heads 1.5: not a number of heads" in refused("--scores", scores, "--heads", 1.5)
     assert "--scores needs --heads K" in refused("--scores", scores)
     assert "--scores FILE" in refused("--heads", 3)
     assert "not allowed with" in refused("--scores", scores, "--heads", 3, "--drop", "E:1:1")

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_headprune.cli.common import Parser, emit
+from fairseq_headprune.cli.mask_learned import correction_text, learned_mask
 from fairseq_headprune.cli.mask_ways import add_ways, chosen_way
 from fairseq_headprune.files import PathLike, sha256
 from fairseq_headprune.heads import PAPER_NAMES, HeadMask
@@ -18,10 +19,19 @@ checkpoint or mask of --like has pruned stay pruned."""
 def run(argv: list[str]) -> int:
     """Run the verb."""
     args = _parser().parse_args(argv)
+    command = shlex.join(["headprune", "mask", *argv])
+    if args.from_checkpoint is not None:
+        mask, source = learned_mask(args)
+        mask.source = {"command": command, "chosen": "learned gates"} | source
+        mask.save(args.output)
+        emit(_value(mask, args.output), args.json, f"{_text(mask, args.output)}\n{correction_text(source)}")
+        return 0
+    if isinstance(args.heads, dict):
+        raise ValueError("--heads with a number for each component needs --from-checkpoint; with --scores give K")
     way = chosen_way(args)
     start, source = _like(args.like)
     mask, how = way(args, start) if way else (start, {"chosen": "all heads"})
-    mask.source = {"command": shlex.join(["headprune", "mask", *argv]), **how, **source}
+    mask.source = {"command": command, **how, **source}
     mask.save(args.output)
     emit(_value(mask, args.output), args.json, _text(mask, args.output))
     return 0
@@ -29,8 +39,14 @@ def run(argv: list[str]) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = Parser(prog="headprune mask", description=_DESCRIPTION)
-    parser.add_argument(
-        "--like", metavar="CKPT|MASK", required=True, help="fairseq checkpoint or mask file whose shape the mask gets"
+    shape = parser.add_mutually_exclusive_group(required=True)
+    shape.add_argument("--like", metavar="CKPT|MASK", help="fairseq checkpoint or mask file whose shape the mask gets")
+    shape.add_argument(
+        "--from-checkpoint",
+        metavar="CKPT",
+        help="a training with learned gates: keep the heads it chose, or with --heads exactly K (or one number a "
+        "component: enc_self=8,enc_dec=8,dec_self=8), including the highest of the dropped again or excluding the "
+        "lowest of the kept (default: none)",
     )
     parser.add_argument("-o", "--output", metavar="MASK", required=True, help="the mask file to write")
     add_ways(parser.add_mutually_exclusive_group(), parser.add_argument_group("how heads are chosen"))

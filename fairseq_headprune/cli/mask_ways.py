@@ -13,6 +13,7 @@ from fairseq_headprune.choosing.layer_sets import prune_layers
 from fairseq_headprune.choosing.per_layer import keep_per_layer, mirrored, picking_by_chance, picking_highest
 from fairseq_headprune.choosing.random_heads import keep_random, parse_amount, prune_random
 from fairseq_headprune.choosing.scored import keep_highest
+from fairseq_headprune.cli.mask_learned import heads_flag
 from fairseq_headprune.files import PathLike, sha256
 from fairseq_headprune.heads import HeadMask
 from fairseq_headprune.importance.scores import HeadScores
@@ -129,7 +130,12 @@ def chosen_way(args: argparse.Namespace) -> Way | None:
 def add_ways(what: argparse._MutuallyExclusiveGroup, how: argparse._ArgumentGroup) -> None:
     """Add the flags of all ways (of which one may be given) and those that change how a way chooses."""
     add = what.add_argument
-    add("--heads", type=int, metavar="K", help="keep K heads over all components that are scored (default: all heads)")
+    add(
+        "--heads",
+        type=heads_flag,
+        metavar="K",
+        help="keep K heads over all components that are scored (default: all heads)",
+    )
     add(
         "--config",
         nargs="+",

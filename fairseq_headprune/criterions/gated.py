@@ -5,9 +5,10 @@ import math
 from typing import Any, Optional
 
 from fairseq_headprune.criterions.settings import PRESETS, DSPConfig, GateConfig, L0Config
+from fairseq_headprune.gates.counts import parse_count
 from fairseq_headprune.gates.rules import L0Rule, SubsetRule
 from fairseq_headprune.gates.temperature import Temperature
-from fairseq_headprune.heads import COMPONENTS, Head, parse_components
+from fairseq_headprune.heads import Head, parse_components
 
 logger = logging.getLogger(__name__)
 
@@ -50,26 +51,6 @@ class GatedCriterion:
     def gate_rate(self) -> float:
         """Learning rate of the gates."""
         raise NotImplementedError
-
-
-def parse_count(flag: str, text: Optional[str]) -> int | dict[str, int]:
-    """Read a number of heads: ``24``, or one a component: ``enc_self=8,enc_dec=8,dec_self=8``.
-
-    Raises:
-        ValueError: not integers, an unknown or repeated component.
-    """
-    try:
-        if "=" not in str(text):
-            return int(str(text))
-        pairs = [part.split("=") for part in str(text).split(",")]
-        counts = {component.strip(): int(number) for component, number in pairs}
-    except ValueError:
-        raise ValueError(
-            f"{flag} {text}: not a number of heads; give an integer, or one a component as in enc_self=8,enc_dec=8"
-        ) from None
-    if set(counts) - set(COMPONENTS) or len(counts) != len(pairs):
-        raise ValueError(f"{flag} {text}: name each of {', '.join(COMPONENTS)} at most once")
-    return counts
 
 
 def l0_rule(cfg: L0Config, heads: list[Head], run: Optional[int]) -> L0Rule:

@@ -64,15 +64,19 @@ def read_log(path: PathLike) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         FileNotFoundError: there is no such file.
         ValueError: a damaged line, or no header.
     """
-    text = Path(path).read_text(encoding="utf-8").splitlines(keepends=True)
-    lines = []
-    for number, line in enumerate(text, 1):
-        if number == len(text) and not line.endswith("\n"):
-            break
-        try:
-            lines.append(json.loads(line))
-        except ValueError:
-            raise ValueError(f"{path}, line {number}: damaged ({line.strip()[:40]!r})") from None
+    text = Path(path).read_bytes().decode("utf-8", errors="replace").split("\n")
+    # What follows the last end of a line: nothing, or a line that is still being written.
+    lines = [_line(path, number, line) for number, line in enumerate(text[:-1], 1)]
     if not lines or "gates" not in lines[0]:
         raise ValueError(f"{path}: not a log of learned gates (its first line has no 'gates')")
     return lines[0]["gates"], lines[1:]
+
+
+def _line(path: PathLike, number: int, text: str) -> dict[str, Any]:
+    try:
+        line = json.loads(text)
+    except ValueError:
+        line = None
+    if not isinstance(line, dict) or (number > 1 and not isinstance(line.get("update"), int)):
+        raise ValueError(f"{path}, line {number}: damaged ({text.strip()[:40]!r})")
+    return line

@@ -1,0 +1,77 @@
+"""Learned gates in a checkpoint: their weights, and what these mean."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fairseq_headprune.gates.hard_concrete import HardConcrete
+from fairseq_headprune.gates.learner import VERSION
+from fairseq_headprune.gates.rules import groups_of
+from fairseq_headprune.gates.subset import Array, top_k
+from fairseq_headprune.heads import Head
+
+_NAME = "head_gates"
+
+
+@dataclass(frozen=True)
+class SavedGates:
+    """Gates as a training left them.
+
+    Attributes:
+        description: kind and settings, as the checkpoint has them.
+        heads: the gated heads, in the order of the weights.
+        weight: (heads,), w of Li et al. 2021, eq. 20, or log_alpha of L0.
+        updates: how many updates they had.
+    """
+
+    description: dict[str, Any]
+    heads: list[Head]
+    weight: Array
+    updates: int
+
+    def hard(self) -> Array:
+        """Mark the learned set, bool (heads,): L0's gates above 0 in evaluation, or the K that DSP and STE chose."""
+        if self.description["kind"] == "l0":
+            return HardConcrete(self.description["beta"]).evaluate(self.weight) > 0
+        return highest(self, self.description["heads_kept"])
+
+
+def highest(gates: SavedGates, kept: int | dict[str, int]) -> Array:
+    """Mark the heads of the highest weights, bool (heads,): over all heads or for each component; ties: lowest index.
+
+    Raises:
+        ValueError: a number out of range, or components that are not the gated ones.
+    """
+    chosen = np.zeros(len(gates.heads), dtype=bool)
+    for places, count in groups_of(gates.heads, kept).values():
+        chosen[places] = top_k(gates.weight[places], count)
+    return chosen
+
+
+def saved_gates(state: Mapping[str, Any]) -> SavedGates | None:
+    """Return the learned gates of a checkpoint that was read, None if it has none.
+
+    Raises:
+        ValueError: gates of a newer version, or damaged ones.
+    """
+    model = state["model"]
+    if f"{_NAME}.weight" not in model:
+        return None
+    description = getattr(model, "_metadata", {}).get(_NAME, {})
+    if description.get("version", VERSION) > VERSION:
+        raise ValueError(
+            f"the checkpoint's gates have version {description['version']}, known is up to {VERSION}: update this "
+            "package"
+        )
+    heads = [Head(*place) for place in description.get("heads", [])]
+    weight = model[f"{_NAME}.weight"].double().numpy()
+    if description.get("kind") not in ("l0", "dsp", "ste") or weight.shape != (len(heads),):
+        raise ValueError(
+            f"the checkpoint has {weight.size} gate weights, and describes {len(heads)} gates of kind "
+            f"{description.get('kind')!r}: it was not saved whole; take the one that the training wrote"
+        )
+    if not np.isfinite(weight).all():
+        raise ValueError(f"the weight of the gate of {heads[int(np.argmin(np.isfinite(weight)))]} is not finite")
+    return SavedGates(description, heads, weight, int(model[f"{_NAME}.updates"]))
