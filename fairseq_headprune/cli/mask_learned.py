@@ -41,7 +41,7 @@ def learned_mask(args: argparse.Namespace) -> tuple[HeadMask, dict[str, Any]]:
         gates = saved_gates(state)
         if gates is None:
             raise ValueError(
-                "the checkpoint holds no learned gates; train with --criterion label_smoothed_cross_entropy_dsp or _l0, "
+                "the checkpoint holds no learned gates; train with label_smoothed_cross_entropy_dsp or _l0, "
                 "or take the mask it holds with --like"
             )
         choice = choose(gates, args.heads)
