@@ -1,11 +1,10 @@
-"""Runs a comparison: trainings side by side, then masks and translations, then tests and tables."""
+"""Runs a comparison in a study folder: trainings side by side, then masks and translations."""
 
-import json
 import shlex
 import sys
 import time
-from argparse import Namespace
-from collections.abc import Iterable
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,144 +12,199 @@ from tqdm import tqdm
 
 import fairseq_headprune
 from fairseq_headprune.comparison.masks import random_mask
-from fairseq_headprune.comparison.methods import AFTER_TRAINING, Training, random_mask_name, trainings, unpruned_name
-from fairseq_headprune.files import read_json, write_json
-from fairseq_headprune.heads import HeadMask
+from fairseq_headprune.comparison.methods import AFTER_TRAINING, COUNTS, DEFAULT, Training, trainings, unpruned_name
+from fairseq_headprune.files import read_json, sha256, write_json
+from fairseq_headprune.heads import Shape
+from fairseq_headprune.studies.folder import StudyFolder
+from fairseq_headprune.studies.provenance import environment
 from fairseq_headprune.studies.side_by_side import Command, run_side_by_side
 
 _USER_DIR = str(Path(fairseq_headprune.__path__[0]).resolve())
 _KEEP_BEST_ONLY = ["--no-epoch-checkpoints", "--no-last-checkpoints", "--no-save-optimizer-state"]
 
 
-class Driver:
-    """One comparison in one working folder; what is done is not done again.
+@dataclass(frozen=True)
+class Plan:
+    """What is compared.
 
-    Args of the namespace: ``data``, ``work``, ``methods``, ``counts``, ``seeds``, ``lambdas``, ``train_flags``,
-    ``updates``, ``jobs``, ``split``, ``generate_flags``, ``step``, ``sentences``.
+    Attributes:
+        data: the folder that fairseq-preprocess wrote.
+        train_flags: of every fairseq-train, architecture included.
+        generate_flags: of fairseq-generate.
+        splits: that are translated.
+        updates: of every training but pipelined DSP's, which are one epoch.
+        step: heads that Michel et al.'s method removes between two estimates, each on ``sentences`` of train.
+        lambdas: penalties of ``l0-lambda``.
     """
 
-    def __init__(self, args: Namespace) -> None:
-        self.args, self.work = args, Path(args.work)
-        self.trainings = trainings(args.methods, args.counts, args.seeds, args.lambdas, epoch_share=0.5)
+    data: str
+    train_flags: list[str]
+    generate_flags: list[str]
+    splits: list[str] = field(default_factory=lambda: ["test"])
+    methods: list[str] = field(default_factory=lambda: list(DEFAULT))
+    counts: list[int] = field(default_factory=lambda: list(COUNTS))
+    seeds: list[int] = field(default_factory=lambda: [1])
+    lambdas: list[float] = field(default_factory=list)
+    updates: int = 5000
+    step: int = 4
+    sentences: int = 2000
 
-    def command(self, training: Training) -> list[str]:
-        """Return the command of a training."""
-        words = [sys.executable, "-m", "fairseq_cli.train", self.args.data, "--user-dir", _USER_DIR]
-        words += ["--task", "translation_headprune", *self.args.train_flags, "--seed", str(training.seed)]
-        words += ["--max-update", str(self.args.updates), "--save-dir", str(self.folder(training.name))]
-        flags = list(training.flags)
-        if "--head-mask" in flags:
-            place = flags.index("--head-mask") + 1
-            flags[place] = str(self.work / flags[place])
-        if training.needs:
-            flags += ["--finetune-from-model", str(self.checkpoint(training.needs))]
-        return [*words, *_KEEP_BEST_ONLY, *flags]
+    def settings(self) -> dict[str, Any]:
+        """Return what must not change when a comparison goes on; methods, numbers of heads and seeds may be added."""
+        data = Path(self.data)
+        found = sorted([*data.glob("dict.*.txt"), *(p for split in self.splits for p in data.glob(f"{split}.*"))])
+        hashes = {path.name: sha256(path) for path in found}
+        kept = ("train_flags", "generate_flags", "splits", "updates", "step", "sentences")
+        return {"study": "compare-pruners", "data": hashes, **{name: getattr(self, name) for name in kept}}
 
-    def folder(self, name: str) -> Path:
-        """Return the folder of a training."""
-        return self.work / "runs" / name
 
-    def checkpoint(self, name: str) -> Path:
-        """Return the checkpoint of a training that is used: the best on the validation set, under its hard mask."""
-        return self.folder(name) / "checkpoint_best.pt"
+class Driver:
+    """One comparison in one folder; what is done is not done again.
 
-    def done(self, name: str) -> bool:
-        """Whether a training has ended."""
-        return (self.folder(name) / "done.json").exists()
+    Args:
+        shape: of the model, for random masks.
+        limit: seconds from now on after which nothing runs any more.
+    """
 
-    def train(self) -> None:
-        """Train everything that is not trained; those first that others start from.
+    def __init__(self, plan: Plan, work: Path, shape: Shape, jobs: int = 1, limit: float | None = None) -> None:
+        self.plan, self.work, self.shape, self.jobs = plan, Path(work).resolve(), shape, jobs
+        self._deadline = None if limit is None else time.monotonic() + limit
+        self.trainings = trainings(plan.methods, plan.counts, plan.seeds, plan.lambdas, plan.updates)
+        self._data = str(Path(plan.data).resolve())
+
+    def open(self) -> StudyFolder:
+        """Create or resume the study.
 
         Raises:
-            RuntimeError: some trainings failed, after the others have ended.
+            ValueError: the folder holds something else, or a comparison with other settings.
         """
-        for needy in (False, True):
-            mine = [t for t in self.trainings if bool(t.needs) == needy and not self.done(t.name)]
-            missing = [t.needs for t in mine if t.needs and not self.done(t.needs)]
-            if missing:
-                raise RuntimeError(f"{missing[0]} has not been trained, from which others start")
-            self._run(mine)
+        return StudyFolder.open(self.work, self.plan.settings(), environment())
 
-    def _run(self, mine: list[Training]) -> None:
+    def command(self, training: Training) -> list[str]:
+        """Return the command of a training; it runs in the study's folder."""
+        place = self._place(training.name)
+        words = [sys.executable, "-m", "fairseq_cli.train", self._data, "--user-dir", _USER_DIR]
+        words += ["--task", "translation_headprune", *self.plan.train_flags, "--seed", str(training.seed)]
+        words += ["--max-update", str(self.plan.updates), "--save-dir", place, *_KEEP_BEST_ONLY, *training.flags]
+        if training.method == "random-start":
+            words += ["--head-mask", f"{place}/mask.json"]
+        if training.after:
+            words += ["--finetune-from-model", self._checkpoint(training.after)]
+        return words
+
+    def shown(self, words: list[str]) -> str:
+        """Return a command without the places of this machine."""
+        short = {sys.executable: "python", _USER_DIR: "fairseq_headprune", self._data: Path(self._data).name}
+        return shlex.join([short.get(word, word) for word in words])
+
+    def train(self) -> None:
+        """Train everything that is not trained.
+
+        Raises:
+            RuntimeError: some trainings failed or left no checkpoint, after the others have ended.
+            TimeoutError: the limit came first.
+        """
+        missing = {t.name: t for t in self.trainings if not self._done(t.name).exists()}
+        commands = [self._command(name, self.command(t), t.after) for name, t in missing.items()]
         began: dict[str, float] = {}
-        commands = {t.name: self.command(t) for t in mine}
-        jobs = [Command(name, words, self.work / "logs" / f"{name}.log") for name, words in commands.items()]
-        bar = tqdm(total=len(jobs), desc="trainings", file=sys.stderr, disable=not jobs)
-        with bar:
-            for name in run_side_by_side(jobs, self.args.jobs, lambda n: began.__setitem__(n, time.monotonic())):
-                seconds = round(time.monotonic() - began[name], 1)
-                command = shlex.join(commands[name][1:]).replace(_USER_DIR, "fairseq_headprune")
-                write_json(self.folder(name) / "done.json", {"command": command, "train_seconds": seconds})
+        useless = []
+
+        def prepare(name: str) -> None:
+            self._write_mask(missing[name])
+            began[name] = time.monotonic()
+
+        for name in self._run(commands, "trainings", prepare):
+            seconds = round(time.monotonic() - began[name], 1)
+            if not (self.work / self._checkpoint(name)).exists():
+                useless.append(name)
+                continue
+            facts = {"command": self.shown(self.command(missing[name])), "seconds": seconds, "side_by_side": self.jobs}
+            write_json(self._done(name), facts)
+        if useless:
+            raise RuntimeError(f"trained, but left no best checkpoint (no finite loss on valid?): {', '.join(useless)}")
+
+    def translate(self) -> None:
+        """Translate what is trained and not translated yet.
+
+        Raises:
+            RuntimeError, TimeoutError: as for :meth:`train`.
+        """
+        finished = self.open().cells()
+        commands = []
+        for number, cells in enumerate(self._groups([cell for cell in self._cells() if cell["id"] not in finished])):
+            name = f"translate-{len(finished)}-{number}"
+            job = {
+                "folder": str(self.work),
+                "generate": [self._data, *self.plan.generate_flags],
+                "step": self.plan.step,
+                "sentences": self.plan.sentences,
+                "cells": cells,
+            }
+            (self.work / "jobs").mkdir(exist_ok=True)
+            write_json(self.work / "jobs" / f"{name}.json", job)
+            words = [sys.executable, "-m", "fairseq_headprune.comparison.translate", f"jobs/{name}.json"]
+            commands.append(self._command(name, words))
+        for _ in self._run(commands, "translations", lambda name: None):
+            pass
+
+    def _cells(self) -> list[dict[str, Any]]:
+        """List what is to be translated and can be: a cell a method, number of heads, seed and split."""
+        cells = []
+        for training in self.trainings:
+            if self._done(training.name).exists():
+                facts = read_json(self._done(training.name))
+                cells += self._cells_of(training.name, training, training.count, facts)
+        for seed in self.plan.seeds:
+            name = unpruned_name(seed)
+            for method in AFTER_TRAINING:
+                if method in self.plan.methods and self._done(name).exists():
+                    for count in self.plan.counts:
+                        cells += self._cells_of(f"{method}-{count}-{seed}", Training(name, method, seed), count, None)
+        return cells
+
+    def _cells_of(self, name: str, training: Training, count: int | None, facts: Any) -> list[dict[str, Any]]:
+        shared = {"method": training.method, "count": count, "seed": training.seed, "penalty": training.penalty}
+        checkpoint = self._checkpoint(training.name)
+        return [
+            {"id": f"{name}@{split}", **shared, "split": split, "checkpoint": checkpoint, "training": facts}
+            for split in self.plan.splits
+        ]
+
+    def _groups(self, cells: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+        """Share cells among processes: each ranking of a model has its own, the models of all others are spread."""
+        rankings: dict[tuple, list] = {}
+        models: dict[str, list] = {}
+        for cell in cells:
+            if cell["method"] in AFTER_TRAINING:
+                rankings.setdefault((cell["method"], cell["seed"]), []).append(cell)
+            else:
+                models.setdefault(cell["checkpoint"], []).append(cell)
+        slots = max(1, self.jobs - len(rankings))
+        spread = [[cell for of_model in list(models.values())[k::slots] for cell in of_model] for k in range(slots)]
+        return [*rankings.values(), *(group for group in spread if group)]
+
+    def _run(self, commands: list[Command], what: str, prepare: Callable[[str], None]) -> Any:
+        limit = None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
+        with tqdm(total=len(commands), desc=what, file=sys.stderr, disable=not commands) as bar:
+            for name in run_side_by_side(commands, self.jobs, prepare, limit):
+                yield name
                 bar.update()
 
-    def write_random_masks(self, shape: dict[str, list[int]]) -> None:
-        """Write the masks of ``random-start``."""
-        for training in self.trainings:
-            if training.method == "random-start":
-                path = self.work / random_mask_name(training.count or 0, training.seed)
-                path.parent.mkdir(parents=True, exist_ok=True)
-                mask = random_mask(shape, training.count or 0, training.seed)
-                HeadMask(mask.heads, {"random": {"heads": training.count, "seed": training.seed}}).save(path)
+    def _command(self, name: str, words: list[str], after: str | None = None) -> Command:
+        return Command(name, words, self.work / "logs" / f"{name}.log", after, cwd=self.work)
 
-    def _rows(self) -> Iterable[dict[str, Any]]:
-        """What is to be translated: one row a method, number of heads and seed."""
-        for training in self.trainings:
-            if self.done(training.name):
-                base = {"method": training.method, "seed": training.seed, "count": training.count}
-                facts = read_json(self.folder(training.name) / "done.json")
-                yield {**base, **facts, "needs": training.needs, "checkpoint": str(self.checkpoint(training.name))}
-        for seed in self.args.seeds:
-            name = unpruned_name(seed)
-            if not self.done(name):
-                continue
-            for method in AFTER_TRAINING:
-                for count in self.args.counts if method in self.args.methods else ():
-                    base = {"method": method, "seed": seed, "count": count}
-                    yield {**base, "needs": name, "checkpoint": str(self.checkpoint(name))}
+    def _write_mask(self, training: Training) -> None:
+        folder = self.work / self._place(training.name)
+        folder.mkdir(parents=True, exist_ok=True)
+        if training.method == "random-start":
+            random_mask(self.shape, training.count or 0, training.seed).save(folder / "mask.json")
 
-    def translate(self) -> list[dict[str, Any]]:
-        """Translate what is trained and not translated yet; return all rows."""
-        finished = {_key(row): row for row in self._translated()}
-        waiting = [row for row in self._rows() if _key(row) not in finished]
-        groups = self._groups(waiting)
-        jobs = []
-        for number, rows in enumerate(groups):
-            name = f"translate-{len(finished)}-{number}"
-            spec = {
-                "generate": [self.args.data, *self.args.generate_flags],
-                "split": self.args.split,
-                "rows": rows,
-                "step": self.args.step,
-                "sentences": self.args.sentences,
-                "folder": str(self.work / "hyps"),
-                "product": str(self.work / "rows" / f"{name}.json"),
-            }
-            for folder in ("hyps", "rows", "jobs"):
-                (self.work / folder).mkdir(parents=True, exist_ok=True)
-            write_json(self.work / "jobs" / f"{name}.json", spec)
-            words = [sys.executable, "-m", "fairseq_headprune.comparison.translate"]
-            words.append(str(self.work / "jobs" / f"{name}.json"))
-            jobs.append(Command(name, words, self.work / "logs" / f"{name}.log"))
-        for name in run_side_by_side(jobs, self.args.jobs, lambda name: None):
-            print(f"{name} done", file=sys.stderr)
-        return self._translated()
+    def _place(self, name: str) -> str:
+        return f"runs/{name}"
 
-    def _groups(self, rows: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
-        """Share the rows among processes: the methods that score a model by themselves, the others evenly."""
-        alone: dict[tuple, list] = {}
-        rest = []
-        for row in rows:
-            if row["method"] in AFTER_TRAINING:
-                alone.setdefault((row["method"], row["seed"]), []).append(row)
-            else:
-                rest.append(row)
-        slots = max(1, self.args.jobs - len(alone))
-        return [*alone.values(), *(part for part in (rest[k::slots] for k in range(slots)) if part)]
+    def _checkpoint(self, name: str) -> str:
+        """The checkpoint of a training that is used: the best on the validation set, under its hard mask."""
+        return f"runs/{name}/checkpoint_best.pt"
 
-    def _translated(self) -> list[dict[str, Any]]:
-        found = [row for path in sorted((self.work / "rows").glob("*.json")) for row in read_json(path)["rows"]]
-        return sorted(found, key=lambda row: (row["method"], row["seed"], -(row["count"] or 0)))
-
-
-def _key(row: dict[str, Any]) -> str:
-    return json.dumps([row["method"], row["seed"], row["count"]])
+    def _done(self, name: str) -> Path:
+        return self.work / "runs" / name / "done.json"

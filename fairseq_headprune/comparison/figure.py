@@ -1,6 +1,7 @@
 """Figures 3b and 3d of Li et al. 2021: BLEU against the number of heads kept, a line for each method."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from matplotlib.figure import Figure
@@ -17,43 +18,48 @@ _LOOKS = {
     "l0": ("#009E73", "D", (0, (1.2, 1.4))),
     "ste": ("#CC79A7", "^", (0, (6, 2))),
     "joint-dsp": ("#D55E00", "P", "-"),
-    "random-after": ("#999999", "x", (0, (1.2, 1.4))),
+    "joint-dsp-constant": ("#D55E00", "X", (0, (1.2, 1.4))),
+    "random-after": ("#7F7F7F", "<", (0, (1.2, 1.4))),
     "random-start": ("#000000", "*", (0, (3, 1.5))),
 }
 
 
-def comparison_figure(points: Sequence[Mapping[str, Any]], stem: files.PathLike, few: float = 1 / 3) -> list:
-    """Draw all numbers of heads on the left, and the smallest (up to the share ``few``) on the right.
+def comparison_figure(points: Sequence[Mapping[str, Any]], stem: files.PathLike, total: int) -> list[Path]:
+    """Draw all numbers of heads on the left (Fig. 3b), and up to a third of the model's on the right (Fig. 3d).
+
+    Bars are the standard deviation over seeds.
 
     Args:
-        points: what :func:`~.results.summary` returns.
-
-    Returns:
-        the paths written, PNG and SVG.
+        points: see :func:`~fairseq_headprune.comparison.results.summarise`.
+        stem: the figure is written to ``stem.png`` and ``stem.svg``.
+        total: heads of the unpruned model.
     """
     with drawing.style():
         figure = Figure(figsize=(10.5, 4.2), layout="constrained")
         axes = figure.subplots(1, 2)
-        most = max(point["heads"] or 0 for point in points)
-        for place, limit in ((0, most), (1, most * few)):
-            _draw(axes[place], points, limit)
+        for panel, limit in zip(axes, (total, total / 3), strict=True):
+            _draw(panel, points, limit)
         handles, labels = axes[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside right center")
+        figure.legend(handles, labels, loc="outside right center", frameon=False, handlelength=3.2)
         return drawing.save(figure, stem)
 
 
 def _draw(axes: Any, points: Sequence[Mapping[str, Any]], limit: float) -> None:
     for method, (colour, marker, dashes) in _LOOKS.items():
-        mine = sorted((p["heads"], p["bleu"], p["deviation"] or 0) for p in points if p["method"] == method)
+        mine = sorted((p["heads"], p["bleu"], p["sd"] or 0.0) for p in points if p["method"] == method)
         mine = [point for point in mine if point[0] <= limit]
         if mine:
             heads, bleu, deviation = zip(*mine, strict=True)
             axes.errorbar(
-                heads, bleu, deviation, color=colour, marker=marker, ls=dashes, ms=4, capsize=2, label=NAMES[method]
-            )
+                heads, bleu, deviation, color=colour, marker=marker, linestyle=dashes, linewidth=1.4, markersize=4.5,
+                capsize=2, label=NAMES[method],
+            )  # fmt: skip
     unpruned = [point for point in points if point["method"] == "unpruned"]
     if unpruned:
-        axes.axhline(unpruned[0]["bleu"], color="#444444", lw=1, ls=":", label="Unpruned")
-    axes.set_xlabel("heads kept")
-    axes.set_ylabel("BLEU")
-    axes.grid(alpha=0.25)
+        label = f"{NAMES['unpruned']} ({unpruned[0]['bleu']:.2f})"
+        axes.axhline(unpruned[0]["bleu"], color="#666666", linewidth=1, linestyle=":", zorder=1, label=label)
+    axes.set(xlabel="Unpruned heads", ylabel="BLEU", xlim=(-0.02 * limit, 1.03 * limit))
+    axes.set_ylim(bottom=0)
+    axes.grid(color="#dddddd", linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)

@@ -1,16 +1,32 @@
 """The masks of every number of heads, for each method."""
 
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from fairseq_headprune.heads import HeadMask
-from fairseq_headprune.importance.estimate import ScoreSettings, estimate
+from fairseq_headprune.files import PathLike
+from fairseq_headprune.heads import HeadMask, Shape
+from fairseq_headprune.importance.estimate import ScoreSettings
 from fairseq_headprune.pruning import next_heads
 
 
-def random_mask(shape: dict[str, list[int]], count: int, seed: int) -> HeadMask:
-    """Keep ``count`` heads, each set of them equally likely.
+@dataclass(frozen=True)
+class MadeMask:
+    """A mask, and how it came about.
+
+    Attributes:
+        facts: JSON values that belong to the result.
+    """
+
+    mask: HeadMask
+    facts: dict[str, Any]
+
+
+def random_mask(shape: Shape, count: int, seed: int) -> HeadMask:
+    """Keep ``count`` heads, each set of them equally likely; another number of heads is another draw.
 
     Raises:
         ValueError: fewer than 0 heads, or more than there are.
@@ -20,40 +36,49 @@ def random_mask(shape: dict[str, list[int]], count: int, seed: int) -> HeadMask:
     if not 0 <= count <= len(heads):
         raise ValueError(f"cannot keep {count} heads of {len(heads)}: give 0 to {len(heads)}")
     drawn = np.random.default_rng([seed, count]).permutation(len(heads))[count:]
-    return full.without(heads[place] for place in drawn)
+    mask = full.without(heads[place] for place in drawn)
+    mask.source = {"random": {"heads": count, "seed": seed}}
+    return mask
 
 
-def importance_masks(session: Any, counts: list[int], reduction: str, step: int, sentences: int) -> dict[int, HeadMask]:
+def importance_masks(session: Any, counts: Sequence[int], settings: ScoreSettings, step: int) -> dict[int, MadeMask]:
     """Remove the least important heads of a trained model, estimating anew after every ``step`` of them (§4.2.1).
 
-    Args:
-        reduction: ``sentence`` (eq. 21) or ``signed`` (the sign error of the published comparison).
-        sentences: of the training set, drawn with seed 1, on which importance is estimated.
+    One descent serves all numbers of heads. What is kept does not depend on which numbers are asked for.
 
     Returns:
-        number of heads kept -> mask.
+        number of heads kept -> mask; the facts tell how many estimates it took from the whole model on, and seconds.
+
+    Raises:
+        ValueError: more heads than there are.
     """
-    settings = ScoreSettings(reduction=reduction, sentences=sentences)
-    from fairseq_headprune.session import sample_indices
+    from fairseq_headprune.studies.prune import estimate_scores  # torch, as late as possible
 
-    chosen = sample_indices(len(session.dataset(settings.subset)), sentences, settings.seed)
-    batches = session.batches(settings.subset, chosen)
-    target = session.task.target_dictionary
     start = mask = session.gates.mask()
-    total, masks = len(start.kept()), {}
-    components = list(start.shape)
-    for count in sorted(counts, reverse=True):
-        while len(mask.kept()) > count:
-            with session.gates.masked(mask):
-                scores = estimate(session.model, session.gates, batches, settings, target.pad(), target.eos())
-            fewer = max(count, len(mask.kept()) - step)
-            mask = mask.without(next_heads(mask, scores, components, start, total - fewer))
-        masks[count] = mask
-    return masks
+    total, components = len(start.kept()), list(start.shape)
+    if not 0 <= min(counts) <= max(counts) <= total:
+        raise ValueError(f"cannot keep {max(counts)} heads of {total}: give 0 to {total}")
+    made: dict[int, MadeMask] = {}
+    began = time.perf_counter()
+    for number, present in enumerate(range(total, min(counts), -step), 1):
+        with session.gates.masked(mask):
+            scores = estimate_scores(session, settings)
+        seconds = round(time.perf_counter() - began, 1)
+        facts = {"estimates": number, "scoring_seconds": seconds}
+        for count in (c for c in counts if present - step <= c < present):
+            made[count] = MadeMask(mask.without(next_heads(mask, scores, components, start, total - count)), facts)
+        mask = mask.without(next_heads(mask, scores, components, start, min(total, total - present + step)))
+    if total in counts:
+        made[total] = MadeMask(start, {"estimates": 0, "scoring_seconds": 0.0})
+    return made
 
 
-def learned_mask(checkpoint: Any, count: int | None) -> tuple[HeadMask, int]:
-    """Return the mask of a checkpoint's learned gates, corrected to ``count`` heads, and how many were learned."""
+def learned_mask(checkpoint: PathLike, count: int | None) -> MadeMask:
+    """Return the mask of a checkpoint's learned gates, corrected to ``count`` heads; how many were learned is a fact.
+
+    Raises:
+        ValueError: no learned gates, or a number out of range.
+    """
     from fairseq_headprune.checkpoints import head_layout, read_state
     from fairseq_headprune.gates.choice import choose
     from fairseq_headprune.gates.saved import saved_gates
@@ -63,4 +88,5 @@ def learned_mask(checkpoint: Any, count: int | None) -> tuple[HeadMask, int]:
     if gates is None:
         raise ValueError(f"{checkpoint} holds no learned gates")
     choice = choose(gates, count)
-    return head_layout(state).mask().without(choice.dropped), choice.learned
+    changed = len(choice.included) + len(choice.excluded)
+    return MadeMask(head_layout(state).mask().without(choice.dropped), {"learned": choice.learned, "changed": changed})

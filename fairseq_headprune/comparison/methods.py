@@ -1,26 +1,40 @@
 """The methods that are compared, and how each is trained (Li et al. 2021, §4.2 and §4.3)."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 #: method -> what it is called in tables
 NAMES = {
     "unpruned": "Unpruned",
     "michel": "Michel et al.",
-    "michel-signed": "Michel, signed sums",
+    "michel-signed": "Michel, signed",
     "pipelined-dsp": "Pipelined DSP",
     "l0": "Voita et al. (L0)",
     "ste": "STE",
     "joint-dsp": "Joint DSP",
-    "random-after": "Random after training",
-    "random-start": "Random from the start",
+    "random-after": "Random after",
+    "random-start": "Random start",
     "joint-dsp-constant": "Joint DSP, constant temperature",
     "l0-lambda": "L0, fixed lambda",
 }
 #: methods that choose heads of the trained, unpruned model: one training serves all numbers of heads
 AFTER_TRAINING = ("michel", "michel-signed", "random-after")
+#: methods that learn gates
+LEARNED = ("pipelined-dsp", "l0", "ste", "joint-dsp", "joint-dsp-constant", "l0-lambda")
+#: Table 3b's methods and the baselines that the paper lacks
+DEFAULT = [name for name in NAMES if name not in ("joint-dsp-constant", "l0-lambda")]
+#: Table 3b's numbers of heads, thinned out
+COUNTS = [68, 60, 48, 36, 24, 20, 16, 12, 8, 4, 3, 2, 1]
+
+#: Share of the run that comes before the first validation. Gates are settled then: DSP's temperature has fallen after
+#: a quarter, and so has L0's target. Before that L0 has more heads than it ends with, which would look like quality.
+SETTLED = 0.5
+_COOL_DOWN = ["--preset", "dsp-mt", "--tau-updates", "0.25"]
 _CROSS_ENTROPY = ["--criterion", "label_smoothed_cross_entropy"]
 _DSP = ["--criterion", "label_smoothed_cross_entropy_dsp"]
 _L0 = ["--criterion", "label_smoothed_cross_entropy_l0"]
+#: one epoch on the trained model, in whose first half the temperature falls
+_PIPELINED = ["--gates-only", "--preset", "dsp-mt", "--tau-updates", "0.5", "--max-epoch", "1"]
 
 
 @dataclass(frozen=True)
@@ -29,17 +43,19 @@ class Training:
 
     Attributes:
         name: also of its folder.
-        count: heads to keep; for ``l0-lambda`` the place of lambda in the list. None for the unpruned model.
+        count: heads to keep; None for the unpruned model and for ``l0-lambda``.
         flags: of fairseq-train, beside those that all runs have.
-        needs: the training whose best checkpoint it starts from, or None.
+        after: the training whose best checkpoint it starts from, or None.
+        penalty: lambda, for ``l0-lambda``.
     """
 
     name: str
     method: str
     seed: int
     count: int | None = None
-    flags: list[str] = field(default_factory=list)
-    needs: str | None = None
+    flags: Sequence[str] = field(default_factory=list)
+    after: str | None = None
+    penalty: float | None = None
 
 
 def unpruned_name(seed: int) -> str:
@@ -47,54 +63,46 @@ def unpruned_name(seed: int) -> str:
     return f"unpruned-{seed}"
 
 
-def random_mask_name(count: int, seed: int) -> str:
-    """Name the mask file of ``random-start``, relative to the working folder."""
-    return f"masks/random-{count}-{seed}.json"
-
-
 def trainings(
-    methods: list[str], counts: list[int], seeds: list[int], lambdas: list[float], epoch_share: float
+    methods: Sequence[str], counts: Sequence[int], seeds: Sequence[int], lambdas: Sequence[float], updates: int
 ) -> list[Training]:
-    """List all trainings of a comparison, those that others start from first.
+    """List all trainings of a comparison; the unpruned models, on which others build, come first.
 
     Args:
-        epoch_share: share of pipelined DSP's single epoch in which its temperature falls.
+        lambdas: penalties of ``l0-lambda``.
+        updates: of every training but those of pipelined DSP, which take one epoch.
 
     Raises:
-        KeyError: an unknown method.
+        ValueError: an unknown method.
     """
     unknown = [method for method in methods if method not in NAMES]
     if unknown:
-        raise KeyError(f"unknown method {unknown[0]}; known are {', '.join(NAMES)}")
-    result = []
+        raise ValueError(f"unknown method {unknown[0]!r}; known are {', '.join(NAMES)}")
+    whole = ["--validate-after-updates", str(int(SETTLED * updates))]
+    result = [Training(unpruned_name(seed), "unpruned", seed, None, [*_CROSS_ENTROPY, *whole]) for seed in seeds]
     for seed in seeds:
-        result.append(Training(unpruned_name(seed), "unpruned", seed, None, _CROSS_ENTROPY))
-    for seed in seeds:
-        for method in methods:
-            if method in AFTER_TRAINING or method == "unpruned":
+        for method in NAMES:
+            if method not in methods or method == "unpruned" or method in AFTER_TRAINING:
                 continue
             if method == "l0-lambda":
-                for place, value in enumerate(lambdas):
-                    flags = [*_L0, "--l0-penalty", f"{value:g}"]
-                    result.append(Training(f"l0-lambda-{value:g}-{seed}", method, seed, place, flags))
+                for value in lambdas:
+                    flags = [*_L0, "--l0-penalty", f"{value:g}", *whole]
+                    result.append(Training(f"{method}-{value:g}-{seed}", method, seed, None, flags, penalty=value))
                 continue
             for count in counts:
-                flags, needs = _flags(method, count, seed, epoch_share)
-                result.append(Training(f"{method}-{count}-{seed}", method, seed, count, flags, needs))
+                flags = [*_flags(method, count), *([] if method == "pipelined-dsp" else whole)]
+                after = unpruned_name(seed) if method == "pipelined-dsp" else None
+                result.append(Training(f"{method}-{count}-{seed}", method, seed, count, flags, after))
     return result
 
 
-def _flags(method: str, count: int, seed: int, epoch_share: float) -> tuple[list[str], str | None]:
-    kept = ["--heads-kept", str(count)]
-    if method == "joint-dsp":
-        return [*_DSP, *kept, "--preset", "dsp-mt", "--tau-updates", "0.25"], None
-    if method == "joint-dsp-constant":
-        return [*_DSP, *kept, "--preset", "dsp-mt", "--tau-updates", "0.25", "--tau-end", "0.1"], None
-    if method == "ste":
-        return [*_DSP, *kept, "--straight-through"], None
-    if method == "l0":
-        return [*_L0, "--l0-target-heads", str(count)], None
-    if method == "random-start":
-        return [*_CROSS_ENTROPY, "--head-mask", random_mask_name(count, seed)], None
-    pipelined = ["--gates-only", "--preset", "dsp-mt", "--tau-updates", str(epoch_share), "--max-epoch", "1"]
-    return [*_DSP, *kept, *pipelined], unpruned_name(seed)
+def _flags(method: str, count: int) -> list[str]:
+    return {
+        "joint-dsp": [*_DSP, "--heads-kept", str(count), *_COOL_DOWN],
+        "joint-dsp-constant": [*_DSP, "--heads-kept", str(count), *_COOL_DOWN, "--tau-end", "0.1"],
+        "pipelined-dsp": [*_DSP, "--heads-kept", str(count), *_PIPELINED],
+        "ste": [*_DSP, "--heads-kept", str(count), "--straight-through"],
+        "l0": [*_L0, "--l0-target-heads", str(count)],
+        # The driver names the mask.
+        "random-start": list(_CROSS_ENTROPY),
+    }[method]

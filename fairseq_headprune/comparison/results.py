@@ -1,95 +1,130 @@
-"""Rows of a comparison, and the tables that are made of them (Li et al. 2021, Tables 1 and 3b)."""
+"""Scores and tests of a comparison: every translation, and the means over seeds against the unpruned model."""
 
+import statistics
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
 from fairseq_headprune.comparison.methods import NAMES
-from fairseq_headprune.evaluation.significance import paired_bootstrap
+from fairseq_headprune.evaluation.holm import holm
+from fairseq_headprune.evaluation.significance import bootstrap_statistics
+from fairseq_headprune.evaluation.statistics import corpus_metric, mean_score
 from fairseq_headprune.files import read_lines
+from fairseq_headprune.studies.folder import StudyFolder
+from fairseq_headprune.studies.masked import Comparison
 
-Rows = Sequence[Mapping[str, Any]]
+Cells = Sequence[Mapping[str, Any]]
 
-
-def test_against_unpruned(rows: Rows, folder: Path, references: list[str], resamples: int, seed: int) -> list[dict]:
-    """Return the rows with ``p`` and ``p_holm`` against the unpruned model of the same seed (paired bootstrap)."""
-    result = []
-    for model_seed in sorted({row["seed"] for row in rows}):
-        mine = sorted((row for row in rows if row["seed"] == model_seed), key=lambda row: row["method"] != "unpruned")
-        if not mine or mine[0]["method"] != "unpruned":
-            result += [dict(row) for row in mine]
-            continue
-        systems = {row["hypotheses"]: read_lines(folder / row["hypotheses"]) for row in mine}
-        found = {r.name: r for r in paired_bootstrap("bleu", references, systems, resamples, seed)}
-        for row in mine:
-            test = found[row["hypotheses"]]
-            extra = {} if row["method"] == "unpruned" else {"p": test.p, "p_holm": test.p_holm}
-            result.append({**row, **extra})
-    return result
+#: what a point keeps of its test
+_KEPT = ("ci", "wins", "losses", "ties", "p")
 
 
-def summary(rows: Rows) -> list[dict[str, Any]]:
-    """Return mean, standard deviation (over seeds, n - 1) and number of seeds for every method and number of heads."""
-    groups: dict[tuple[str, Any], list[float]] = defaultdict(list)
+def evaluate(study: StudyFolder, split: str, references: Sequence[str], how: Comparison) -> dict[str, Any]:
+    """Score all translations of a split, and test every method and number of heads against the unpruned model.
+
+    Returns:
+        ``signature``; ``rows``: the cells with ``bleu``; ``points``: one a method and number of heads, see
+        :func:`summarise`.
+
+    Raises:
+        ValueError: nothing is translated yet, or there are not as many references as sentences.
+    """
+    cells = [cell for cell in study.cells().values() if cell["split"] == split]
+    if not cells:
+        raise ValueError(f"nothing of {split} is translated in {study.path} yet")
+    metric = corpus_metric("bleu", references, how.tokenize)
+    sentences = {}
+    for cell in cells:
+        lines = read_lines(study.hyp_path(cell["id"]))
+        try:
+            sentences[cell["id"]] = metric.extract(lines)
+        except ValueError as error:
+            raise ValueError(f"{study.hyp_path(cell['id'])}: {error}") from error
+    rows = []
+    for cell in cells:
+        score = float(metric.score(sentences[cell["id"]].sum(axis=0)))
+        rows.append({**cell, "bleu": round(score, 4)})
+    rows.sort(key=lambda row: (list(NAMES).index(row["method"]), row["seed"], -(row["count"] or 0)))
+    return {"signature": metric.signature, "rows": rows, "points": summarise(rows, sentences, metric.score, how)}
+
+
+def summarise(rows: Cells, sentences: Mapping[str, np.ndarray], score: Any, how: Comparison) -> list[dict[str, Any]]:
+    """Return mean and standard deviation over seeds (n - 1) of each method and number of heads, and its test.
+
+    The paired bootstrap draws other sentences; it compares the mean score of the seeds with the unpruned models' of the
+    same seeds. Holm's correction is over all points. ``l0-lambda``, which has no number of heads, is left out.
+
+    Args:
+        rows: with ``id``, ``method``, ``count``, ``seed``, ``bleu``.
+        sentences: id -> statistics (sentences, stats).
+        score: sums of statistics (…, stats) -> scores (…).
+    """
+    groups: dict[tuple[str, int | None], dict[int, Mapping[str, Any]]] = defaultdict(dict)
     for row in rows:
         if row["method"] != "l0-lambda":
-            groups[row["method"], row["count"]].append(row["bleu"])
-    return [
-        {
-            "method": method,
-            "heads": count,
-            "bleu": round(float(np.mean(values)), 2),
-            "deviation": round(float(np.std(values, ddof=1)), 2) if len(values) > 1 else None,
-            "seeds": len(values),
-        }
-        for (method, count), values in groups.items()
-    ]
+            groups[row["method"], row["count"]][row["seed"]] = row
+    unpruned = groups.get(("unpruned", None), {})
+    points = []
+    for (method, count), of_seed in groups.items():
+        scores = [row["bleu"] for row in of_seed.values()]
+        point = {"method": method, "heads": count, "seeds": sorted(of_seed), "bleu": round(statistics.mean(scores), 4)}
+        point["sd"] = round(statistics.stdev(scores), 4) if len(scores) > 1 else None
+        if method != "unpruned" and set(of_seed) <= set(unpruned):
+            point |= _test([unpruned[seed] for seed in of_seed], list(of_seed.values()), sentences, score, how)
+        points.append(point)
+    tested = [point for point in points if "p" in point]
+    for point, p in zip(tested, holm([point["p"] for point in tested]), strict=True):
+        point["p_holm"] = p
+    return points
 
 
-def table_3b(rows: Rows) -> tuple[list[str], list[list[Any]]]:
-    """Return header and body in the form of Table 3b: a line for each number of heads, a column for each method."""
-    found = {(s["method"], s["heads"]): s for s in summary(rows)}
-    methods = [m for m in NAMES if m != "unpruned" and any(key[0] == m for key in found)]
-    counts = sorted({key[1] for key in found if key[1] is not None}, reverse=True)
-    body: list[list[Any]] = [[count, *(_shown(found.get((m, count))) for m in methods)] for count in counts]
-    unpruned = found.get(("unpruned", None))
-    if unpruned is not None:
-        body.insert(0, ["all", *([_shown(unpruned)] * len(methods))])
-    return ["Heads kept", *(NAMES[m] for m in methods)], body
+def _test(base: Cells, mine: Cells, sentences: Mapping[str, np.ndarray], score: Any, how: Comparison) -> dict[str, Any]:
+    systems = {
+        name: np.concatenate([sentences[row["id"]] for row in side], axis=1)
+        for name, side in (("unpruned", base), ("pruned", mine))
+    }
+    unpruned, found = bootstrap_statistics(mean_score(score, len(base)), systems, how.resamples, how.seed)
+    result = asdict(found)
+    return {"delta": round(found.score - unpruned.score, 4), **{name: result[name] for name in _KEPT}}
 
 
-def _shown(value: Mapping[str, Any] | None) -> str:
-    if value is None:
-        return ""
-    return f"{value['bleu']:.2f}" + ("" if value["deviation"] is None else f" ± {value['deviation']:.2f}")
+def costs(rows: Cells, updates: int) -> list[dict[str, Any]]:
+    """Measure Table 1's columns: what a method costs, how well it meets the number of heads, and its mean score.
 
-
-def table_1(rows: Rows) -> tuple[list[str], list[list[Any]]]:
-    """Return Table 1 as a measured table: cost, control of sparsity, and quality of each method.
-
-    Cost: updates (and wall time) beyond those of the unpruned model, for one number of heads. Control: mean absolute
-    difference between the heads asked for and the heads learned, before the correction of §4.3.
+    Returns:
+        a dict a method: ``seconds`` and ``updates`` to a pruned model, as multiples of the unpruned model's of the same
+        seeds (the model that a method starts from included; ``estimates`` counts rankings instead of updates);
+        ``off``: mean |heads learned - heads asked for| before the correction, None where heads are taken by rank;
+        ``bleu``: mean over numbers of heads and seeds.
     """
-    unpruned = [row for row in rows if row["method"] == "unpruned"]
-    base = float(np.mean([row["train_seconds"] for row in unpruned])) if unpruned else float("nan")
-    body = []
-    for method, name in NAMES.items():
-        mine = [row for row in rows if row["method"] == method]
+    whole = {row["seed"]: row["training"]["seconds"] for row in rows if row["method"] == "unpruned"}
+    result = []
+    for method in NAMES:
+        mine = [row for row in rows if row["method"] == method and row["seed"] in whole]
         if not mine or method in ("unpruned", "l0-lambda"):
             continue
         learned = [abs(row["learned"] - row["count"]) for row in mine if "learned" in row]
-        seconds = [row.get("train_seconds", 0.0) + row.get("scoring_seconds", 0.0) for row in mine]
-        after = "needs" in mine[0] and mine[0]["needs"]
-        total = float(np.mean(seconds)) + (base if after else 0.0)
-        body.append(
-            [
-                name,
-                f"{total / base:.2f}",
-                f"{np.mean(learned):.1f}" if learned else "0 (by rule)",
-                f"{np.mean([row['bleu'] for row in mine]):.2f}",
-            ]
+        result.append(
+            {
+                "method": method,
+                "seconds": statistics.mean(_seconds(row, whole[row["seed"]]) / whole[row["seed"]] for row in mine),
+                "updates": statistics.mean(_updates(row, updates) / updates for row in mine),
+                "estimates": statistics.mean(row.get("estimates", 0) for row in mine),
+                "off": statistics.mean(learned) if learned else None,
+                "bleu": statistics.mean(row["bleu"] for row in mine),
+            }
         )
-    return ["Method", "Time to a pruned model / unpruned", "Mean |learned - asked| heads", "Mean BLEU"], body
+    return result
+
+
+def _seconds(row: Mapping[str, Any], whole: float) -> float:
+    if row["training"] is None:
+        return whole + row.get("scoring_seconds", 0.0)
+    return row["training"]["seconds"] + (whole if row["method"] == "pipelined-dsp" else 0.0)
+
+
+def _updates(row: Mapping[str, Any], updates: int) -> int:
+    return updates + (row["best"]["updates"] if row["method"] == "pipelined-dsp" else 0)

@@ -1,91 +1,94 @@
-"""Masks and translations of one trained model: ``python -m fairseq_headprune.comparison.translate JOB.json``."""
+"""Masks and translations of trained models: ``python -m fairseq_headprune.comparison.translate JOB.json``."""
 
-import logging
 import sys
 import time
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from fairseq_headprune.comparison.masks import importance_masks, learned_mask, random_mask
-from fairseq_headprune.files import read_json, sha256, write_json, write_text
-from fairseq_headprune.heads import HeadMask
+from fairseq_headprune.comparison.masks import MadeMask, importance_masks, learned_mask, random_mask
+from fairseq_headprune.comparison.methods import LEARNED
+from fairseq_headprune.files import read_json
+from fairseq_headprune.importance.estimate import ScoreSettings
+from fairseq_headprune.studies.folder import StudyFolder
+
+#: method -> how derivatives are averaged: eq. 21, and the sign error of the published comparison
+_REDUCTIONS = {"michel": "sentence", "michel-signed": "signed"}
 
 
 def run(job: dict[str, Any]) -> None:
-    """Translate a split under every mask of a job, and write rows of facts (each with its hypotheses' file).
+    """Translate under every mask of a job, and add each cell to the study when it is done.
 
-    A job has ``generate`` (fairseq-generate's flags), ``split``, ``rows`` (list of method, seed, count, checkpoint,
-    training), ``step``, ``sentences``, ``folder`` for hypotheses and ``product``, the file of the finished rows.
+    Args:
+        job: ``folder`` of the study; ``generate`` (fairseq-generate's flags); ``step`` and ``sentences`` of importance;
+            ``cells``, those of one checkpoint after each other.
     """
-    rows = []
-    for checkpoint in dict.fromkeys(row["checkpoint"] for row in job["rows"]):
-        mine = [row for row in job["rows"] if row["checkpoint"] == checkpoint]
-        rows += _of_one_model(job, checkpoint, mine)
-    write_json(job["product"], {"rows": rows})
+    study = StudyFolder(job["folder"])
+    for checkpoint, cells in groupby(job["cells"], lambda cell: cell["checkpoint"]):
+        _of_one_model(study, job, checkpoint, list(cells))
 
 
-def _of_one_model(job: dict[str, Any], checkpoint: str, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    # fairseq sets up logging at import; results of a process belong into its file.
-    from fairseq_headprune.evaluation.statistics import corpus_metric
+def _of_one_model(study: StudyFolder, job: dict[str, Any], checkpoint: str, cells: list[dict[str, Any]]) -> None:
     from fairseq_headprune.evaluation.translate import Translator
     from fairseq_headprune.session import Session, parse_generation_args
 
-    argv = [*job["generate"], "--path", checkpoint, "--gen-subset", job["split"]]
+    argv = [*job["generate"], "--path", str(study.path / checkpoint), "--gen-subset", cells[0]["split"]]
     session = Session(parse_generation_args("compare-pruners", argv, lambda parser: None, ""))
-    session.gates.set_mask(None)
-    masks = _masks(session, job, rows, checkpoint)
-    translator = Translator(session, job["split"])
-    metric = corpus_metric("bleu", translator.references, "13a")
-    checkpoint_hash, results = sha256(checkpoint), []
-    for row, (mask, facts) in zip(rows, masks, strict=True):
+    facts = {"checkpoint_sha256": session.checkpoint["sha256"], "best": _best(session.path)}
+    masks = _masks(session, job, cells)
+    translators: dict[str, Any] = {}
+    for cell, made in zip(cells, masks, strict=True):
+        split = cell["split"]
+        if split not in translators:
+            translators[split] = Translator(session, split)
+            _write_references(study.path, split, translators[split].references)
         began = time.perf_counter()
-        with session.gates.masked(mask):
-            hypotheses = translator.translate()
-        name = f"{row['method']}-{row['count']}-{row['seed']}.txt"
-        write_text(Path(job["folder"]) / name, "".join(line + "\n" for line in hypotheses))
-        score = float(metric.score(metric.extract(hypotheses).sum(axis=0)[None])[0])
-        results.append(
-            {
-                **row,
-                **facts,
-                "checkpoint": Path(checkpoint).parent.name,
-                "checkpoint_sha256": checkpoint_hash,
-                "bleu": round(score, 2),
-                "signature": metric.signature,
-                "kept": {component: n["kept"] for component, n in mask.counts().items()},
-                "mask": mask.heads,
-                "hypotheses": name,
-                "translate_seconds": round(time.perf_counter() - began, 2),
-            }
-        )
-    return results
+        with session.gates.masked(made.mask):
+            sentences = translators[split].translate()
+        seconds = round(time.perf_counter() - began, 2)
+        study.write_hypotheses(cell["id"], sentences)
+        study.write_mask(cell["id"], made.mask.to_dict())
+        kept = {component: ["".join(map(str, row)) for row in rows] for component, rows in made.mask.heads.items()}
+        study.append({**cell, **facts, **made.facts, "kept": kept, "translate_seconds": seconds})
 
 
-def _masks(session: Any, job: dict, rows: list[dict], checkpoint: str) -> list[tuple[HeadMask, dict[str, Any]]]:
-    """Return each row's mask, and facts about its making."""
-    importance: dict[str, dict[int, HeadMask]] = {}
-    seconds: dict[str, float] = {}
-    for method, reduction in (("michel", "sentence"), ("michel-signed", "signed")):
-        counts = [row["count"] for row in rows if row["method"] == method]
-        if counts:
-            began = time.perf_counter()
-            importance[method] = importance_masks(session, counts, reduction, job["step"], job["sentences"])
-            seconds[method] = round(time.perf_counter() - began, 1)
-    made = []
-    for row in rows:
-        method, count = row["method"], row["count"]
-        if method == "unpruned":
-            made.append((session.gates.full(), {}))
-        elif method in importance:
-            made.append((importance[method][count], {"scoring_seconds": seconds[method]}))
-        elif method.startswith("random"):
-            made.append((random_mask(session.gates.shape, count, row["seed"]), {}))
+def _masks(session: Any, job: dict[str, Any], cells: list[dict[str, Any]]) -> list[MadeMask]:
+    stored = session.gates.mask()
+    session.gates.set_mask(None)
+    ranked: dict[str, dict[int, MadeMask]] = {}
+    masks = []
+    for cell in cells:
+        method, count = cell["method"], cell["count"]
+        if method in _REDUCTIONS:
+            if method not in ranked:
+                counts = [other["count"] for other in cells if other["method"] == method]
+                settings = ScoreSettings(reduction=_REDUCTIONS[method], sentences=job["sentences"])
+                ranked[method] = importance_masks(session, counts, settings, job["step"])
+            masks.append(ranked[method][count])
+        elif method in LEARNED:
+            masks.append(learned_mask(session.path, count))
+        elif method == "random-after":
+            masks.append(MadeMask(random_mask(session.gates.shape, count, cell["seed"]), {}))
         else:
-            mask, learned = learned_mask(checkpoint, None if method == "l0-lambda" else count)
-            made.append((mask, {"learned": learned}))
-    return made
+            masks.append(MadeMask(stored, {}))
+    return masks
+
+
+def _best(checkpoint: str) -> dict[str, Any]:
+    """What the best checkpoint says of its training."""
+    from fairseq_headprune.checkpoints import read_state
+
+    state = read_state(checkpoint)
+    history = state.get("optimizer_history") or [{}]
+    return {"updates": history[-1].get("num_updates"), "valid_loss": float(state["extra_state"]["val_loss"])}
+
+
+def _write_references(folder: Path, split: str, references: list[str]) -> None:
+    from fairseq_headprune.files import write_text
+
+    (folder / "references").mkdir(exist_ok=True)
+    write_text(folder / "references" / f"{split}.txt", "".join(f"{line}\n" for line in references))
 
 
 if __name__ == "__main__":
-    logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
     run(read_json(sys.argv[1]))

@@ -92,6 +92,11 @@ def corpus_metric(name: str, references: Sequence[str], tokenize: str = "13a") -
     raise ValueError(f"unknown metric {name!r}; known are {', '.join(METRICS)}")
 
 
+def mean_score(score: Callable[[np.ndarray], np.ndarray], count: int) -> Callable[[np.ndarray], np.ndarray]:
+    """Return the mean score of ``count`` systems whose statistics stand side by side: (…, count * stats) -> (…)."""
+    return lambda sums: np.mean([score(part) for part in np.split(sums, count, axis=-1)], axis=0)
+
+
 def check_lengths(hypotheses: int, references: int) -> None:
     """Check that a system has one sentence a reference.
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from fairseq_headprune.evaluation.holm import holm
 from fairseq_headprune.evaluation.significance import SystemResult, bootstrap_statistics
-from fairseq_headprune.evaluation.statistics import Metric, corpus_metric
+from fairseq_headprune.evaluation.statistics import Metric, corpus_metric, mean_score
 from fairseq_headprune.evaluation.translate import Translator
 from fairseq_headprune.files import read_json, read_lines
 from fairseq_headprune.heads import HeadMask
@@ -134,14 +134,11 @@ class RandomStudy:
         count, metric, how = len(names), self._bound(), self.comparison
         unpruned = self._extract(UNPRUNED)
 
-        def mean_score(sums: np.ndarray) -> np.ndarray:
-            return np.mean([metric.score(part) for part in np.split(sums, count, axis=-1)], axis=0)
-
         systems = {
             UNPRUNED: np.tile(unpruned, (1, count)),
             "mean": np.concatenate([self._extract(name) for name in names], axis=1),
         }
-        return bootstrap_statistics(mean_score, systems, how.resamples, how.seed)[1]
+        return bootstrap_statistics(mean_score(metric.score, count), systems, how.resamples, how.seed)[1]
 
     def _extract(self, name: str) -> np.ndarray:
         if name not in self._statistics:
