@@ -11,6 +11,7 @@ Status 1: something failed, or --limit came first.
 
 import argparse
 import json
+import logging
 import os
 import shlex
 import sys
@@ -22,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from fairseq_headprune.cli.common import Parser, one_line_error  # noqa: E402
 from fairseq_headprune.comparison.methods import COUNTS, DEFAULT, NAMES  # noqa: E402
-from fairseq_headprune.report.tables import FORMS  # noqa: E402
+from fairseq_headprune.report.tables import FORMS, render_parts  # noqa: E402
 
 #: that of examples/multi30k, but for the number of updates
 RECIPE = """--share-all-embeddings --dropout 0.3 --label-smoothing 0.1 --optimizer adam --adam-betas '(0.9, 0.98)'
@@ -35,6 +36,8 @@ def main() -> int:
     """Run the stages that are asked for; return the exit status."""
     parser = _parser()
     args = parser.parse_args()
+    # First come: fairseq's models set up logging at level DEBUG while they are imported.
+    logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(name)s: %(message)s")
     try:
         return _run(args)
     except (RuntimeError, TimeoutError) as error:
@@ -47,6 +50,7 @@ def main() -> int:
 def _run(args: argparse.Namespace) -> int:
     from fairseq_headprune.comparison.driver import Driver, Plan
     from fairseq_headprune.comparison.model import model_shape
+    from fairseq_headprune.comparison.report import parts
 
     if args.gpus is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = args.gpus
@@ -67,17 +71,20 @@ def _run(args: argparse.Namespace) -> int:
     if "translate" in args.stages:
         driver.translate()
     if "report" in args.stages:
-        for split in args.splits:
-            _report(args, study, split, sum(map(sum, shape.values())))
+        values = [_report(args, study, split, sum(map(sum, shape.values()))) for split in args.splits]
+        if args.json:
+            print(json.dumps(values[0] if len(values) == 1 else values, indent=1))
+        else:
+            print("\n\n".join(render_parts(parts(value), args.format) for value in values))
     return 0
 
 
-def _report(args: argparse.Namespace, study: Any, split: str, total: int) -> None:
+def _report(args: argparse.Namespace, study: Any, split: str, total: int) -> dict[str, Any]:
+    """Write the results of a split and return them."""
     from fairseq_headprune.comparison.figure import comparison_figure
-    from fairseq_headprune.comparison.report import document, parts
+    from fairseq_headprune.comparison.report import document
     from fairseq_headprune.evaluation.hypotheses import read_references
     from fairseq_headprune.files import write_json
-    from fairseq_headprune.report.tables import render_parts
     from fairseq_headprune.studies.masked import Comparison
 
     place = args.splits.index(split)
@@ -90,10 +97,7 @@ def _report(args: argparse.Namespace, study: Any, split: str, total: int) -> Non
     stem.parent.mkdir(parents=True, exist_ok=True)
     write_json(f"{stem}.json", value)
     comparison_figure(value["points"], stem, total)
-    if args.json:
-        print(json.dumps(value, indent=1))
-    else:
-        print(render_parts(parts(value), args.format))
+    return value
 
 
 def _check(args: argparse.Namespace, total: int) -> None:
@@ -118,7 +122,9 @@ def _list(kind: Callable[[str], Any]) -> Callable[[str], list]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = Parser(prog="compare_pruners.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(
+        prog="compare_pruners.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     add = parser.add_argument
     add("data", help="folder that fairseq-preprocess wrote")
     add("--work", type=Path, required=True, help="study folder: checkpoints, logs, masks and translations (required)")
@@ -146,7 +152,9 @@ def _parser() -> argparse.ArgumentParser:
     add("--stages", type=_list(str), default=list(STAGES), help=f"which to run (default: {','.join(STAGES)})")
     add("--dry-run", action="store_true", help="print the trainings' commands as JSON, and end (default: off)")
     output = parser.add_mutually_exclusive_group()
-    output.add_argument("--json", action="store_true", help="print the results as JSON (default: off)")
+    output.add_argument(
+        "--json", action="store_true", help="print the results as JSON, a list for several splits (default: off)"
+    )
     output.add_argument("--format", choices=FORMS, default="text", help="form of the tables (default: text)")
     return parser
 

@@ -15,6 +15,7 @@ from typing import Any
 from benchmarks import shown
 from random_pruning_table import random_pruning
 
+from fairseq_headprune.comparison.tables import COST_NOTE, cost_table, score_note, score_table
 from fairseq_headprune.files import read_json, read_lines, write_text
 from fairseq_headprune.heads import PAPER_NAMES
 from fairseq_headprune.report.tables import Marked, Table
@@ -75,6 +76,17 @@ def pruning(results: Path) -> str:
     return _with_note(table, f"BLEU, {value['signature']}; {marks} (paired bootstrap).")
 
 
+def comparison(results: Path) -> str:
+    """BLEU of every pruning method and number of heads, in the form of Li et al. 2021, Table 3b."""
+    value = read_json(results / "compare.json")
+    return _with_note(score_table(value["points"], value["alpha"]), score_note(value["points"], value))
+
+
+def comparison_costs(results: Path) -> str:
+    """Cost, control and quality of every pruning method: Li et al. 2021, Table 1, measured."""
+    return _with_note(cost_table(read_json(results / "compare.json")["costs"]), COST_NOTE)
+
+
 def bench_train(results: Path) -> str:
     """Training speed of every side, by device."""
     rows = []
@@ -122,6 +134,8 @@ TABLES: dict[str, Callable[[Path], str]] = {
     "training": training,
     "pruning": pruning,
     "random": lambda results: _with_note(*random_pruning(results)),
+    "comparison": comparison,
+    "comparison-costs": comparison_costs,
     "bench-train": bench_train,
     "bench-score": bench_score,
     "bench-bootstrap": bench_bootstrap,

@@ -1,6 +1,7 @@
 """Commands side by side."""
 
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -43,3 +44,39 @@ def test_commands_end_with_their_caller(tmp_path):
     running = run_side_by_side([command(tmp_path, "short", ""), endless], 2, lambda _: None)
     assert next(running) == "short"
     running.close()  # would wait ten minutes if the other one were not ended
+
+
+def test_a_command_waits_for_the_one_it_comes_after(tmp_path):
+    """Two at once: the third is waited for, the second not."""
+    late = command(tmp_path, "late", "import time; time.sleep(1.5)")
+    needy = replace(command(tmp_path, "needy", ""), after="late")
+    stranger = replace(command(tmp_path, "stranger", ""), after="done long ago")
+    started = []
+    assert list(run_side_by_side([late, needy, stranger], 2, started.append)) == ["stranger", "late", "needy"]
+    assert started == ["late", "stranger", "needy"]
+
+
+def test_what_comes_after_a_failure_is_not_started(tmp_path):
+    bad = command(tmp_path, "bad", "raise SystemExit(3)")
+    started = []
+    commands = [command(tmp_path, "good", ""), bad, replace(command(tmp_path, "needy", ""), after="bad")]
+    with pytest.raises(RuntimeError, match=r"1 failed \(bad\)"):
+        list(run_side_by_side(commands, 1, started.append))
+    assert started == ["good", "bad"]
+
+
+def test_the_limit_ends_what_runs_and_names_it(tmp_path):
+    endless = command(tmp_path, "endless", "import time; time.sleep(600)")
+    commands = [command(tmp_path, "short", ""), endless, command(tmp_path, "next", "")]
+    done = []
+    with pytest.raises(TimeoutError, match="not done within 3 s: endless, next"):
+        for name in run_side_by_side(commands, 1, lambda _: None, limit=3):
+            done.append(name)
+    assert done == ["short"]
+
+
+def test_folder_settings_and_output(tmp_path):
+    code = "import os, sys; print(os.getcwd(), os.environ['SEED']); print('log', file=sys.stderr)"
+    found = replace(command(tmp_path, "a", code), cwd=tmp_path, settings={"SEED": "7"}, output=tmp_path / "a.out")
+    assert list(run_side_by_side([found], 1, lambda _: None)) == ["a"]
+    assert (tmp_path / "a.out").read_text() == f"{tmp_path} 7\n" and (tmp_path / "a.log").read_text() == "log\n"

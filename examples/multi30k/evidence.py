@@ -11,12 +11,10 @@ figures) to --out.
 """
 
 import argparse
-import itertools
 import json
 import os
 import shlex
 import shutil
-import subprocess
 import sys
 import time
 from dataclasses import dataclass, field
@@ -62,47 +60,32 @@ def run_jobs(jobs: list[Job], args: argparse.Namespace, at_once: int) -> None:
     Raises:
         SystemExit: a job failed (the end of its log is shown) or the time is up.
     """
-    waiting = [job for job in jobs if not job.product.exists()]
-    deadline = time.monotonic() + args.limit
-    running: list[tuple[Job, Any, float]] = []
-    failed = []
-    gpus = itertools.cycle(args.gpus)
-    (args.work / "logs").mkdir(parents=True, exist_ok=True)
-    while (waiting or running) and time.monotonic() < deadline:
-        while waiting and len(running) < at_once:
-            job = waiting.pop(0)
-            running.append((job, _start(job, args, next(gpus), at_once), time.monotonic()))
-        for entry in list(running):
-            job, process, began = entry
-            if process.poll() is None:
-                continue
-            running.remove(entry)
-            if process.returncode:
-                failed.append(job.name)
-                tail = (args.work / "logs" / f"{job.name}.log").read_text(errors="replace").splitlines()[-15:]
-                print(f"{job.name} failed with status {process.returncode}:", *tail, sep="\n", file=sys.stderr)
-            else:
-                _finish(job, args, time.monotonic() - began)
-        time.sleep(0.2)
-    for _, process, _ in running:
-        process.terminate()
-        process.wait()
-    missing = failed + [job.name for job, _, _ in running] + [job.name for job in waiting]
-    if missing:
-        raise SystemExit(f"not done within {args.limit} s or failed: {', '.join(missing)}; run the stage again")
+    from fairseq_headprune.studies.side_by_side import Command, run_side_by_side
 
+    missing = {job.name: job for job in jobs if not job.product.exists()}
+    # In the working folder, so that results name models and translations without a machine's paths.
+    commands = [
+        Command(
+            name,
+            job.command,
+            args.work / "logs" / f"{name}.log",
+            cwd=args.work,
+            settings={"PYTHON": sys.executable, **job.settings},
+            output=_partial(job, args) if job.keep_stdout else None,
+        )
+        for name, job in missing.items()
+    ]
+    began: dict[str, float] = {}
 
-def _start(job: Job, args: argparse.Namespace, gpu: str, at_once: int) -> Any:
-    threads = max(1, (os.cpu_count() or 1) // at_once)
-    settings = {"CUDA_VISIBLE_DEVICES": gpu, "OMP_NUM_THREADS": str(threads), "PYTHON": sys.executable}
-    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-    environment = {**os.environ, **settings, "PYTHONPATH": os.pathsep.join(paths), **job.settings}
-    log = args.work / "logs" / f"{job.name}.log"
-    print(f"{job.name} starts on GPU {gpu or 'none'}", file=sys.stderr)
-    with open(log, "w") as errors, open(_partial(job, args), "w") as output:
-        where = {"stdin": subprocess.DEVNULL, "stdout": output if job.keep_stdout else errors, "stderr": errors}
-        # In the working folder, so that results name models and translations without a machine's paths.
-        return subprocess.Popen(job.command, env=environment, cwd=args.work, **where)
+    def starts(name: str) -> None:
+        began[name] = time.monotonic()
+        print(f"{name} starts", file=sys.stderr)
+
+    try:
+        for name in run_side_by_side(commands, at_once, starts, args.limit):
+            _finish(missing[name], args, time.monotonic() - began[name])
+    except (RuntimeError, TimeoutError) as error:
+        raise SystemExit(f"{error}; run the stage again") from error
 
 
 def _partial(job: Job, args: argparse.Namespace) -> Path:
@@ -117,7 +100,6 @@ def _finish(job: Job, args: argparse.Namespace, seconds: float) -> None:
     if job.keep_stdout:
         _partial(job, args).replace(job.product)
     else:
-        _partial(job, args).unlink()
         chosen = [f"{name}={value}" for name, value in job.settings.items() if name in ("ARCH", "SEED")]
         command = " ".join([*chosen, shlex.join(job.command)]).replace(f"{ROOT}{os.sep}", "")
         write_json(job.product, {"command": command, "wall_seconds": round(seconds, 1)})
@@ -170,7 +152,7 @@ def evaluate(args: argparse.Namespace) -> None:
             write_text(folder / f"{name}.txt", "".join(line + "\n" for line in lines))
             scores[name] = _bleu(args, name, lines)
         table.append({"arch": arch, "seed": seed, **scores, **_best(folder), **read_json(folder / "done.json")})
-    write_json(args.out / "train.json", {"search": search, **_machine(args, table), "runs": table})
+    write_json(args.out / "train.json", {"search": search, **_machine(table), "runs": table})
     systems = [f"{folder.name}/test2016.txt" for _, _, folder in runs(args)]
     run_jobs([_comparison(args, "compare-models", systems)], args, at_once=1)
 
@@ -203,11 +185,12 @@ def _best(folder: Path) -> dict[str, Any]:
     return {"best_epoch": epoch, "valid_loss": round(float(extra["val_loss"]), 4), "checkpoint_sha256": sha256(path)}
 
 
-def _machine(args: argparse.Namespace, table: list[dict]) -> dict[str, Any]:
+def _machine(table: list[dict]) -> dict[str, Any]:
     """What the wall times depend on."""
     from fairseq_headprune.studies.provenance import environment
+    from fairseq_headprune.studies.side_by_side import visible_gpus
 
-    return {"trained_side_by_side": len(table), "gpus": len(args.gpus), "environment": environment()}
+    return {"trained_side_by_side": len(table), "gpus": len(visible_gpus()), "environment": environment()}
 
 
 def _model_flags(args: argparse.Namespace) -> list[str]:
@@ -250,7 +233,7 @@ def bench(args: argparse.Namespace) -> None:
         output = args.work / f"{name}.json"
         command = [sys.executable, str(ROOT / "scripts" / script), *data, *flags, "--output", str(output)]
         jobs.append(Job(name, command, args.work / f"{name}.done.json"))
-    run_jobs(jobs, argparse.Namespace(**{**vars(args), "gpus": args.gpus[:1]}), at_once=1)
+    run_jobs(jobs, args, at_once=1)
     for job in jobs:
         shutil.copy(args.work / f"{job.name}.json", args.out)
 
@@ -270,21 +253,10 @@ def main() -> None:
     add("--bench-flags", type=shlex.split, default=[], help="more flags of every benchmark, as one word")
     args = parser.parse_args()
     args.prepared, args.work, args.out = (p.resolve() for p in (args.prepared, args.work, args.out))
-    args.gpus = _visible_gpus()
     for folder in (args.work, args.out):
         folder.mkdir(parents=True, exist_ok=True)
     stages[args.stage](args)
     print(json.dumps({"stage": args.stage, "out": str(args.out)}))
-
-
-def _visible_gpus() -> list[str]:
-    """The values of CUDA_VISIBLE_DEVICES for one GPU each; one empty value where there is none."""
-    given = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if given is not None:
-        return given.split(",")
-    import torch
-
-    return [str(number) for number in range(torch.cuda.device_count())] or [""]
 
 
 if __name__ == "__main__":

@@ -37,15 +37,15 @@ def cost_table(costs: Sequence[Mapping[str, Any]]) -> Table:
     rows: list[list[Any]] = []
     for cost in costs:
         more = f" + {cost['estimates']:.1f} rankings" if cost["estimates"] else ""
-        off = "0 (ranked)" if cost["off"] is None else f"{cost['off']:.2f}"
+        off = "0 (exact)" if cost["off"] is None else f"{cost['off']:.2f}"
         row = [NAMES[cost["method"]], f"{cost['seconds']:.2f}", f"{cost['updates']:.2f}{more}", off]
         rows.append([*row, f"{cost['bleu']:.2f}"])
     return Table(["Method", "Time", "Updates", "Heads off", "Mean BLEU"], rows)
 
 
 COST_NOTE = (
-    "Time and updates to a pruned model, as multiples of the unpruned model's training (wall time of processes "
-    "that ran side by side; rankings: estimates of importance); heads off: mean |learned - asked for| before the correction."
+    "Time and updates to a pruned model, as multiples of the unpruned one's training (wall time of processes that ran "
+    "side by side; rankings: estimates of importance); heads off: mean |learned - asked| before the correction."
 )
 
 

@@ -1,5 +1,6 @@
 """Masks and translations of trained models: ``python -m fairseq_headprune.comparison.translate JOB.json``."""
 
+import logging
 import sys
 import time
 from itertools import groupby
@@ -91,4 +92,5 @@ def _write_references(folder: Path, split: str, references: list[str]) -> None:
 
 
 if __name__ == "__main__":
+    logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
     run(read_json(sys.argv[1]))

@@ -1,0 +1,67 @@
+"""Random masks, and masks by importance that is estimated anew on the way."""
+
+import pytest
+from verbs import write_lively
+
+from fairseq_headprune.comparison.masks import importance_masks, random_mask
+from fairseq_headprune.heads import all_heads
+from fairseq_headprune.importance.estimate import ScoreSettings
+from fairseq_headprune.session import Session, parse_generation_args
+from fairseq_headprune.studies.prune import estimate_scores
+
+SHAPE = {"enc_self": [2, 1], "dec_self": [3]}
+
+
+def test_random_masks_keep_exactly_so_many_heads_and_every_head_as_often():
+    """Each of 6 heads is kept with probability 1/3: over 600 seeds 200 times, with a deviation of 11.5."""
+    kept = dict.fromkeys(all_heads(SHAPE), 0)
+    for seed in range(600):
+        heads = random_mask(SHAPE, 2, seed).kept()
+        assert len(heads) == 2
+        for head in heads:
+            kept[head] += 1
+    assert all(150 < number < 250 for number in kept.values())
+    assert random_mask(SHAPE, 2, 5) == random_mask(SHAPE, 2, 5)
+    assert [len(random_mask(SHAPE, count, 0).kept()) for count in (0, 6)] == [0, 6]
+    with pytest.raises(ValueError, match="cannot keep 7 heads of 6"):
+        random_mask(SHAPE, 7, 0)
+
+
+@pytest.fixture(scope="module")
+def session(trained, tmp_path_factory):
+    lively = write_lively(trained, tmp_path_factory.mktemp("lively"))
+    argv = [str(lively["data"]), "--path", str(lively["checkpoint"]), "--cpu", "--quiet"]
+    return Session(parse_generation_args("test", argv, lambda parser: None, ""))
+
+
+def lowest(scores, kept):
+    """The heads by ascending score, of equal scores the highest index first."""
+    return sorted(reversed(kept), key=scores.__getitem__)
+
+
+@pytest.mark.parametrize("reduction", ["sentence", "signed"])
+def test_importance_is_estimated_anew_after_each_step(session, reduction):
+    """Against a slow loop: 12 heads, 5 a step, so estimates at 12, 7 and 2 heads."""
+    settings = ScoreSettings(reduction=reduction, sentences=10)
+    expected, facts = {}, {}
+    mask, number = session.gates.mask(), 0
+    for left in range(12, 0, -1):
+        if left in (12, 7, 2):
+            with session.gates.masked(mask):
+                scores, number = estimate_scores(session, settings), number + 1
+        mask = mask.without([lowest(scores, mask.kept())[0]])
+        expected[left - 1], facts[left - 1] = mask, number
+    made = importance_masks(session, [1, 2, 5, 9, 12], settings, 5)
+    assert made[12].mask.kept() == session.gates.mask().kept() and made[12].facts["estimates"] == 0
+    for count in (1, 2, 5, 9):
+        assert len(made[count].mask.kept()) == count
+        assert made[count].mask.kept() == expected[count].kept()
+        assert made[count].facts["estimates"] == facts[count]
+
+
+def test_masks_do_not_depend_on_which_numbers_are_asked_for(session):
+    settings = ScoreSettings(sentences=10)
+    alone = importance_masks(session, [3], settings, 4)[3]
+    assert alone.mask == importance_masks(session, [10, 7, 4, 3, 1], settings, 4)[3].mask
+    with pytest.raises(ValueError, match="cannot keep 13 heads of 12"):
+        importance_masks(session, [13, 2], settings, 4)

@@ -1,0 +1,113 @@
+"""Means, tests, tables and figure of a comparison, from made-up rows."""
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+
+from fairseq_headprune.comparison.figure import comparison_figure
+from fairseq_headprune.comparison.results import costs, summarise
+from fairseq_headprune.comparison.tables import cost_table, score_note, score_table
+from fairseq_headprune.report import drawing
+from fairseq_headprune.studies.masked import Comparison
+
+
+def mean(sums):
+    """A score: mean over sentences of the first statistic, whose second one counts sentences."""
+    return sums[..., 0] / sums[..., 1]
+
+
+def made(scores):
+    """Rows and statistics of systems: (method, count, seed) -> the score of each sentence."""
+    rows, sentences = [], {}
+    for (method, count, seed), values in scores.items():
+        name = f"{method}-{count}-{seed}"
+        rows.append({"id": name, "method": method, "count": count, "seed": seed, "bleu": float(np.mean(values))})
+        sentences[name] = np.array([[value, 1] for value in values])
+    return rows, sentences
+
+
+@pytest.fixture
+def points():
+    base = [30, 32, 34, 36]
+    scores = {("unpruned", None, 1): base, ("unpruned", None, 2): base}
+    scores |= {("michel", 8, 1): [v - 10 for v in base], ("michel", 8, 2): [v - 14 for v in base]}
+    scores |= {("ste", 8, 1): base, ("ste", 8, 2): base}
+    # Seed 1 alone is compared with the unpruned model of seed 1 alone.
+    scores |= {("ste", 4, 1): [29, 33, 33, 37]}
+    # A fixed penalty has no number of heads, and is no point.
+    scores |= {("l0-lambda", None, 1): base}
+    rows, sentences = made(scores)
+    return summarise(rows, sentences, mean, Comparison(resamples=400, seed=1))
+
+
+def test_means_deviations_and_tests(points):
+    """By hand: 23 and 19 have mean 21 and deviation 4 / sqrt(2); every sentence loses, so that p is 0."""
+    found = {(point["method"], point["heads"]): point for point in points}
+    assert set(found) == {("unpruned", None), ("michel", 8), ("ste", 8), ("ste", 4)}
+    michel = found["michel", 8]
+    assert (michel["bleu"], michel["sd"], michel["seeds"], michel["delta"]) == (21.0, 2.8284, [1, 2], -12.0)
+    assert (michel["p"], michel["losses"]) == (0.0, 1.0) and michel["p_holm"] == 0.0
+    # Equal everywhere: nothing but ties.
+    assert (found["ste", 8]["ties"], found["ste", 8]["p"], found["ste", 8]["p_holm"]) == (1.0, 1.0, 1.0)
+    assert found["ste", 4]["sd"] is None and found["ste", 4]["delta"] == 0.0
+    assert "p" not in found["unpruned", None] and found["unpruned", None]["bleu"] == 33.0
+
+
+def test_without_the_unpruned_model_of_a_seed_there_is_no_test():
+    rows, sentences = made({("unpruned", None, 1): [1, 2], ("ste", 8, 1): [1, 2], ("ste", 8, 2): [2, 2]})
+    (_, ste) = summarise(rows, sentences, mean, Comparison(resamples=10))
+    assert "p" not in ste and ste["seeds"] == [1, 2]
+
+
+def test_table_3b(points):
+    table = score_table(points, alpha=0.01)
+    assert list(table.header) == ["Unpruned Heads", "Michel et al.", "STE"]
+    assert [[str(cell) if cell is not None else None for cell in row] for row in table.rows] == [
+        ["8", "21.00 ± 2.83", "33.00 ± 0.00"],
+        ["4", None, "33.00"],
+    ]
+    assert table.rows[0][1].mark == "holm" and table.rows[0][2].mark == ""
+    results = {"split": "test", "signature": "sig", "alpha": 0.01, "resamples": 400, "bootstrap_seed": 1}
+    note = score_note(points, results)
+    assert note.startswith(
+        "The unpruned model has 33.00 ± 0.00. BLEU on test, sig; mean ± standard deviation over 2 seeds"
+    )
+
+
+def row(method, count, seconds, bleu, **more):
+    training = None if seconds is None else {"seconds": seconds}
+    return {"method": method, "count": count, "seed": 1, "training": training, "bleu": bleu, **more}
+
+
+def test_table_1_is_measured():
+    """By hand, with 100 s and 1,000 updates for the unpruned model."""
+    rows = [
+        row("unpruned", None, 100.0, 40.0),
+        row("michel", 8, None, 20.0, scoring_seconds=10.0, estimates=4),
+        row("michel", 4, None, 10.0, scoring_seconds=20.0, estimates=6),
+        row("pipelined-dsp", 8, 5.0, 25.0, learned=8, best={"updates": 50}),
+        row("l0", 8, 120.0, 36.0, learned=10),
+        row("l0", 4, 100.0, 34.0, learned=3),
+    ]
+    michel, pipelined, l0 = costs(rows, 1000)
+    assert michel == {"method": "michel", "seconds": 1.15, "updates": 1, "estimates": 5, "off": None, "bleu": 15.0}
+    assert (pipelined["seconds"], pipelined["updates"], pipelined["off"]) == (1.05, 1.05, 0)
+    assert (l0["seconds"], l0["updates"], l0["off"], l0["bleu"]) == (1.1, 1, 1.5, 35.0)
+    body = [[str(cell) for cell in line] for line in cost_table([michel, pipelined, l0]).rows]
+    assert body[0] == ["Michel et al.", "1.15", "1.00 + 5.0 rankings", "0 (exact)", "15.00"]
+    assert body[2] == ["Voita et al. (L0)", "1.10", "1.00", "1.50", "35.00"]
+
+
+def test_figures_3b_and_3d(points, tmp_path, monkeypatch):
+    """The right panel has what keeps up to a third of the heads: 4 of 12, not 8."""
+    drawn = []
+    monkeypatch.setattr(drawing, "save", lambda figure, stem: drawn.append(figure) or [])
+    comparison_figure(points, tmp_path / "compare", total=12)
+    assert isinstance(drawn[0], Figure)
+    curves = [{c.get_label(): c.lines[0].get_xydata().tolist() for c in axes.containers} for axes in drawn[0].axes]
+    assert curves == [{"Michel et al.": [[8, 21]], "STE": [[4, 33], [8, 33]]}, {"STE": [[4, 33]]}]
+
+
+def test_figure_files(points, tmp_path):
+    written = comparison_figure(points, tmp_path / "compare", total=12)
+    assert [path.name for path in written] == ["compare.png", "compare.svg"] and all(p.stat().st_size for p in written)
