@@ -24,7 +24,7 @@ class GateConfig(FairseqDataclass):
     )
     gate_init: Optional[float] = _setting(
         None,
-        "first value of every gate's weight (default: 2.0, nearly open, for L0; small random ones for DSP and STE)",
+        "first value of every gate's weight (default: 2.5, open, for L0; small random ones for DSP and STE)",
     )
     gate_seed: Optional[int] = _setting(None, "seed of the gates' own random numbers (default: --seed)")
     gates_only: bool = _setting(

@@ -86,7 +86,7 @@ class GateLearner:
             raise FloatingPointError(f"update {self.updates}: the gradient of the gate of {head} is not finite")
         by_weights = self._pullback(by_gates)
         self.gradient_vanished = not self.needs_gradient or bool(by_gates.any() and not by_weights.any())
-        by_weights = by_weights + self._penalty_gradient()
+        by_weights = by_weights + self._penalty_gradient(by_gates)
         self._gradient_norm = float(np.linalg.norm(by_weights))
         if 0 < self._clip < self._gradient_norm:
             by_weights = by_weights * (self._clip / self._gradient_norm)
@@ -97,14 +97,14 @@ class GateLearner:
                 self.weight.clamp_(-self.rule.bound, self.rule.bound)
         self.updates += 1
 
-    def _penalty_gradient(self) -> np.ndarray:
+    def _penalty_gradient(self, by_gates: np.ndarray) -> np.ndarray:
         """Gradient of the sum of price times P(open); also lets the price follow the count."""
         if self.rule.penalty is None:
             return np.zeros(len(self.heads))
         weights = self._weights()
         hard, p = self.rule.hard(weights), self.rule.expected(weights)
+        self.rule.penalty.adapt(hard, self.updates, by_gates)
         prices = self.rule.penalty.prices(hard, self.updates)
-        self.rule.penalty.adapt(hard, self.updates)
         return prices * p * (1 - p)
 
     def hard(self) -> Tensor:

@@ -27,7 +27,7 @@ class FixedPenalty:
         """Return the price of each head, (heads,)."""
         return np.full(len(hard), self._price)
 
-    def adapt(self, hard: Array, update: int) -> None:
+    def adapt(self, hard: Array, update: int, gradient: Array) -> None:
         """Do nothing: the price is fixed."""
 
     def stats(self) -> dict[str, float]:
@@ -44,18 +44,20 @@ class TargetPenalty:
 
     The gates follow the gradient of multiplier times sum of P(open); the multiplier follows the count of open gates
     itself, which has no gradient and needs none here (the proxy-Lagrangian of Cotter et al. 2019). A term proportional
-    to the present error damps the oscillation. One multiplier a group of heads.
+    to the present error damps the oscillation. One multiplier a group of heads, and a last one: the unit of prices, a
+    running mean of the absolute gradient by the gates, so that the scale of the loss does not matter.
     """
 
-    #: nats a head: rise of the multiplier in one update in which all heads are too many; and the damping term then.
-    #: Chosen in simulated trainings (tests/test_gates_learner.py) for 1 to 68 of 72 heads and task gradients of 0.001
-    #: to 0.05.
-    RATE, DAMPING = 0.01, 2.0
+    #: units: rise of the multiplier in one update in which all heads are too many; and the damping term then. Chosen
+    #: in simulated trainings (see the tests).
+    RATE, DAMPING = 0.5, 50.0
+    #: weight of the past in the unit's running mean
+    _PAST = 0.98
 
     def __init__(self, groups: list[tuple[Array, int]], warm_up: int) -> None:
         """Set the target: ``groups`` of (positions, heads to keep), reached from all heads in ``warm_up`` updates."""
         self._groups, self._warm_up = groups, max(1, warm_up)
-        self.multipliers = np.zeros(len(groups))
+        self.multipliers = np.zeros(len(groups) + 1)
 
     def _errors(self, hard: Array, update: int) -> Array:
         """Share of a group's heads by which too many are open; the target falls linearly during the warm-up."""
@@ -71,17 +73,20 @@ class TargetPenalty:
         """Return the price of each head, (heads,); below 0 where too few are open."""
         result = np.zeros(len(hard))
         errors = self._errors(hard, update)
-        for (places, _), multiplier, error in zip(self._groups, self.multipliers, errors, strict=True):
-            result[places] = multiplier + self.DAMPING * error
+        unit = self.multipliers[-1]
+        for (places, _), multiplier, error in zip(self._groups, self.multipliers[:-1], errors, strict=True):
+            result[places] = unit * (multiplier + self.DAMPING * error)
         return result
 
-    def adapt(self, hard: Array, update: int) -> None:
-        """Let the multipliers follow the present error."""
-        self.multipliers = self.multipliers + self.RATE * self._errors(hard, update)
+    def adapt(self, hard: Array, update: int, gradient: Array) -> None:
+        """Let the multipliers follow the present error, and the unit the size of the gradient by the gates."""
+        size, unit = float(np.abs(gradient).mean()), self.multipliers[-1]
+        unit = size if update == 0 else self._PAST * unit + (1 - self._PAST) * size
+        self.multipliers = np.append(self.multipliers[:-1] + self.RATE * self._errors(hard, update), unit)
 
     def stats(self) -> dict[str, float]:
-        """Return what is worth logging: the mean multiplier."""
-        return {"multiplier": float(self.multipliers.mean())}
+        """Return what is worth logging: the mean price of an open head, in nats, without the damping term."""
+        return {"l0_price": float(self.multipliers[-1] * self.multipliers[:-1].mean())}
 
     def description(self) -> dict[str, Any]:
         """Describe the penalty with plain values."""

@@ -17,8 +17,9 @@ Gates = tuple[Array, Callable[[Array], Array]]
 #: With a target log_alpha stays within these bounds (P(open) from 0.13 to 0.99): a gate further away has next to no
 #: gradient left, and could not come back when too many have closed.
 _L0_BOUND = 3.5
-#: log_alpha with which L0's gates start: nearly open (0.96 in evaluation). At 0 they would halve every head.
-_L0_INIT = 2.0
+#: log_alpha with which L0's gates start: open, since evaluation gives exactly 1 from log 11 = 2.398 on, so that a
+#: trained model is the same with them. At 0 they would halve every head.
+_L0_INIT = 2.5
 
 
 def groups_of(heads: list[Head], kept: int | dict[str, int]) -> dict[str, tuple[Array, int]]:
