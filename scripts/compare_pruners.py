@@ -20,6 +20,8 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+# First come: fairseq's models set up logging at level DEBUG while they are imported.
+logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(name)s: %(message)s")
 
 from fairseq_headprune.cli.common import Parser, one_line_error  # noqa: E402
 from fairseq_headprune.comparison.methods import COUNTS, DEFAULT, NAMES  # noqa: E402
@@ -36,8 +38,6 @@ def main() -> int:
     """Run the stages that are asked for; return the exit status."""
     parser = _parser()
     args = parser.parse_args()
-    # First come: fairseq's models set up logging at level DEBUG while they are imported.
-    logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(name)s: %(message)s")
     try:
         return _run(args)
     except (RuntimeError, TimeoutError) as error:
@@ -75,7 +75,7 @@ def _run(args: argparse.Namespace) -> int:
         if args.json:
             print(json.dumps(values[0] if len(values) == 1 else values, indent=1))
         else:
-            print("\n\n".join(render_parts(parts(value), args.format) for value in values))
+            print("\n\n".join(render_parts(parts(value, args.format), args.format) for value in values))
     return 0
 
 

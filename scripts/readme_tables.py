@@ -79,7 +79,7 @@ def pruning(results: Path) -> str:
 def comparison(results: Path) -> str:
     """BLEU of every pruning method and number of heads, in the form of Li et al. 2021, Table 3b."""
     value = read_json(results / "compare.json")
-    return _with_note(score_table(value["points"], value["alpha"]), score_note(value["points"], value))
+    return _with_note(score_table(value["points"], value["alpha"]), score_note(value))
 
 
 def comparison_costs(results: Path) -> str:

@@ -68,10 +68,9 @@ def test_table_3b(points):
     ]
     assert table.rows[0][1].mark == "holm" and table.rows[0][2].mark == ""
     results = {"split": "test", "signature": "sig", "alpha": 0.01, "resamples": 400, "bootstrap_seed": 1}
-    note = score_note(points, results)
-    assert note.startswith(
-        "The unpruned model has 33.00 ± 0.00. BLEU on test, sig; mean ± standard deviation over 2 seeds"
-    )
+    note = score_note({**results, "points": points})
+    assert note.startswith("The unpruned model has 33.00 ± 0.00. BLEU on test, sig; mean ± standard deviation over 2")
+    assert "(paired bootstrap, 400 resamples, seed 1)" in note
 
 
 def row(method, count, seconds, bleu, **more):

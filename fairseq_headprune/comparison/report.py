@@ -31,7 +31,7 @@ def document(study: StudyFolder, split: str, references: Sequence[str], how: Com
     }
 
 
-def parts(value: Mapping[str, Any]) -> list[Any]:
-    """Return the tables of a document, each with its note below."""
-    scores = [score_table(value["points"], value["alpha"]), score_note(value["points"], value)]
+def parts(value: Mapping[str, Any], form: str) -> list[Any]:
+    """Return the tables of a document, each with its note below, to be rendered in this form."""
+    scores = [score_table(value["points"], value["alpha"]), score_note(value, form)]
     return [*scores, "", cost_table(value["costs"]), COST_NOTE] if value["costs"] else scores

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from fairseq_headprune.cli.comparison_flags import legend
 from fairseq_headprune.comparison.methods import NAMES
 from fairseq_headprune.report.tables import Marked, Table, mark_of
 
@@ -19,17 +20,15 @@ def score_table(points: Sequence[Mapping[str, Any]], alpha: float) -> Table:
     return Table(["Unpruned Heads", *(NAMES[m] for m in methods)], rows)
 
 
-def score_note(points: Sequence[Mapping[str, Any]], results: Mapping[str, Any]) -> str:
-    """Say what the table's numbers are, and the unpruned model's score."""
+def score_note(results: Mapping[str, Any], form: str = "text") -> str:
+    """Say what the table's numbers are, and the unpruned model's score; in ``form`` for the marks alone."""
+    points = results["points"]
     unpruned = [point for point in points if point["method"] == "unpruned"]
     base = f"The unpruned model has {_shown(unpruned[0])}. " if unpruned else ""
     seeds = max(len(point["seeds"]) for point in points)
-    over = f"mean ± standard deviation over {seeds} seeds" if seeds > 1 else "one seed"
-    return (
-        f"{base}BLEU on {results['split']}, {results['signature']}; {over}; ** differs from the unpruned model at "
-        f"p < {results['alpha']:g} after Holm's correction, * only before it (paired bootstrap of the mean over seeds, "
-        f"{results['resamples']} resamples, seed {results['bootstrap_seed']})."
-    )
+    over = f"mean ± standard deviation over {seeds} seeds, the mean is tested" if seeds > 1 else "one seed"
+    marks = legend(results["alpha"], results["resamples"], results["bootstrap_seed"], form)
+    return f"{base}BLEU on {results['split']}, {results['signature']}; {over}; {marks}."
 
 
 def cost_table(costs: Sequence[Mapping[str, Any]]) -> Table:

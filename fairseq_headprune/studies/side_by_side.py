@@ -102,7 +102,7 @@ def _report(failed: Sequence[Command], unfinished: Sequence[Command], limit: flo
         raise RuntimeError(f"{len(failed)} failed ({names}); {failed[0].log} ends: {' | '.join(tail)}")
     if unfinished:
         names = ", ".join(command.name for command in unfinished)
-        raise TimeoutError(f"not done within {limit:g} s: {names}")
+        raise TimeoutError(f"not done within {limit:.0f} s: {names}")
 
 
 def _least_used(in_use: Sequence[str]) -> str:
