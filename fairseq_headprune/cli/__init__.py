@@ -15,6 +15,7 @@ VERBS = {
     "prune": "prune step by step, translate, score and test each step",
     "ablate": "mask every head alone, translate, score and test each mask",
     "keep-one": "keep one head of a layer: the best one, and what it costs",
+    "sweep-epochs": "the pruning curve at every epoch of a training run",
     "correlate": "does masking a head have the same effect on two test sets?",
     "slim": "remove pruned heads from a checkpoint's weights",
     "compare": "paired bootstrap between translation systems",
