@@ -19,6 +19,9 @@ _LEASH = "HEADPRUNE_LEASH"
 #: Seconds between two looks at submitted jobs.
 LOOK = 2.0
 
+#: Seconds that submitted jobs have to end by themselves when all is done.
+_GRACE = 20.0
+
 
 def worker_command(verb: str, argv: Sequence[str]) -> list[str]:
     """Return the command of a worker for the study that ``headprune VERB ARGV`` runs."""
@@ -120,6 +123,10 @@ class Submitted:
         self._folder.claims.watch = self._watch
         try:
             yield
+            # With no cell left they end by themselves.
+            end = time.monotonic() + _GRACE
+            while self._alive() and time.monotonic() < end:
+                time.sleep(LOOK / 4)
         finally:
             for job in self._alive():
                 job.cancel(check=False)
