@@ -10,6 +10,7 @@ from tqdm import tqdm
 
 from fairseq_headprune.heads import HeadMask
 from fairseq_headprune.importance.estimate import ScoreSettings, estimate
+from fairseq_headprune.importance.ranks import own_share
 from fairseq_headprune.importance.scores import HeadScores
 from fairseq_headprune.pruning import Step, curves, next_heads, steps
 from fairseq_headprune.session import Session, sample_indices
@@ -187,6 +188,7 @@ def estimate_scores(session: Session, settings: ScoreSettings) -> HeadScores:
         total = len(session.dataset(settings.subset))
         indices = sample_indices(total, settings.sentences, settings.seed)
         batches = session.batches(settings.subset, indices)
+        batches.groups = own_share(batches.groups)
         batches = tqdm(
             batches, "importance", unit="batch", leave=False, file=sys.stderr, disable=session.args.quiet or None
         )
