@@ -24,7 +24,7 @@ VERBS = {
 
 def _usage() -> str:
     lines = ["usage: headprune VERB …   (headprune VERB --help tells more)", ""]
-    lines += [f"  {verb:<12} {text}" for verb, text in VERBS.items()]
+    lines += [f"  {verb:<13} {text}" for verb, text in VERBS.items()]
     return "\n".join(lines + ["", "exit status: 0 done, 1 failed, 2 wrong input; HEADPRUNE_DEBUG=1 shows tracebacks"])
 
 
