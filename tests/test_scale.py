@@ -126,20 +126,24 @@ def test_a_worker_that_fails_is_named_and_the_study_is_done(flags, undisturbed, 
     assert same_study(tmp_path / "s", undisturbed["folder"])
 
 
-def test_prune_and_keep_one_are_divided_too(flags, tmp_path, monkeypatch):
-    for verb, more, count in (
-        ("prune", ["--step", "25%", "--score-sentences", "20"], 5),
-        ("keep-one", ["--components", "dec_self", "--select-subset", "valid"], 8),
-    ):
-        argv = [verb, *flags, *more]
-        pair = [start(*argv, "-o", tmp_path / verb, "--worker") for _ in range(2)]
-        assert [process.communicate()[0] for process in pair] == ["", ""]
-        assert done(tmp_path / verb) == count
+def test_prune_and_keep_one_are_divided_too(flags, tmp_path, monkeypatch, capsys):
+    # Source: the studies of one process. Two workers share a pruning study, whose scores only one of them estimates.
+    prune = ["prune", *flags, "--step", "25%", "--score-sentences", "20"]
+    pair = [start(*prune, "-o", tmp_path / "prune", "--worker") for _ in range(2)]
+    assert [process.communicate()[0] for process in pair] == ["", ""]
+    keep_one = ["keep-one", *flags, "--components", "dec_self", "--select-subset", "valid"]
+    capsys.readouterr()
+    assert main([*map(str, keep_one), "-o", str(tmp_path / "keep-one"), "--worker"]) == 0
+    assert capsys.readouterr().out == ""
+    # By hand: 4 steps, and 4 heads on valid and 2 layers on test, with their unpruned cells.
+    for argv, count in ((prune, 5), (keep_one, 8)):
+        folder = tmp_path / argv[0]
+        assert done(folder) == count
         with monkeypatch.context() as patch:
             patch.setattr(Translator, "translate", never)
-            run_json(*argv, "-o", tmp_path / verb)
-        run_json(*argv, "-o", tmp_path / f"{verb}-alone")
-        assert same_study(tmp_path / verb, tmp_path / f"{verb}-alone")
+            run_json(*argv, "-o", folder)
+        run_json(*argv, "-o", tmp_path / "alone" / argv[0])
+        assert same_study(folder, tmp_path / "alone" / argv[0])
 
 
 def test_epochs_are_divided(flags, lively, tmp_path, monkeypatch):
