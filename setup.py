@@ -37,7 +37,8 @@ setup(
     ],
     extras_require={
         "fairseq": [f"ve-fairseq==0.12.3; {WHEELS}", f"fairseq-fixed==0.12.3.1; {SOURCE}"],
-        "test": ["pytest>=8"],
+        "slurm": ["submitit>=1.5"],
+        "test": ["pytest>=8", "submitit>=1.5"],
     },
     entry_points={"console_scripts": ["headprune = fairseq_headprune.cli:main"]},
     classifiers=[

@@ -28,9 +28,13 @@ _DEFAULT_MAX_TOKENS = 12000
 
 
 def parse_generation_args(
-    verb: str, argv: list[str], add_flags: Callable[[argparse.ArgumentParser], None], description: str
+    verb: str,
+    argv: list[str],
+    add_flags: Callable[[argparse.ArgumentParser], None],
+    description: str,
+    one_model: bool = True,
 ) -> argparse.Namespace:
-    """Parse fairseq-generate's flags and a verb's own.
+    """Parse fairseq-generate's flags and a verb's own; without ``one_model`` ``--path`` has no place among them.
 
     Leaves with status 2 and one line on stderr when they are wrong. ``--user-dir`` may name this package (it is there
     already) or another one that is to be loaded too.
@@ -52,8 +56,10 @@ def parse_generation_args(
         raise ValueError(f"--user-dir: {error}") from error
     finally:
         sys.argv = before
-    if not args.path:
+    if one_model and not args.path:
         parser.error("--path CHECKPOINT is required")
+    if args.path and not one_model:
+        parser.error("--path names one checkpoint and has no place here")
     return args
 
 
@@ -88,8 +94,8 @@ class Session:
         task, model, gates: the parts; the model is in evaluation mode, on the device, gated.
     """
 
-    def __init__(self, args: argparse.Namespace) -> None:
-        """Load everything.
+    def __init__(self, args: argparse.Namespace, task: Any = None) -> None:
+        """Load everything; the task of another session, and with it the data it has loaded, can be shared.
 
         Raises:
             ValueError, FileNotFoundError: a checkpoint that cannot be read or does not fit the dictionaries, a mask
@@ -101,7 +107,7 @@ class Session:
             self.cfg.dataset.max_tokens = _DEFAULT_MAX_TOKENS
         self.path = args.path
         self.device = torch.device("cuda" if torch.cuda.is_available() and not self.cfg.common.cpu else "cpu")
-        self.task = _setup_task(self.cfg)
+        self.task = task or _setup_task(self.cfg)
         self.model, self.saved_cfg = self._load()
         self.gates = attach_gates(self.model)
         if self.cfg.common.fp16:

@@ -113,8 +113,8 @@ def write_data(folder: Path) -> Path:
     return folder / "data-bin"
 
 
-def train(data: Path, save: Path, *arguments) -> None:
-    """Train on the CPU for 5 updates, or as the arguments say."""
+def train(data: Path, save: Path, *arguments, epochs: bool = False) -> None:
+    """Train on the CPU for 5 updates, or as the arguments say; with ``epochs`` a checkpoint of each epoch is kept."""
     flags = "--cpu --optimizer adam --lr 0.01 --batch-size 16 --seed 1 --max-update 5 --share-all-embeddings "
-    flags += "--num-workers 0 --no-progress-bar --no-epoch-checkpoints"
+    flags += "--num-workers 0 --no-progress-bar" + ("" if epochs else " --no-epoch-checkpoints")
     fairseq_here("train", data, "--save-dir", save, *flags.split(), *arguments)

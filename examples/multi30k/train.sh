@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Train one model on the folder that prepare.sh wrote:  [ARCH=…] [SEED=…] [PREPARED=…] [OUT=…] train.sh [flags of fairseq-train]
+# Train one model on the folder that prepare.sh wrote:  [ARCH=…] [SEED=…] [EPOCHS=1] [PREPARED=…] [OUT=…] train.sh [flags of fairseq-train]
 #   ARCH      transformer_gated_iwslt_de_en (default) or fairseq's own transformer_iwslt_de_en
 #   SEED      1 by default
 #   PREPARED  the folder that prepare.sh wrote (default: out/ beside this script)
+#   EPOCHS    1 keeps a checkpoint of every epoch, for sweep.sh (default: none are kept)
 #   OUT       gets the checkpoints (default: PREPARED/ARCH-SEED)
 # 5,000 updates on one GPU in fp16, or on the CPU where there is none (hours). Started again, it goes on.
 set -euo pipefail
@@ -18,9 +19,13 @@ DEVICE=--cpu
 if "$PYTHON" -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'; then
     DEVICE=--fp16
 fi
+KEEP=(--no-epoch-checkpoints)
+if [ -n "${EPOCHS:-}" ]; then
+    KEEP=(--save-interval 1)
+fi
 exec "$PYTHON" -m fairseq_cli.train "$PREPARED/data-bin" --user-dir "$HERE/../../fairseq_headprune" \
     --task translation --source-lang de --target-lang en --arch "$ARCH" --share-all-embeddings --dropout 0.3 \
     --criterion label_smoothed_cross_entropy --label-smoothing 0.1 \
     --optimizer adam --adam-betas '(0.9, 0.98)' --lr 7e-4 --lr-scheduler inverse_sqrt --warmup-updates 1500 \
     --max-tokens 4096 --max-update 5000 --seed "$SEED" --distributed-world-size 1 "$DEVICE" \
-    --save-dir "$OUT" --no-epoch-checkpoints --log-format simple --log-interval 100 "$@"
+    --save-dir "$OUT" "${KEEP[@]}" --log-format simple --log-interval 100 "$@"

@@ -17,6 +17,7 @@ VERBS = {
     "keep-one": "keep one head of a layer: the best one, and what it costs",
     "random-study": "prune at random, fine-tune, translate, score: several samplings each",
     "weight-change": "how much each head's q, k and v weights changed between two checkpoints",
+    "sweep-epochs": "the pruning curve at every epoch of a training run",
     "correlate": "does masking a head have the same effect on two test sets?",
     "slim": "remove pruned heads from a checkpoint's weights",
     "compare": "paired bootstrap between translation systems",

@@ -4,6 +4,7 @@ from typing import Any
 
 from fairseq_headprune.cli.common import emit
 from fairseq_headprune.cli.comparison_flags import legend
+from fairseq_headprune.cli.scale_flags import helpers
 from fairseq_headprune.cli.single_head_study import add_flags, provenance, start_study
 from fairseq_headprune.heads import PAPER_NAMES
 from fairseq_headprune.report.figures import head_map
@@ -23,7 +24,10 @@ def run(argv: list[str]) -> int:
 
     args = parse_generation_args("ablate", argv, add_flags, _DESCRIPTION)
     study = start_study("ablate", args, [args.gen_subset], one_removed)
-    value = ablate(study.session, study.folder, args.gen_subset, study.components, study.comparison, study.bar)
+    with helpers("ablate", argv, args, study.folder):
+        value = ablate(study.session, study.folder, args.gen_subset, study.components, study.comparison, study.bar)
+    if args.worker:
+        return 0
     value |= provenance(study, value["baseline"])
     value["found"] = found(value["cells"], args.alpha)
     maps = by_head(value["cells"], study.start.shape, args.alpha)

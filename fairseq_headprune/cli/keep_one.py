@@ -4,6 +4,7 @@ from typing import Any
 
 from fairseq_headprune.cli.common import emit
 from fairseq_headprune.cli.comparison_flags import legend
+from fairseq_headprune.cli.scale_flags import helpers
 from fairseq_headprune.cli.single_head_study import add_flags, provenance, start_study
 from fairseq_headprune.heads import COMPONENTS, PAPER_NAMES, HeadMask
 from fairseq_headprune.report.tables import Marked, Table, mark_of, render_parts
@@ -22,7 +23,10 @@ def run(argv: list[str]) -> int:
     args = parse_generation_args("keep-one", argv, _add_flags, _DESCRIPTION)
     splits = (args.select_subset, args.gen_subset)
     study = start_study("keep-one", args, splits, one_kept)
-    value = keep_one(study.session, study.folder, splits, study.components, study.comparison, study.bar)
+    with helpers("keep-one", argv, args, study.folder):
+        value = keep_one(study.session, study.folder, splits, study.components, study.comparison, study.bar)
+    if args.worker:
+        return 0
     value["passed_over"] = passed_over(study.start, study.components)
     value |= provenance(study, value["baseline"]) | {"select_data": study.folder.settings["select_data"]}
     emit(value, args.json, _text(value, args.format))

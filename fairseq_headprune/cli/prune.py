@@ -13,6 +13,7 @@ from fairseq_headprune.cli.comparison_flags import (
     legend,
     progress,
 )
+from fairseq_headprune.cli.scale_flags import add_scale_flags, helpers, several, take_place
 from fairseq_headprune.cli.scoring_flags import add_scoring_flags, scoring_settings
 from fairseq_headprune.files import sha256
 from fairseq_headprune.heads import PAPER_NAMES
@@ -31,17 +32,25 @@ def run(argv: list[str]) -> int:
     from fairseq_headprune.session import Session, parse_generation_args
     from fairseq_headprune.studies.folder import StudyFolder
     from fairseq_headprune.studies.provenance import environment
-    from fairseq_headprune.studies.prune import PruneStudy, check_study
+    from fairseq_headprune.studies.prune import PruneStudy, check_study, study_settings
 
     args = parse_generation_args("prune", argv, _add_flags, _DESCRIPTION)
-    settings = _settings(args)
-    given = _given_scores(args)
+    settings = prune_settings(args)
+    given = given_scores(args)
+    if settings.reestimate and several(args):
+        raise ValueError("with --reestimate each step needs the one before; run it as one process")
+    take_place(args)
     session = Session(args)
     check_study(session, settings, args.gen_subset, given)
-    _warn_same_data(args, settings, given)
-    folder = StudyFolder.open(args.output, _study_settings(session, args, settings, given), environment())
+    warn_same_data("prune", args.gen_subset, settings, given)
+    folder = StudyFolder.open(
+        args.output, study_settings(session, settings, args.gen_subset, given, order_file(args)), environment()
+    )
     study = PruneStudy(session, folder, settings, args.gen_subset, given)
-    cells = list(progress(study.run(), len(study), "prune", args.quiet))
+    with helpers("prune", argv, args, folder):
+        cells = list(progress(study.run(), len(study), "prune", args.quiet or args.worker))
+    if args.worker:
+        return 0
     value = summary(cells, study.plan, settings.alpha)
     value |= {
         "study": str(folder.path),
@@ -57,6 +66,13 @@ def run(argv: list[str]) -> int:
 
 
 def _add_flags(parser: argparse.ArgumentParser) -> None:
+    add_prune_flags(parser)
+    add_comparison_flags(parser, forms=False)
+    add_scale_flags(parser)
+
+
+def add_prune_flags(parser: argparse.ArgumentParser) -> None:
+    """Add the flags that say what is pruned in which order."""
     group = parser.add_argument_group("pruning")
     add = group.add_argument
     in_play = "heads in play: all jointly, each component by itself, or those of a comma-separated list"
@@ -71,10 +87,14 @@ def _add_flags(parser: argparse.ArgumentParser) -> None:
         "of a study of headprune ablate (Michel et al. 2019, Figure 3, dashed) (default: scores)",
     )
     add_scoring_flags(parser)
-    add_comparison_flags(parser, forms=False)
 
 
-def _settings(args: argparse.Namespace) -> Any:
+def prune_settings(args: argparse.Namespace) -> Any:
+    """Return the :class:`~fairseq_headprune.studies.prune.PruneSettings` that the flags describe.
+
+    Raises:
+        ValueError: a number out of range, or flags that do not go together.
+    """
     from fairseq_headprune.pruning import parse_step
     from fairseq_headprune.studies.prune import PruneSettings
 
@@ -94,7 +114,8 @@ def _settings(args: argparse.Namespace) -> Any:
     )
 
 
-def _given_scores(args: argparse.Namespace) -> HeadScores | None:
+def given_scores(args: argparse.Namespace) -> HeadScores | None:
+    """Return the ready ranking that ``--order`` names, if it does."""
     if args.order in ("scores", "random"):
         return None
     study = _oracle_study(args)
@@ -108,38 +129,28 @@ def _oracle_study(args: argparse.Namespace) -> str | None:
     return args.order if Path(args.order).is_dir() else None
 
 
-def _estimates(settings: Any) -> bool:
-    """Whether this study looks at sentences to rank heads."""
-    return settings.order in ("scores", "random") and settings.score.needs_data
+def order_file(args: argparse.Namespace) -> str | None:
+    """Return the hash of the score file that ``--order`` names, if it does."""
+    ready = args.order in ("scores", "random") or _oracle_study(args)
+    return None if ready else sha256(args.order)
 
 
 def _score_data(settings: Any, given: HeadScores | None) -> dict:
     """Where the ranking comes from."""
     if given is not None:
         return given.data
-    return {"split": settings.score.subset, "sentences": settings.score.sentences} if _estimates(settings) else {}
+    return {"split": settings.score.subset, "sentences": settings.score.sentences} if settings.estimates else {}
 
 
-def _warn_same_data(args: argparse.Namespace, settings: Any, given: HeadScores | None) -> None:
-    if _score_data(settings, given).get("split") == args.gen_subset:
+def warn_same_data(verb: str, split: str, settings: Any, given: HeadScores | None) -> None:
+    """Warn where heads are ranked on the split that results come from."""
+    if _score_data(settings, given).get("split") == split:
         way_out = "ablate on another --gen-subset" if settings.order == "oracle" else "choose another --score-subset"
         print(
-            f"headprune prune: warning: importance and results both come from {args.gen_subset}; "
+            f"headprune {verb}: warning: importance and results both come from {split}; "
             f"the curve is optimistic ({way_out})",
             file=sys.stderr,
         )
-
-
-def _study_settings(session: Any, args: argparse.Namespace, settings: Any, given: HeadScores | None) -> dict[str, Any]:
-    from fairseq_headprune.studies.masked import model_settings
-
-    order_file = {"file": lambda: sha256(args.order), "oracle": lambda: given.details["cells"]}.get(settings.order)
-    return {
-        **model_settings(session, "prune", args.gen_subset),
-        "score_data": session.data(settings.score.subset) if _estimates(settings) else None,
-        "order_file": order_file and order_file(),
-        **settings.to_dict(),
-    }
 
 
 def summary(cells: list[dict], plan: dict, alpha: float) -> dict[str, Any]:
@@ -173,8 +184,18 @@ def _text(value: dict, settings: Any) -> str:
             f"{value['signature']}; order: {how['order']}; importance from {_source_text(value['score_data'])}",
             *(f"figure {path}" for path in value["figures"]),
             f"study {value['study']}",
+            *(_found(label, points, value["alpha"]) for label, points in curves.items()),
         ]
     )
+
+
+def _found(label: str, points: list[dict], alpha: float) -> str:
+    """Say how many heads can go before BLEU falls significantly (after Holm's correction)."""
+    worse = [point for point in points if point["p_holm"] < alpha and point["score"] < points[0]["score"]]
+    last = [point for point in points if not worse or point["step"] < worse[0]["step"]][-1]
+    better = f" (step {worse[0]['step']}, {worse[0]['percent']:.0f}%, is the first that loses BLEU)" if worse else ""
+    name = PAPER_NAMES.get(label, label)
+    return f"{name}: {last['pruned']} of {points[-1]['pruned']} heads can go without a significant loss of BLEU{better}"
 
 
 def _source_text(data: dict) -> str:

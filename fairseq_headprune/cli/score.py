@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 from fairseq_headprune.cli.common import add_figure_flag, emit
+from fairseq_headprune.cli.scale_flags import rank, use_local_rank
 from fairseq_headprune.cli.scoring_flags import add_scoring_flags, scoring_settings
 from fairseq_headprune.heads import PAPER_NAMES
 from fairseq_headprune.importance.scores import HeadScores
@@ -11,20 +12,27 @@ from fairseq_headprune.report.figures import head_map
 from fairseq_headprune.report.tables import paper_head_table
 
 _DESCRIPTION = """Estimate the importance of every attention head (Michel et al. 2019, eq. 2) on a seeded subset of
-train, or on the split named by --score-subset or --gen-subset. All flags of fairseq-generate are known."""
+train, or on the split named by --score-subset or --gen-subset. All flags of fairseq-generate are known. Under torchrun
+its ranks divide the sentences."""
 
 
 def run(argv: list[str]) -> int:
     """Run the verb."""
     # fairseq takes seconds to import; a misspelt verb or --help of another one need not wait for it.
+    from fairseq_headprune.importance.ranks import process_group
     from fairseq_headprune.session import Session, parse_generation_args
     from fairseq_headprune.studies.prune import estimate_scores
 
     args = parse_generation_args("score", argv, _add_flags, _DESCRIPTION)
     settings = scoring_settings(args, args.gen_subset)
     _check_folders(args)
+    number, ranks = rank()
+    use_local_rank(args.cpu)
     session = Session(args)
-    scores = estimate_scores(session, settings)
+    with process_group(ranks):
+        scores = estimate_scores(session, settings)
+    if number:
+        return 0
     if args.output:
         scores.save(args.output)
     figures = []

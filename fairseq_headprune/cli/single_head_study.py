@@ -10,6 +10,7 @@ from fairseq_headprune.cli.comparison_flags import (
     comparison_settings,
     progress,
 )
+from fairseq_headprune.cli.scale_flags import add_scale_flags, take_place
 
 
 class Started(NamedTuple):
@@ -29,6 +30,7 @@ def add_flags(parser: Any) -> None:
     of_which = "whose heads are studied: all, or a comma-separated list of enc_self, enc_dec, dec_self"
     add_study_flags(parser.add_argument_group("study"), "all|LIST", of_which)
     add_comparison_flags(parser)
+    add_scale_flags(parser)
 
 
 def start_study(verb: str, args: Any, splits: Iterable[str], masks: Callable[[Any, list[str]], Any]) -> Started:
@@ -49,6 +51,7 @@ def start_study(verb: str, args: Any, splits: Iterable[str], masks: Callable[[An
     from fairseq_headprune.studies.provenance import environment
 
     comparison = Comparison(**comparison_settings(args))
+    take_place(args)
     session = Session(args)
     start = session.gates.mask()
     components = chosen_components(args.components, list(start.shape))
@@ -58,7 +61,7 @@ def start_study(verb: str, args: Any, splits: Iterable[str], masks: Callable[[An
         check_split(session, split)
     settings = study_settings(session, verb, splits, components, comparison)
     folder = StudyFolder.open(args.output, settings, environment())
-    bar = partial(progress, verb=verb, quiet=args.quiet)
+    bar = partial(progress, verb=verb, quiet=args.quiet or args.worker)
     return Started(args, session, start, components, comparison, folder, bar)
 
 

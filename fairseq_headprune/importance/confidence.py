@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_headprune.importance.gradient import Values
+from fairseq_headprune.importance.ranks import in_order
 from fairseq_headprune.modules.attach import find_gates, without_attention_weights
 
 
@@ -24,20 +25,27 @@ def confidence(
     sums = {c: [torch.zeros(m.num_heads, dtype=torch.float64) for m in ms] for c, ms in gates.modules.items()}
     queries = {c: 0 for c in gates.modules}
     counts = {"sentences": 0, "tokens": 0, "batches": 0}
-    for sample in batches:
-        source, prefix = sample["net_input"]["src_tokens"], sample["net_input"]["prev_output_tokens"]
-        sides = {"enc_self": (source, source), "enc_dec": (prefix, source), "dec_self": (prefix, prefix)}
-        counts["sentences"] += source.size(0)
-        counts["batches"] += 1
-        counts["tokens"] += int(sample["target"].ne(pad).sum())
-        for component, weights in _weights(model, gates, sample):
-            layer, value = weights
-            found, number = _sum_of_maxima(value, *sides[component], pad, eos, causal=component == "dec_self")
-            sums[component][layer] += found
+    for found, counted in in_order([_of_batch(model, gates, sample, pad, eos) for sample in batches]):
+        counts = {name: number + counted[name] for name, number in counts.items()}
+        for component, layer, maxima, number in found:
+            sums[component][layer] += maxima
             queries[component] += number if layer == 0 else 0
     if not counts["sentences"]:
         raise ValueError("there is no sentence to estimate confidence from")
     return {c: [(layer / max(queries[c], 1)).tolist() for layer in layers] for c, layers in sums.items()}, counts
+
+
+def _of_batch(
+    model: nn.Module, gates: Any, sample: dict[str, Any], pad: int, eos: int
+) -> tuple[list[tuple[str, int, Tensor, int]], dict[str, int]]:
+    """One batch's share: component, layer, sum of maxima (heads,) and number of queries; and the counts."""
+    source, prefix = sample["net_input"]["src_tokens"], sample["net_input"]["prev_output_tokens"]
+    sides = {"enc_self": (source, source), "enc_dec": (prefix, source), "dec_self": (prefix, prefix)}
+    found = []
+    for component, (layer, value) in _weights(model, gates, sample):
+        maxima = _sum_of_maxima(value, *sides[component], pad, eos, causal=component == "dec_self")
+        found.append((component, layer, *maxima))
+    return found, {"sentences": source.size(0), "batches": 1, "tokens": int(sample["target"].ne(pad).sum())}
 
 
 def _weights(model: nn.Module, gates: Any, sample: dict) -> list[tuple[str, tuple[int, Tensor]]]:

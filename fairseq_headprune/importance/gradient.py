@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fairseq_headprune.importance.head_weights import heads_with_broken_weights
+from fairseq_headprune.importance.ranks import in_order
 from fairseq_headprune.modules.attach import find_gates, without_attention_weights
 
 REDUCTIONS = ("sentence", "token", "batch", "signed")
@@ -140,19 +141,10 @@ def gradient_importance(
         raise ValueError(f"unknown reduction {reduction!r}; known are {', '.join(REDUCTIONS)}")
     total = {c: [0.0] * len(modules) for c, modules in derivatives.gates.modules.items()}
     counts = {"sentences": 0, "tokens": 0, "batches": 0, "source_tokens": 0}
-    for sample in batches:
-        real = sample["target"].ne(derivatives.pad)
-        sentences = int(real.any(dim=1).sum())
-        counts["sentences"] += sentences
-        counts["batches"] += sentences > 0
-        counts["tokens"] += int(real.sum())
-        counts["source_tokens"] += int(sample["net_input"]["src_tokens"][real.any(dim=1)].ne(derivatives.pad).sum())
-        found = derivatives.per_token(sample) if reduction == "token" else derivatives.per_sentence(sample)
+    for found, counted in in_order([_of_batch(derivatives, sample, reduction, power) for sample in batches]):
+        counts = {name: number + counted[name] for name, number in counts.items()}
         for component, layers in found.items():
-            for layer, gradient in enumerate(layers):
-                total[component][layer] = total[component][layer] + _reduce(
-                    gradient.double(), reduction, power, sentences
-                )
+            total[component] = [old + new for old, new in zip(total[component], layers, strict=True)]
     if not counts["sentences"]:
         raise ValueError("there is no sentence with target tokens to estimate importance from")
     values = {}
@@ -163,6 +155,23 @@ def gradient_importance(
         values[component] = [(layer / counts[unit]).tolist() for layer in layers]
     counts.pop("source_tokens")
     return values, counts
+
+
+def _of_batch(
+    derivatives: GateDerivatives, sample: dict[str, Any], reduction: str, power: int
+) -> tuple[dict[str, list[Tensor]], dict[str, int]]:
+    """One batch's share of the sums, component -> (heads,) a layer, and of the counts."""
+    real = sample["target"].ne(derivatives.pad)
+    sentences = int(real.any(dim=1).sum())
+    counts = {
+        "sentences": sentences,
+        "batches": int(sentences > 0),
+        "tokens": int(real.sum()),
+        "source_tokens": int(sample["net_input"]["src_tokens"][real.any(dim=1)].ne(derivatives.pad).sum()),
+    }
+    found = derivatives.per_token(sample) if reduction == "token" else derivatives.per_sentence(sample)
+    sums = {c: [_reduce(g.double(), reduction, power, sentences) for g in layers] for c, layers in found.items()}
+    return sums, counts
 
 
 def _reduce(gradient: Tensor, reduction: str, power: int, sentences: int) -> Tensor:

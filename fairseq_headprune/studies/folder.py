@@ -1,19 +1,20 @@
 """The study folder: settings, finished cells, masks, hypotheses and figures of one experiment that can be resumed.
 
 Layout: ``study.json`` (all settings), ``cells.jsonl`` (one finished cell a line, in the order they finished),
-``masks/``, ``hyps/``, ``figures/``. Several processes of one file system may add cells at the same time.
+``masks/``, ``hyps/``, ``figures/``. Several processes of one file system may add cells at the same time, and divide
+them by claims (``claims.jsonl``, ``workers/``).
 """
 
 import contextlib
-import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from fairseq_headprune import files
 from fairseq_headprune.studies.cell_list import append_line, locked, read_cells
-from fairseq_headprune.studies.values import first_difference, plain
+from fairseq_headprune.studies.claims import Claims
+from fairseq_headprune.studies.values import first_difference, json_line, plain
 
 FORMAT = "headprune.study/1"
 _PARTS = ("masks", "hyps", "figures")
@@ -29,6 +30,7 @@ class StudyFolder:
         path: the folder.
         settings: the study's settings, as stored.
         runs: the environments the study has run in (free JSON), in order, each once.
+        claims: what this process claims of the study.
     """
 
     def __init__(self, path: files.PathLike) -> None:
@@ -50,6 +52,7 @@ class StudyFolder:
             raise ValueError(f'{study}: there is no "settings" in it; name another folder')
         self.settings: dict[str, Any] = content["settings"]
         self.runs: list[Any] = content.get("runs", [])
+        self.claims = Claims(self.path)
 
     @classmethod
     def open(
@@ -111,9 +114,30 @@ class StudyFolder:
             OSError: no permission, or the disk is full.
         """
         cell_id = _check_id(cell.get("id"))
-        line = json.dumps(plain(dict(cell), f"cell {cell_id}"), ensure_ascii=False).encode("utf-8") + b"\n"
+        line = json_line(plain(dict(cell), f"cell {cell_id}"))
         with _explained(f"could not save the cell {cell_id} in {self.path}"), locked(self.path / "cells.jsonl") as out:
             append_line(out, line)
+
+    def shared(
+        self, ids: Sequence[str], compute: Callable[[list[str]], None], size: int = 1
+    ) -> Iterator[dict[str, Any]]:
+        """Yield cells in this order as they are finished, here or by other processes that share the study.
+
+        Args:
+            compute: computes and appends the cells of one pack of ids, which this process has claimed.
+            size: how many cells a pack has at most.
+        """
+        waiting, done = list(ids), self.cells()
+        while waiting:
+            if waiting[0] in done:
+                yield done[waiting.pop(0)]
+                continue
+            pack = self.claims.take(waiting, self.cells, size)
+            if pack:
+                compute(pack)
+            else:
+                self.claims.pause()
+            done = self.cells()
 
     def mask_path(self, cell_id: str) -> Path:
         """Return where the mask of a cell is kept (``masks/ID.json``).

@@ -78,12 +78,23 @@ class MaskedCells:
 
     def unpruned(self, **facts: Any) -> dict[str, Any]:
         """Return the cell of the unpruned model, with which all others are compared: it is computed first."""
-        return self.cell(PlannedCell(UNPRUNED, self.start, facts))
+        [cell] = self.run([PlannedCell(UNPRUNED, self.start, facts)])
+        return cell
 
     def run(self, plan: Iterable[PlannedCell]) -> Iterator[dict[str, Any]]:
-        """Yield the cells of a plan in its order; each is saved before it is yielded."""
-        for planned in plan:
-            yield self.cell(planned)
+        """Yield the cells of a plan in its order; each is saved before it is yielded.
+
+        Processes that run the same plan divide its cells among themselves.
+        """
+        planned = {self._prefix + cell.id: cell for cell in plan}
+        for cell in self.folder.shared(list(planned), lambda pack: self._compute([planned[name] for name in pack])):
+            self._done[cell["id"]] = cell
+            yield cell
+
+    def _compute(self, pack: list[PlannedCell]) -> None:
+        """Compute and save the cells of one pack."""
+        for planned in pack:
+            self.cell(planned)
 
     def cell(self, planned: PlannedCell) -> dict[str, Any]:
         """Return a finished cell, or translate, compare with the unpruned model, and save."""

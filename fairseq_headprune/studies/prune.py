@@ -10,11 +10,12 @@ from tqdm import tqdm
 
 from fairseq_headprune.heads import HeadMask
 from fairseq_headprune.importance.estimate import ScoreSettings, estimate
+from fairseq_headprune.importance.ranks import own_share
 from fairseq_headprune.importance.scores import HeadScores
 from fairseq_headprune.pruning import Step, curves, next_heads, steps
 from fairseq_headprune.session import Session, sample_indices
 from fairseq_headprune.studies.folder import StudyFolder
-from fairseq_headprune.studies.masked import Comparison, MaskedCells, PlannedCell, check_split
+from fairseq_headprune.studies.masked import Comparison, MaskedCells, PlannedCell, check_split, model_settings
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,11 @@ class PruneSettings(Comparison):
     reestimate: bool = False
     order: str = "scores"
     score: ScoreSettings = field(default_factory=ScoreSettings)
+
+    @property
+    def estimates(self) -> bool:
+        """Whether the study looks at sentences to rank heads."""
+        return self.order in ("scores", "random") and self.score.needs_data
 
     def to_dict(self) -> dict[str, Any]:
         """Return the settings as plain JSON values."""
@@ -67,29 +73,39 @@ class PruneStudy:
         """Yield every cell, computing those that are missing; each is saved before it is yielded."""
         yield self._cells.unpruned(**_facts(None, Step(0, 0.0, 0), self.start))
         scores = self._first_scores()
+        if self.settings.reestimate:
+            yield from self._reestimated(scores)
+        else:
+            yield from self._cells.run(self._known(scores))
+
+    def _known(self, scores: HeadScores) -> Iterator[PlannedCell]:
+        """All cells of an order that is known before the first of them is computed."""
         for label, components in self.curves.items():
             mask = self.start
             for step in self.plan[label][1:]:
-                cell_id = f"{label}-{step.number:02d}"
+                mask = mask.without(next_heads(mask, scores, components, self.start, step.pruned))
+                yield PlannedCell(_cell_id(label, step), mask, _facts(label, step, mask))
+
+    def _reestimated(self, first: HeadScores) -> Iterator[dict[str, Any]]:
+        """The cells of an order in which each step depends on the one before."""
+        for label, components in self.curves.items():
+            mask, scores = self.start, first
+            for step in self.plan[label][1:]:
+                cell_id = _cell_id(label, step)
                 if cell_id in self._cells:
                     mask = HeadMask.load(self.folder.mask_path(cell_id))
                 else:
-                    if self.settings.reestimate and step.number > 1:
+                    if step.number > 1:
                         scores = self._estimate(mask)
                         self._save_scores(cell_id, scores)
                     mask = mask.without(next_heads(mask, scores, components, self.start, step.pruned))
                 yield self._cells.cell(PlannedCell(cell_id, mask, _facts(label, step, mask)))
-            if self.settings.reestimate:
-                scores = self._first_scores()
 
     def _first_scores(self) -> HeadScores:
         """The scores of the model as it came: given, stored by an earlier run, or estimated now."""
         path = self.folder.path / "scores.json"
-        if path.exists():
-            return HeadScores.load(path)
-        scores = self._given or self._estimate(self.start)
-        scores.save(path)
-        return scores
+        self.folder.claims.once("scores", path.exists, lambda: (self._given or self._estimate(self.start)).save(path))
+        return HeadScores.load(path)
 
     def _save_scores(self, cell_id: str, scores: HeadScores) -> None:
         """Keep the scores that a re-estimated cell was made from, in ``scores/ID.json``."""
@@ -102,6 +118,10 @@ class PruneStudy:
             return estimate_scores(self.session, self.settings.score)
 
 
+def _cell_id(label: str, step: Step) -> str:
+    return f"{label}-{step.number:02d}"
+
+
 def _facts(label: str | None, step: Step, mask: HeadMask) -> dict[str, Any]:
     """What the list of cells says of a step."""
     return {
@@ -110,6 +130,22 @@ def _facts(label: str | None, step: Step, mask: HeadMask) -> dict[str, Any]:
         "percent": step.percent,
         "pruned": step.pruned,
         "kept": {c: n["kept"] for c, n in mask.counts().items()},
+    }
+
+
+def study_settings(
+    session: Session, settings: PruneSettings, split: str, scores: HeadScores | None, order_file: str | None
+) -> dict[str, Any]:
+    """Return all settings of a pruning study, as they are kept in its folder.
+
+    Args:
+        order_file: hash of the score file, for ``order`` "file".
+    """
+    return {
+        **model_settings(session, "prune", split),
+        "score_data": session.data(settings.score.subset) if settings.estimates else None,
+        "order_file": scores.details["cells"] if scores is not None and settings.order == "oracle" else order_file,
+        **settings.to_dict(),
     }
 
 
@@ -152,6 +188,7 @@ def estimate_scores(session: Session, settings: ScoreSettings) -> HeadScores:
         total = len(session.dataset(settings.subset))
         indices = sample_indices(total, settings.sentences, settings.seed)
         batches = session.batches(settings.subset, indices)
+        batches.groups = own_share(batches.groups)
         batches = tqdm(
             batches, "importance", unit="batch", leave=False, file=sys.stderr, disable=session.args.quiet or None
         )

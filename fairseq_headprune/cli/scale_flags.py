@@ -1,0 +1,116 @@
+"""The flags that spread a study over several processes, and what a process does with them."""
+
+import contextlib
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+LAUNCHERS = ("processes", "local", "slurm")
+
+
+def add_scale_flags(parser: Any) -> None:
+    """Add the flags to a parser."""
+    add = parser.add_argument_group("scale").add_argument
+    add("--jobs", type=int, default=1, metavar="N", help="processes that share the study's cells (default: 1)")
+    add(
+        "--launcher",
+        choices=LAUNCHERS,
+        default="processes",
+        help="what starts them: processes on this machine's cores or GPUs, submitit's local executor, or Slurm jobs "
+        "through submitit (default: processes)",
+    )
+    add("--partition", metavar="NAME", help="of the Slurm jobs (default: the cluster's)")
+    add("--time", type=int, metavar="MINUTES", help="limit of each Slurm job (default: 60)")
+    add("--gpus", type=int, metavar="N", help="GPUs of each Slurm job (default: 0)")
+    add(
+        "--worker",
+        action="store_true",
+        help="only take cells of a study that runs elsewhere on this file system, and print no result (default: off)",
+    )
+
+
+def rank() -> tuple[int, int]:
+    """Return this process's rank and the number of ranks that torchrun started; (0, 1) without it."""
+    return int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+
+
+def take_place(args: Any) -> None:
+    """Check the flags, and give this process its place among the others; before the model is loaded.
+
+    Under torchrun all ranks but the first are workers (``args.worker``), each on the GPU of its local rank.
+
+    Raises:
+        ValueError: a number out of range, flags that do not go together, a launcher that is not there.
+    """
+    from fairseq_headprune.studies.workers import check_launcher, stay_on_leash
+
+    ranks = rank()[1]
+    if args.jobs < 1:
+        raise ValueError(f"--jobs must be at least 1, got {args.jobs}")
+    if ranks > 1 and (args.jobs > 1 or args.launcher != "processes"):
+        raise ValueError(f"torchrun has started {ranks} processes already; leave --jobs and --launcher away")
+    if args.launcher != "slurm":
+        for flag in ("partition", "time", "gpus"):
+            if getattr(args, flag) is not None:
+                raise ValueError(f"--{flag} is for --launcher slurm")
+    elif min(args.time if args.time is not None else 1, (args.gpus or 0) + 1) < 1:
+        raise ValueError("--time must be at least 1 minute and --gpus at least 0")
+    if args.worker:
+        stay_on_leash()
+    elif args.launcher != "processes":
+        check_launcher(args.launcher)
+    use_local_rank(args.cpu)
+    if ranks > 1:
+        args.worker = args.worker or rank()[0] > 0
+    elif args.jobs > 1 and not args.worker and not _devices(args.cpu) and "OMP_NUM_THREADS" not in os.environ:
+        import torch
+
+        torch.set_num_threads(_threads(args.jobs))
+
+
+def use_local_rank(cpu: bool) -> None:
+    """Under torchrun: compute on the GPU of the local rank."""
+    import torch
+
+    if rank()[1] > 1 and not cpu and torch.cuda.is_available():
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)) % torch.cuda.device_count())
+
+
+@contextlib.contextmanager
+def helpers(verb: str, argv: Sequence[str], args: Any, folder: Any) -> Iterator[None]:
+    """Let the other processes that the flags ask for share a study meanwhile."""
+    from fairseq_headprune.studies.workers import Submitted, processes, worker_command
+
+    command = worker_command(verb, argv)
+    if args.worker:
+        yield
+    elif args.launcher == "processes":
+        with processes(command, args.jobs - 1, folder, _devices(args.cpu), _threads(args.jobs)):
+            yield
+    else:
+        options: dict[str, Any] = {"timeout_min": args.time or 60}
+        if args.launcher == "slurm":
+            options |= {"slurm_partition": args.partition} if args.partition else {}
+            options |= {"gpus_per_node": args.gpus} if args.gpus else {}
+        with Submitted(args.launcher, command, args.jobs, folder, options).helping():
+            yield
+
+
+def several(args: Any) -> bool:
+    """Whether other processes share the study."""
+    return args.worker or args.jobs > 1 or args.launcher != "processes" or rank()[1] > 1
+
+
+def _devices(cpu: bool) -> list[str]:
+    """The GPUs of this process, as CUDA_VISIBLE_DEVICES names them."""
+    import torch
+
+    if cpu or not torch.cuda.is_available():
+        return []
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return named.split(",") if named else [str(number) for number in range(torch.cuda.device_count())]
+
+
+def _threads(jobs: int) -> int:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, cores // jobs)

@@ -1,0 +1,94 @@
+"""The figure of a sweep over epochs: Michel et al. (2019), Figure 5."""
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, NullLocator, PercentFormatter
+
+from fairseq_headprune import files
+from fairseq_headprune.report.drawing import LOOKS, save, style
+
+_MARKERS = ("o", "s", "^", "D", "v", "p", "<", "h", ">", "X", "*")
+
+#: Least distance of two labels on the axis of epochs, as a share of its length.
+_APART = 0.1
+
+
+def epoch_figure(
+    epochs: Mapping[int, Sequence[Mapping[str, Any]]], chosen: Sequence[int], path_stem: files.PathLike, title: str = ""
+) -> list[Path]:
+    """Draw the share of the unpruned BLEU that is left, by epoch (left) and by share of pruned heads (right).
+
+    Args:
+        epochs: epoch -> points ``{"percent": 0 to 100, "score": …, "relative": share of the unpruned score or None}``,
+            the unpruned model first. Epochs without a relative score are left out.
+        chosen: the epochs of the right panel.
+        path_stem: the figure is written to ``path_stem.png`` and ``path_stem.svg``.
+
+    Raises:
+        ValueError: no epoch has a relative score.
+        FileNotFoundError: the folder does not exist.
+    """
+    shown = {epoch: list(points) for epoch, points in sorted(epochs.items()) if points[0]["relative"] is not None}
+    if not shown:
+        raise ValueError("nothing to draw: the unpruned BLEU is 0 in every epoch")
+    with style():
+        figure = Figure(figsize=(9.6, 4.6), layout="constrained")
+        left, right = figure.subplots(1, 2, width_ratios=(3, 2), sharey=True)
+        _by_epoch(left, shown)
+        _by_share(right, {epoch: shown[epoch] for epoch in chosen if epoch in shown})
+        if title:
+            figure.suptitle(title, fontsize=12)
+        return save(figure, path_stem)
+
+
+def _by_epoch(axes: Axes, epochs: Mapping[int, list]) -> None:
+    percents = [point["percent"] for point in next(iter(epochs.values()))]
+    # With everything pruned there is no BLEU at any epoch; the paper's figure ends at 90% too.
+    drawn = [place for place, percent in enumerate(percents) if percent < 100]
+    colours = matplotlib.colormaps["viridis"]
+    for number, place in enumerate(drawn):
+        axes.plot(
+            list(epochs), [points[place]["relative"] for points in epochs.values()], linewidth=1.4, clip_on=False,
+            color=colours(0.92 * number / max(1, len(drawn) - 1)), marker=_MARKERS[number % len(_MARKERS)],
+            markersize=5, label=f"{percents[place]:.0f}%", gid=f"pruned-{percents[place]:g}",
+        )  # fmt: skip
+    axes.set_xscale("log")
+    ticks = _spread(list(epochs))
+    axes.xaxis.set_major_locator(FixedLocator(ticks))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.set_xticklabels([f"{epoch}\n[{epochs[epoch][0]['score']:.1f}]" for epoch in ticks])
+    axes.set(xlabel="Epoch\n[unpruned BLEU]", ylabel="Percentage of unpruned BLEU", ylim=(0, None))
+    axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(title="Pruned", loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
+
+
+def _by_share(axes: Axes, epochs: Mapping[int, list]) -> None:
+    for number, (epoch, points) in enumerate(epochs.items()):
+        colour, marker, dashes = list(LOOKS.values())[number % len(LOOKS)]
+        axes.plot(
+            [point["percent"] / 100 for point in points], [point["relative"] for point in points], color=colour,
+            marker=marker, linestyle=dashes, linewidth=1.6, markersize=5, clip_on=False, label=f"Epoch {epoch}",
+            gid=f"epoch-{epoch}",
+        )  # fmt: skip
+    axes.set(xlabel="Percentage pruned", xlim=(0, 1))
+    axes.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+    axes.spines[["top", "right"]].set_visible(False)
+    if epochs:
+        axes.legend(frameon=False)
+
+
+def _spread(epochs: list[int]) -> list[int]:
+    """Choose epochs whose labels have room on a logarithmic axis, the last one among them."""
+    ticks = [epochs[-1]]
+    length = math.log(epochs[-1] / epochs[0])
+    for epoch in reversed(epochs[:-1]):
+        if math.log(ticks[0] / epoch) >= _APART * length:
+            ticks.insert(0, epoch)
+    return ticks

@@ -1,0 +1,130 @@
+"""The epoch checkpoints of a training run: which are there, which can be read, and whether more will come."""
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from fairseq_headprune.checkpoints import read_state
+from fairseq_headprune.files import PathLike
+
+_NAME = re.compile(r"checkpoint([1-9]\d*)\.pt")
+
+
+def parse_epochs(text: str) -> set[int]:
+    """Read a list of epochs such as ``1,2,5-10``.
+
+    Raises:
+        ValueError: something that is no epoch (they count from 1) and no range of epochs.
+    """
+    epochs: set[int] = set()
+    for part in text.split(","):
+        match = re.fullmatch(r"\s*([1-9]\d{0,5})\s*(?:-\s*([1-9]\d{0,5})\s*)?", part)
+        first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
+        if first > last:
+            raise ValueError(f"--epochs {text!r}: {part.strip()!r} is no epoch or range of epochs such as 5-10, from 1")
+        epochs |= set(range(first, last + 1))
+    return epochs
+
+
+def epoch_list(epochs: Iterable[int]) -> str:
+    """Write epochs as :func:`parse_epochs` reads them, in ascending order."""
+    runs: list[list[int]] = []
+    for epoch in sorted(epochs):
+        if runs and epoch == runs[-1][1] + 1:
+            runs[-1][1] = epoch
+        else:
+            runs.append([epoch, epoch])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
+
+
+class EpochCheckpoints:
+    """The files ``checkpointN.pt`` of a folder, looked at again and again while training may still write there.
+
+    Attributes:
+        skipped: epoch -> why its checkpoint is not used at present.
+    """
+
+    def __init__(self, folder: PathLike, wanted: set[int] | None = None) -> None:
+        """Remember the folder; ``wanted`` are the only epochs of interest.
+
+        Raises:
+            FileNotFoundError: there is no such folder.
+        """
+        self.folder, self.wanted = Path(folder), wanted
+        if not self.folder.is_dir():
+            raise FileNotFoundError(f"--checkpoints {folder}: there is no such folder")
+        self.skipped: dict[int, str] = {}
+        self._bad: dict[int, tuple[tuple[int, int], str]] = {}
+        self._good: dict[int, tuple[int, int]] = {}
+
+    def readable(self) -> dict[int, Path]:
+        """Return the checkpoints that are whole at this moment by epoch; a file is read again only if it changed."""
+        found: dict[int, Path] = {}
+        self.skipped = {}
+        for epoch, path in sorted(self._listed()):
+            try:
+                state = self._state_of(path)
+                if state is not None and self._good.get(epoch) != state and self._bad.get(epoch, (None,))[0] != state:
+                    self._look(epoch, path, state)
+            except FileNotFoundError:
+                continue  # training removes old checkpoints
+            if self._good.get(epoch) == state:
+                found[epoch] = path
+            else:
+                self.skipped[epoch] = self._bad[epoch][1]
+        return found
+
+    def reject(self, epoch: int, reason: str) -> None:
+        """Use a checkpoint no more, until its file changes."""
+        path = self.folder / f"checkpoint{epoch}.pt"
+        self._good.pop(epoch, None)
+        if path.exists():
+            self._bad[epoch] = (self._state_of(path), reason)
+            self.skipped[epoch] = reason
+
+    def missing(self, found: Iterable[int]) -> list[int]:
+        """Return the gaps: wanted epochs, or those up to the last that was found, that have no checkpoint."""
+        found = set(found) | set(self.skipped)
+        wanted = self.wanted if self.wanted is not None else range(1, max(found, default=0) + 1)
+        return sorted(set(wanted) - found)
+
+    def training_ended(self) -> bool:
+        """Whether ``checkpoint_last.pt`` says that training reached its ``--max-epoch`` or ``--max-update``."""
+        try:
+            state = read_state(self.folder / "checkpoint_last.pt")
+        except (ValueError, OSError):
+            return False  # not there, or being written
+        return _ended(state)
+
+    def _listed(self) -> Iterable[tuple[int, Path]]:
+        for path in self.folder.iterdir():
+            match = _NAME.fullmatch(path.name)
+            if match and (self.wanted is None or int(match[1]) in self.wanted):
+                yield int(match[1]), path
+
+    def _look(self, epoch: int, path: Path, state: tuple[int, int]) -> None:
+        self._good.pop(epoch, None)
+        try:
+            read_state(path)
+            self._good[epoch] = state
+        except FileNotFoundError:
+            raise
+        except (ValueError, OSError) as error:
+            self._bad[epoch] = (state, str(error))
+
+    @staticmethod
+    def _state_of(path: Path) -> tuple[int, int]:
+        stat = path.stat()
+        return stat.st_mtime_ns, stat.st_size
+
+
+def _ended(state: dict[str, Any]) -> bool:
+    cfg = state.get("cfg") or {}
+    limits = cfg.get("optimization") or {}
+    position = (state.get("extra_state") or {}).get("train_iterator") or {}
+    updates = max((entry.get("num_updates", 0) for entry in state.get("optimizer_history") or []), default=0)
+    max_update, max_epoch = limits.get("max_update") or 0, limits.get("max_epoch") or 0
+    # At the end of an epoch fairseq saves the beginning of the next one.
+    whole = position.get("epoch", 1) - 1
+    return 0 < max_update <= updates or 0 < max_epoch <= whole

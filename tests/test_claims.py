@@ -1,0 +1,167 @@
+"""Cells that are divided among processes: claims, dead workers, packs. The processes are real, the cells are cheap."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from fairseq_headprune.studies.claims import Claims, living_workers
+from fairseq_headprune.studies.folder import StudyFolder
+
+CELLS = 60
+
+# Named as the command, the package does not load fairseq. A cell depends on its id and on the first cell's result.
+WORKER = """
+import sys; sys.argv = ["headprune", *sys.argv[1:]]
+import hashlib, random, time
+from fairseq_headprune.studies.folder import StudyFolder
+folder, size, cells = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+study = StudyFolder.open(folder, {"seed": 0})
+first = []
+
+def compute(pack):
+    for name in pack:
+        time.sleep(random.uniform(0.005, 0.02))
+        text = hashlib.sha256((name + "".join(first)).encode()).hexdigest()
+        study.write_hypotheses(name, [text])
+        study.append({"id": name, "value": text})
+
+def make():
+    time.sleep(0.02)
+    (study.path / "made").write_text("".join(first))
+
+print("ready", flush=True)
+for cell in study.shared(["first"], compute):
+    first.append(cell["value"])
+study.claims.once("made", (study.path / "made").exists, make)
+found = list(study.shared([f"cell-{k}" for k in range(cells)], compute, size))
+print(len(found), flush=True)
+"""
+
+
+def start(folder, size=1, cells=CELLS):
+    command = [sys.executable, "-c", WORKER, str(folder), str(size), str(cells)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[1])
+
+
+def contents(folder):
+    """Cells by id and the files of hypotheses, whatever order they were finished in."""
+    # Hidden files are what a killed writer leaves of a file that was not finished.
+    hyps = {path.name: path.read_text() for path in (folder / "hyps").glob("[!.]*")}
+    return StudyFolder(folder).cells(), hyps
+
+
+def listed(folder):
+    lines = (folder / "cells.jsonl").read_text().splitlines()
+    return [json.loads(line)["id"] for line in lines]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("undisturbed") / "study"
+    assert start(folder).communicate()[0] == f"ready\n{CELLS}\n"
+    return folder
+
+
+def test_several_processes_do_each_cell_once(undisturbed, tmp_path):
+    # Source: the study of one process, and by hand: no cell is listed twice; all of them see all cells.
+    workers = [start(tmp_path / "s", size) for size in (1, 2, 7)]
+    assert [worker.communicate()[0] for worker in workers] == [f"ready\n{CELLS}\n"] * 3
+    assert contents(tmp_path / "s") == contents(undisturbed)
+    assert sorted(listed(tmp_path / "s")) == sorted(listed(undisturbed))
+    claims = [json.loads(line) for line in (tmp_path / "s" / "claims.jsonl").read_text().splitlines()]
+    assert len({claim["worker"] for claim in claims}) == 3
+    assert sorted(name for claim in claims for name in claim["cells"]) == sorted([*listed(undisturbed), "made"])
+    # Whoever ended left no lock behind.
+    assert list((tmp_path / "s" / "workers").iterdir()) == []
+
+
+def test_killed_at_random_moments_sixteen_times_the_result_is_the_undisturbed_one(undisturbed, tmp_path):
+    chance, kills, number = random.Random(4), 0, 0
+    while kills < 16:
+        number += 1
+        folder = tmp_path / str(number)
+        workers = [start(folder, size) for size in (1, 3)]
+        for worker in workers:
+            worker.stdout.readline()
+        while kills < 16 and len(listed(folder)) < CELLS:
+            time.sleep(chance.uniform(0.0, 0.06))
+            # A single worker most of the time, and the whole study every fourth time.
+            place = chance.randrange(2)
+            for killed in [0, 1] if kills % 4 == 3 else [place]:
+                workers[killed].kill()
+                workers[killed].communicate()
+                workers[killed] = start(folder, 1 + killed)
+            kills += 1
+            # Some are killed while they start, most at work.
+            if kills % 3:
+                workers[place].stdout.readline()
+        for worker in workers:
+            worker.communicate()
+        assert [worker.returncode for worker in workers] == [0, 0]
+        assert contents(folder) == contents(undisturbed)
+        # A killed process loses only what it was on: a finished cell is not done again.
+        assert len(listed(folder)) == len(set(listed(folder)))
+
+
+def test_a_living_ones_claim_holds_and_a_dead_ones_lapses(tmp_path):
+    study = StudyFolder.open(tmp_path / "s", {"seed": 0})
+    script = (
+        'import sys; folder = sys.argv[1]; sys.argv = ["headprune"]\n'
+        "from fairseq_headprune.studies.folder import StudyFolder\n"
+        "study = StudyFolder(folder)\n"
+        'print(study.claims.take(["a", "b", "c"], study.cells, 2), flush=True)\nsys.stdin.read()'
+    )
+    command = [sys.executable, "-c", script, str(study.path)]
+    other = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[1]
+    )
+    assert other.stdout.readline() == "['a', 'b']\n"
+    [name] = living_workers(study.path)
+    assert str(other.pid) in name
+    # Source: by hand.
+    assert study.claims.take(["a", "b", "c"], study.cells, 3) == ["c"]
+    study.append({"id": "c"})
+    assert study.claims.take(["a", "b", "c"], study.cells) == []
+    os.kill(other.pid, signal.SIGKILL)
+    other.communicate()
+    assert study.claims.take(["a", "b", "c"], study.cells) == ["a"]
+    assert list(living_workers(study.path)) == [study.claims._registered()]
+
+
+def test_what_is_released_is_free_and_what_is_done_is_not(tmp_path):
+    study = StudyFolder.open(tmp_path / "s", {"seed": 0})
+    other = StudyFolder(study.path)
+    assert other.claims.take(["a", "b"], study.cells, 2) == ["a", "b"]
+    other.append({"id": "b"})
+    assert study.claims.take(["a", "b"], study.cells, 2) == []
+    other.claims.release(["a"])
+    assert study.claims.take(["a", "b"], study.cells, 2) == ["a"]
+
+
+def test_one_who_only_watches_takes_nothing(tmp_path, monkeypatch):
+    study = StudyFolder.open(tmp_path / "s", {"seed": 0})
+    calls = []
+
+    def watch():
+        calls.append(1)
+        StudyFolder(study.path).append({"id": "a"})
+
+    study.claims.watch = watch
+    assert [cell["id"] for cell in study.shared(["a"], lambda pack: pytest.fail("it computes"))] == ["a"]
+    assert calls == [1] and not (study.path / "claims.jsonl").exists()
+
+
+def test_a_claim_that_was_cut_off_does_not_count(tmp_path):
+    study = StudyFolder.open(tmp_path / "s", {"seed": 0})
+    other = Claims(study.path)
+    other.take(["a"], study.cells)
+    path = study.path / "claims.jsonl"
+    path.write_bytes(path.read_bytes()[:-9])
+    assert study.claims.take(["a"], study.cells) == ["a"]

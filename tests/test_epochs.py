@@ -1,0 +1,88 @@
+"""The epoch checkpoints of a training run."""
+
+import os
+import re
+
+import pytest
+import tiny
+import torch
+
+from fairseq_headprune.studies.epochs import EpochCheckpoints, epoch_list, parse_epochs
+
+
+def test_lists_of_epochs():
+    # Source: by hand.
+    assert parse_epochs("1,2,5-7, 9 - 9") == {1, 2, 5, 6, 7, 9}
+    assert epoch_list({9, 1, 2, 5, 6, 7}) == "1-2,5-7,9" and epoch_list([]) == ""
+    for wrong in ("", "0", "3-1", "1,,2", "x", "-4", "1-", "2.5"):
+        with pytest.raises(ValueError, match=re.escape(f"--epochs {wrong!r}")):
+            parse_epochs(wrong)
+
+
+@pytest.fixture
+def folder(trained, tmp_path):
+    """checkpoint1.pt and checkpoint4.pt are whole; 3 is the first half of one, and others are no epochs."""
+    whole = trained["checkpoint"].read_bytes()
+    for name in ("checkpoint1.pt", "checkpoint4.pt", "checkpoint_2_500.pt", "checkpoint_best.pt", "checkpoint0.pt"):
+        (tmp_path / name).write_bytes(whole)
+    (tmp_path / "checkpoint3.pt").write_bytes(whole[: len(whole) // 2])
+    return tmp_path
+
+
+def test_half_written_checkpoints_and_gaps(folder):
+    checkpoints = EpochCheckpoints(folder)
+    found = checkpoints.readable()
+    assert list(found) == [1, 4] and found[4] == folder / "checkpoint4.pt"
+    assert list(checkpoints.skipped) == [3] and "damaged or truncated" in checkpoints.skipped[3]
+    # Source: by hand: of 1 to 4 only 2 has no file.
+    assert checkpoints.missing(found) == [2]
+    # Once it is whole it is found.
+    (folder / "checkpoint3.pt").write_bytes((folder / "checkpoint1.pt").read_bytes())
+    assert list(checkpoints.readable()) == [1, 3, 4] and checkpoints.skipped == {}
+
+
+def test_only_wanted_epochs_count(folder):
+    checkpoints = EpochCheckpoints(folder, {1, 2, 7})
+    assert list(checkpoints.readable()) == [1] and checkpoints.skipped == {}
+    assert checkpoints.missing([1]) == [2, 7]
+    with pytest.raises(FileNotFoundError, match="--checkpoints nowhere"):
+        EpochCheckpoints("nowhere")
+
+
+def test_a_rejected_checkpoint_comes_back_when_its_file_changes(folder):
+    checkpoints = EpochCheckpoints(folder)
+    checkpoints.readable()
+    checkpoints.reject(4, "of another model")
+    assert list(checkpoints.readable()) == [1] and checkpoints.skipped[4] == "of another model"
+    os.utime(folder / "checkpoint4.pt", (1, 1))
+    assert list(checkpoints.readable()) == [1, 4]
+
+
+def last(folder, source, max_update, max_epoch, epoch):
+    state = torch.load(source, weights_only=False)
+    state["cfg"]["optimization"].update(max_update=max_update, max_epoch=max_epoch)
+    state["extra_state"]["train_iterator"].update(epoch=epoch, iterations_in_epoch=0)
+    torch.save(state, folder / "checkpoint_last.pt")
+
+
+# Source: fairseq saves the beginning of epoch n + 1 at the end of epoch n; the checkpoint is of update 5.
+@pytest.mark.parametrize(
+    ("max_update", "max_epoch", "epoch", "ended"),
+    [(5, 0, 2, True), (6, 0, 2, False), (0, 0, 9, False), (0, 8, 9, True), (0, 9, 9, False), (6, 8, 9, True)],
+)
+def test_the_end_of_training_is_seen_in_the_last_checkpoint(trained, tmp_path, max_update, max_epoch, epoch, ended):
+    checkpoints = EpochCheckpoints(tmp_path)
+    assert not checkpoints.training_ended()
+    last(tmp_path, trained["checkpoint"], max_update, max_epoch, epoch)
+    assert checkpoints.training_ended() == ended
+
+
+def test_what_fairseq_saves_at_the_end_says_so(data_bin, tmp_path):
+    # Source: fairseq-train itself, which ran to its limit of epochs; the file of epoch 1 is of before the end.
+    gated = ["--arch", "transformer_gated_tiny", "--task", "translation_headprune"]
+    limits = ["--max-epoch", "2", "--max-update", "0", "--user-dir", tiny.ROOT / "fairseq_headprune"]
+    tiny.train(data_bin, tmp_path, *gated, *limits, epochs=True)
+    checkpoints = EpochCheckpoints(tmp_path)
+    assert list(checkpoints.readable()) == [1, 2] and checkpoints.training_ended()
+    (tmp_path / "checkpoint1.pt").rename(tmp_path / "checkpoint_last.pt")
+    assert not checkpoints.training_ended()
