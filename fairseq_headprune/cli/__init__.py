@@ -17,6 +17,7 @@ VERBS = {
     "keep-one": "keep one head of a layer: the best one, and what it costs",
     "correlate": "does masking a head have the same effect on two test sets?",
     "slim": "remove pruned heads from a checkpoint's weights",
+    "export": "write a model for CTranslate2 or ONNX",
     "compare": "paired bootstrap between translation systems",
 }
 
