@@ -14,10 +14,10 @@ from fairseq_headprune.heads import HeadMask
 from fairseq_headprune.importance.scores import HeadScores
 from fairseq_headprune.notation import format_config
 
-_DESCRIPTION = """Write a fairseq transformer checkpoint (slim, masked or whole, gated or stock) in the format of another
-program, in float32, and check that it computes the same log-probabilities. Pruned heads are removed. CTranslate2 knows
-one head count for the encoder and one for the decoder (whose self- and encoder-decoder attention share it): layers
-with fewer heads are padded with heads of zeros. ONNX layers keep the heads they have."""
+_DESCRIPTION = """Write a fairseq transformer checkpoint (slim, masked or whole, gated or stock) for another program,
+in float32, and check that it computes the same log-probabilities. Pruned heads are removed. CTranslate2 knows one head
+count for the encoder and one for the decoder (whose self- and encoder-decoder attention share it): layers with fewer
+heads are padded with heads of zeros. ONNX layers keep the heads they have."""
 
 _PACKAGES = {"ctranslate2": ("ctranslate2",), "onnx": ("onnx", "onnxruntime")}
 

@@ -7,7 +7,6 @@ attention share it. The width of a head is no longer width / heads once heads ar
 
 from typing import Any
 
-import torch
 from torch import nn
 
 from fairseq_headprune.export.check import Pairs

@@ -10,7 +10,7 @@ from fairseq import checkpoint_utils
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
 from fairseq_headprune import plugin  # noqa: F401  (registers)
-from fairseq_headprune.checkpoints import State, head_shape, read_state, saved_settings, stored_mask
+from fairseq_headprune.checkpoints import State, head_shape, saved_settings, stored_mask
 from fairseq_headprune.files import PathLike, sha256
 from fairseq_headprune.heads import HeadMask
 from fairseq_headprune.removal.checkpoint import remove_heads
