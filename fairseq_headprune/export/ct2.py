@@ -5,9 +5,11 @@ attention share it. The width of a head is no longer width / heads once heads ar
 ``head_dim``: without it the model loads and translates wrongly.
 """
 
+from types import SimpleNamespace
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from fairseq_headprune.export.check import Pairs
 from fairseq_headprune.export.model import Exportable
@@ -105,7 +107,7 @@ def _fill_stack(converter: Any, spec: Any, module: nn.Module) -> None:
     if getattr(module, "project_out_dim", None) is not None:
         converter.set_linear(spec.project_out, module.project_out_dim)
     for layer, part in zip(spec.layer, module.layers, strict=True):
-        converter.set_ffn(layer.ffn, part)
+        converter.set_ffn(layer.ffn, _feed_forward(part))
         converter.set_layer_norm(layer.self_attention.layer_norm, part.self_attn_layer_norm)
         if hasattr(part, "encoder_attn"):
             converter.set_layer_norm(layer.attention.layer_norm, part.encoder_attn_layer_norm)
@@ -128,19 +130,31 @@ def _fill_attention(converter: Any, spec: Any, component: str, layer: int, linea
     converter.set_linear(place.linear[-1], linear["out_proj"])
 
 
+def _feed_forward(layer: Any) -> Any:
+    """Return the block; where no unit is left, one with a single unit of zeros and the bias that is there."""
+    fc1, fc2 = layer.fc1, layer.fc2
+    if not fc2.in_features:
+        bias = torch.zeros(fc2.out_features) if fc2.bias is None else fc2.bias
+        fc1 = _linear(torch.zeros(1, fc2.out_features), torch.zeros(1))
+        fc2 = _linear(torch.zeros(fc2.out_features, 1), bias)
+    return SimpleNamespace(final_layer_norm=layer.final_layer_norm, fc1=fc1, fc2=fc2)
+
+
+def _linear(weight: Tensor, bias: Tensor | None) -> nn.Linear:
+    linear = nn.Linear(weight.size(1), weight.size(0), bias is not None, device="meta")
+    linear.weight = nn.Parameter(weight, requires_grad=False)
+    linear.bias = None if bias is None else nn.Parameter(bias, requires_grad=False)
+    return linear
+
+
 def _padded(module: GatedMultiheadAttention, heads: int) -> dict[str, nn.Linear]:
     """Return the module's projections with heads of zeros behind those it has."""
     key_width = module.kdim or module.embed_dim
     attention = with_projections({name: p.detach() for name, p in module.state_dict().items()}, key_width)
     positions = [*range(module.num_heads), *[None] * (heads - module.num_heads)]
     cut = cut_attention(attention, positions, module.head_dim)
-    result = {}
-    for name in ("q_proj", "k_proj", "v_proj", "out_proj"):
-        weight, bias = cut[f"{name}.weight"], cut.get(f"{name}.bias")
-        result[name] = linear = nn.Linear(weight.size(1), weight.size(0), bias is not None, device="meta")
-        linear.weight = nn.Parameter(weight, requires_grad=False)
-        linear.bias = None if bias is None else nn.Parameter(bias, requires_grad=False)
-    return result
+    names = ("q_proj", "k_proj", "v_proj", "out_proj")
+    return {name: _linear(cut[f"{name}.weight"], cut.get(f"{name}.bias")) for name in names}
 
 
 def _pre_norm(settings: Any) -> bool:

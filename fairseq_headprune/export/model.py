@@ -63,7 +63,7 @@ def load(
                 f"the {side} of {path} has {rows} embeddings, its dictionary in {data} has {len(dictionary)} entries: "
                 "use the data folder the model was trained on"
             )
-    slim = remove_heads(state, mask).state
+    slim = remove_heads(state, mask, ffn=True).state
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "slim.pt")
         torch.save(slim, file)

@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fairseq_headprune.heads import HeadMask
 from fairseq_headprune.modules.attach import find_gates, without_attention_weights
 from fairseq_headprune.modules.multihead import GatedMultiheadAttention
 
@@ -35,6 +36,10 @@ def check_connected(model: nn.Module, net_input: dict[str, Any]) -> None:
                             f"the pruned heads of {component} have no effect on the output: its gates are not connected"
                             f" to this model ({type(model).__name__}); results under it would be the full model's"
                         )
+            if mask.ffn is not None:
+                with gates.masked(HeadMask(full.heads, ffn=mask.ffn)):
+                    if torch.equal(_logits(model, net_input), whole):
+                        raise RuntimeError("the pruned feed-forward units have no effect on the output")
     finally:
         model.train(was_training)
 
