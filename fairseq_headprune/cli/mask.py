@@ -18,8 +18,12 @@ checkpoint or mask of --like has pruned stay pruned."""
 def run(argv: list[str]) -> int:
     """Run the verb."""
     args = _parser().parse_args(argv)
-    if args.scores and args.heads is None and args.config is None:
-        raise ValueError("--scores needs --heads K (over all layers) or --config (a number for each layer)")
+    if args.scores and args.heads is None and args.config is None and args.ffn is None:
+        raise ValueError("--scores needs --heads K (over all layers), --config (a number for each layer) or --ffn K")
+    if args.ffn is not None and not args.scores:
+        raise ValueError(
+            "--ffn keeps the highest-scored feed-forward parts: say where the scores are with --scores FILE"
+        )
     if args.heads is not None and not args.scores:
         raise ValueError("--heads keeps the highest-scored heads: say where the scores are with --scores FILE")
     start, source = _like(args.like)
@@ -30,6 +34,8 @@ def run(argv: list[str]) -> int:
         mask = keep_per_layer(start, parse_config(args.config), scores)
     else:
         mask = start.without(head for text in args.drop or [] for head in parse_descriptor(text))
+    if args.ffn is not None:
+        mask.ffn = _ffn(args, start, scores)
     mask.source = {"command": shlex.join(["headprune", "mask", *argv]), "chosen": _chosen(args)} | source
     mask.save(args.output)
     emit(_value(mask, args.output), args.json, _text(mask, args.output))
@@ -64,6 +70,13 @@ def _parser() -> argparse.ArgumentParser:
         metavar="E:1:1,2",
         help="heads to prune, counted from 1: E enc-enc, A enc-dec, D dec-dec; layer; heads. May be repeated "
         "(default: none)",
+    )
+    parser.add_argument(
+        "--ffn",
+        type=int,
+        metavar="K",
+        help="keep the K highest-scored feed-forward blocks or units, whichever headprune score --ffn has scored "
+        "(default: all)",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON document (default: off)")
     return parser
@@ -152,9 +165,26 @@ def _read_scores(path: PathLike, mask: HeadMask, source: dict[str, Any]) -> Head
     return scores
 
 
+def _ffn(args: argparse.Namespace, start: HeadMask, scores: HeadScores) -> dict:
+    """Return the mask's "ffn" entry: the highest-scored parts of what --like has."""
+    from fairseq_headprune.removal.ffn_layout import keep_highest
+
+    if scores.ffn is None:
+        raise ValueError(f"{args.scores} has no feed-forward scores; make them with headprune score --ffn")
+    if _is_text(args.like):
+        raise ValueError("--ffn needs a checkpoint as --like: a mask file does not tell how many units there are")
+    from fairseq_headprune.checkpoints import read_state, saved_settings
+    from fairseq_headprune.removal.ffn import ffn_layout
+
+    state = read_state(args.like)
+    layout = ffn_layout(state["model"], saved_settings(state)).under(start.ffn)
+    wanted = keep_highest(layout, scores.ffn, args.ffn)
+    return layout.under({side: wanted.get(side, rows) for side, rows in layout.blocks.items()}).blocks
+
+
 def _chosen(args: argparse.Namespace) -> str:
     """Say how the kept heads were chosen, for the mask's source."""
-    if args.heads is not None:
+    if args.heads is not None or (args.ffn is not None and args.config is None):
         return "the highest scores"
     if args.config is not None:
         return "the highest scores of each layer" if args.scores else "the first heads of each layer"
@@ -170,6 +200,7 @@ def _value(mask: HeadMask, path: PathLike) -> dict[str, Any]:
         "components": counts,
         "config": format_config(mask),
         "dropped": format_descriptor(mask.dropped()),
+        **({} if mask.ffn is None else {"ffn": mask.ffn}),
         "source": mask.source,
     }
 
@@ -183,4 +214,7 @@ def _text(mask: HeadMask, path: PathLike) -> str:
     lines = [
         f"{name:<10} {paper:<8} {kept:>5} {total:>5}  {config}".rstrip() for name, paper, kept, total, config in rows
     ]
+    for side, rows in (mask.ffn or {}).items():
+        kept = [f"{sum(row)}/{len(row)}" if isinstance(row, list) else ("none", "all")[row] for row in rows]
+        lines.append(f"feed-forward units ({side}), layer 1 first: {' '.join(kept)}")
     return "\n".join([*lines, "", f"written: {path}"])

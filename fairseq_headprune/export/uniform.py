@@ -31,8 +31,8 @@ def uniform_mask(mask: HeadMask, scores: HeadScores, heads: int) -> HeadMask:
         for dec_total, dec in options["decoder"]
         if len(enc) + len(dec) <= heads
     ]
-    best = min(pairs, key=lambda pair: pair[:3])[3]
-    return HeadMask.keeping(mask.shape, best, mask.source)
+    best = set(min(pairs, key=lambda pair: pair[:3])[3])
+    return mask.without(head for head in mask.kept() if head not in best)
 
 
 def _options(mask: HeadMask, scores: HeadScores, components: tuple[str, ...]) -> list[tuple[float, list[Head]]]:
