@@ -170,9 +170,11 @@ def test_a_mask_without_effect_is_noticed(batch):
     model = lively(SETTINGS[0])
     find_gates(model).set_mask(full_mask(model, FFN))
     check_connected(model, batch["net_input"])
+    # What was removed is no mask that could be without effect.
+    check_connected(rebuild(remove_heads(state_of(model), ffn=True).state), batch["net_input"])
     for layer in (*model.encoder.layers, *model.decoder.layers):
         layer.fc2.forward = lambda x, fc2=layer.fc2: torch.nn.functional.linear(x, fc2.weight, fc2.bias)
-    with pytest.raises(RuntimeError, match="pruned feed-forward units have no effect"):
+    with pytest.raises(RuntimeError, match="feed-forward blocks have no effect"):
         check_connected(model, batch["net_input"])
 
 

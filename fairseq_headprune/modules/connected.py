@@ -36,10 +36,14 @@ def check_connected(model: nn.Module, net_input: dict[str, Any]) -> None:
                             f"the pruned heads of {component} have no effect on the output: its gates are not connected"
                             f" to this model ({type(model).__name__}); results under it would be the full model's"
                         )
-            if mask.ffn is not None:
-                with gates.masked(HeadMask(full.heads, ffn=mask.ffn)):
+            if gates.ffn.is_masked():
+                # All blocks at once: a pruned unit may rightly have no effect on one batch (its activation is 0).
+                with gates.masked(HeadMask(full.heads, ffn=gates.ffn.nothing())):
                     if torch.equal(_logits(model, net_input), whole):
-                        raise RuntimeError("the pruned feed-forward units have no effect on the output")
+                        raise RuntimeError(
+                            "feed-forward blocks have no effect on the output: their gates are not connected to this "
+                            f"model ({type(model).__name__}); results under the mask would be the full model's"
+                        )
     finally:
         model.train(was_training)
 

@@ -137,6 +137,15 @@ class FeedForwards:
         kept = {side: [m.kept() for m in modules] for side, modules in self.modules.items()}
         return FfnLayout(self.layout().original, kept).entry()
 
+    def is_masked(self) -> bool:
+        """Whether a mask silences anything that is in the weights and not zero."""
+        flat = [module for modules in self.modules.values() for module in modules]
+        return any(module.ffn_keep is not None and bool(module.weight.any()) for module in flat)
+
+    def nothing(self) -> dict[str, list[Block]]:
+        """Return the ``"ffn"`` entry that prunes every block."""
+        return {side: [0] * len(layers) for side, layers in self.layers.items()}
+
     def set_mask(self, ffn: Optional[Mapping[str, list[Block]]], fixed: bool = False) -> None:
         """Silence what a mask's ``"ffn"`` entry prunes; None keeps all that is there.
 
