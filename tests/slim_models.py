@@ -46,7 +46,15 @@ def uneven(model, seed):
 
 
 def state_of(model):
-    return {"args": None, "cfg": {"model": copy.copy(model.settings)}, "model": model.state_dict()}
+    """What fairseq-train would save: the settings, the weights, and a history of training without its state."""
+    history = {"optimizer_name": "Adam", "lr_scheduler_state": {}, "num_updates": 1}
+    return {
+        "args": None,
+        "cfg": {"model": copy.copy(model.settings)},
+        "model": model.state_dict(),
+        "optimizer_history": [history],
+        "extra_state": {"train_iterator": {"epoch": 1}},
+    }
 
 
 def rebuild(state):

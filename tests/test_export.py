@@ -13,8 +13,10 @@ from fairseq import checkpoint_utils
 from fairseq.models import FairseqEncoder, FairseqEncoderDecoderModel, FairseqIncrementalDecoder
 from fairseq.sequence_generator import SequenceGenerator
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
+from slim_models import lively, state_of, uneven
 from verbs import refused, run_json, write_lively
 
+from fairseq_headprune.export import ct2, onnx_graphs
 from fairseq_headprune.export.check import check, fairseq_log_probs, made_up_pairs
 from fairseq_headprune.heads import HeadMask
 from fairseq_headprune.modules.attach import attach_gates
@@ -221,6 +223,37 @@ def test_slim_whole_and_stored_masks(run, tmp_path):
         score = translator.score_batch(*[[[reference.source[i] for i in p[side]] for p in pairs] for side in (0, 1)])
         for row, expected in zip(score, fairseq_log_probs(reference, pairs), strict=True):
             assert row.log_probs == pytest.approx(expected, abs=1e-5, rel=2e-6)
+
+
+VARIANTS = [
+    {"encoder_normalize_before": True, "decoder_normalize_before": True, "activation_fn": "gelu", "seed": 2}
+    | {"encoder_learned_pos": True, "decoder_learned_pos": True, "encoder_attention_heads": 8},
+    {"share_all_embeddings": True, "layernorm_embedding": True, "encoder_layers": 3, "no_scale_embedding": True},
+    {"decoder_embed_dim": 32, "decoder_output_dim": 16, "decoder_input_dim": 16, "decoder_attention_heads": 4},
+]
+
+
+@pytest.mark.parametrize("target", ["ctranslate2", "onnx"])
+@pytest.mark.parametrize("settings", VARIANTS)
+def test_models_of_other_kinds(settings, target, tmp_path):
+    model = lively(settings)
+    mask = uneven(model, 4)
+    torch.save(state_of(model), tmp_path / "model.pt")
+    mask.save(tmp_path / "mask.json")
+    for language in ("xx", "yy"):
+        reference_dictionary = tiny.make_dictionary()
+        reference_dictionary.save(str(tmp_path / f"dict.{language}.txt"))
+    flags = ["--mask", tmp_path / "mask.json", "--data", tmp_path, "--source-lang", "xx", "--target-lang", "yy"]
+    run_json("export", tmp_path / "model.pt", "--to", target, tmp_path / "out", *flags)
+    attach_gates(model).set_mask(mask)
+    reference = SimpleNamespace(model=model, source=reference_dictionary, target=reference_dictionary)
+    pairs = made_up_pairs(reference, count=6, seed=2)
+    if target == "ctranslate2":
+        found = ct2.log_probs(reference, tmp_path / "out", pairs)
+    else:
+        found = onnx_graphs.log_probs(tmp_path / "out", pairs, reference.target.eos())
+    for row, expected in zip(found, fairseq_log_probs(reference, pairs), strict=True):
+        assert row == pytest.approx(expected, abs=1e-5, rel=2e-6)
 
 
 def test_the_check_notices_another_model(run, reference):

@@ -63,6 +63,8 @@ def test_fairseq_translates_as_the_masked_model(pruned, parts):
     call = [pruned["data"], "--path", pruned["path"], "--cpu", *TASK]
     expected = generated("H", *call, "--head-mask", names["mask.json"])
     assert generated("H", pruned["data"], "--path", names["slim.pt"], "--cpu", *PLUGIN) == expected
+    if parts == "blocks":
+        return
     heads_alone = HeadMask.load(names["mask.json"])
     heads_alone.ffn = None
     heads_alone.save(pruned["folder"] / "heads.json")

@@ -78,7 +78,7 @@ def _specification(exported: Exportable) -> Any:
         counts["decoder"],
         head_dim=gates["dec_self"][0].head_dim,
         no_final_norm=model.decoder.layer_norm is None,
-        project_in_out=model.decoder.project_in_dim is not None,
+        project_in_out=_projects(model.decoder),
         **shared,
     )
     spec = TransformerSpec(encoder, decoder)
@@ -95,17 +95,23 @@ def _specification(exported: Exportable) -> Any:
     return spec
 
 
+def _projects(decoder: Any) -> bool:
+    return decoder.project_in_dim is not None or decoder.project_out_dim is not None
+
+
 def _fill_stack(converter: Any, spec: Any, module: nn.Module) -> None:
     """Fill in everything but the attention."""
     converter.set_input_layers(spec, module)
     for name in ("layer_norm", "layernorm_embedding"):
         if getattr(module, name) is not None:
             converter.set_layer_norm(getattr(spec, name), getattr(module, name))
-    for name, part in (("projection", "output_projection"), ("project_in", "project_in_dim")):
-        if getattr(module, part, None) is not None:
-            converter.set_linear(getattr(spec, name), getattr(module, part))
-    if getattr(module, "project_out_dim", None) is not None:
-        converter.set_linear(spec.project_out, module.project_out_dim)
+    if hasattr(spec, "projection"):
+        converter.set_linear(spec.projection, module.output_projection)
+        if _projects(module):
+            # CTranslate2 has both or none.
+            same = _linear(torch.eye(module.embed_dim), None)
+            converter.set_linear(spec.project_in, module.project_in_dim or same)
+            converter.set_linear(spec.project_out, module.project_out_dim or same)
     for layer, part in zip(spec.layer, module.layers, strict=True):
         converter.set_ffn(layer.ffn, _feed_forward(part))
         converter.set_layer_norm(layer.self_attention.layer_norm, part.self_attn_layer_norm)
