@@ -3,18 +3,22 @@
 import os
 
 import fairseq
+from fairseq.criterions import CRITERION_REGISTRY
 from fairseq.models import MODEL_REGISTRY
 from fairseq.tasks import TASK_REGISTRY
 
 import fairseq_headprune
 from fairseq_headprune import tasks  # noqa: F401
 from fairseq_headprune.checkpoints import allow_settings
+from fairseq_headprune.criterions import label_smoothed_cross_entropy_dsp, label_smoothed_cross_entropy_l0  # noqa: F401
 from fairseq_headprune.models import transformer_gated  # noqa: F401
 
 
 def _check_registered() -> None:
     # fairseq hands back the first class silently when another plugin has taken the name.
-    for registry, name in ((MODEL_REGISTRY, "transformer_gated"), (TASK_REGISTRY, "translation_headprune")):
+    ours = [(MODEL_REGISTRY, "transformer_gated"), (TASK_REGISTRY, "translation_headprune")]
+    ours += [(CRITERION_REGISTRY, f"label_smoothed_cross_entropy_{kind}") for kind in ("l0", "dsp")]
+    for registry, name in ours:
         owner = registry[name].__module__
         if not owner.startswith("fairseq_headprune."):
             raise ImportError(

@@ -3,10 +3,12 @@
 Every side is fairseq's own Trainer with label-smoothed cross entropy and Adam; fp16 on CUDA. Sides: ``stock``;
 ``gated`` (gates off: every head kept); and gated with any of these, joined by hyphens: ``mask`` (a quarter of every
 layer's heads pruned), ``ones`` (a float gate of ones that takes gradients on every head); for example
-``gated-mask-ones``. (Memory is not reported: fairseq's Trainer resets CUDA's peak counters.)
+``gated-mask-ones``; or with one kind of learned gates: ``l0``, ``dsp24``, ``ste24`` (24: heads kept); for example
+``gated-dsp24``. (Memory is not reported: fairseq's Trainer resets CUDA's peak counters.)
 """
 
 import argparse
+import re
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -18,8 +20,10 @@ from fairseq.trainer import Trainer
 from fairseq_headprune.files import write_json
 from fairseq_headprune.heads import HeadMask, all_heads
 from fairseq_headprune.modules.attach import find_gates
+from fairseq_headprune.tasks.translation_headprune import TranslationHeadpruneTask
 
-_OPTIONS = ("mask", "ones")
+_OPTIONS = re.compile(r"mask|ones|l0|(dsp|ste)\d+")
+_LEARNED = re.compile(r"gated-(l0|dsp|ste)(\d*)")
 
 
 def main() -> None:
@@ -59,6 +63,7 @@ def main() -> None:
             f"{name:<20} {benchmarks.shown(side['ms_per_update'])} ms/update, "
             f"{benchmarks.shown(side['words_per_second'], 0)} words/s, "
             f"speed {benchmarks.shown(side['speed_to_stock'])} x stock"
+            + (f", {benchmarks.shown(side['speed_to_gated'])} x gated" if "speed_to_gated" in side else "")
         )
 
 
@@ -74,23 +79,36 @@ def _arguments() -> argparse.Namespace:
         parser.error("--updates, --rounds and --warm-up must be at least 1")
     for name in args.variants:
         kind, *options = name.split("-")
-        if kind not in ("stock", "gated") or set(options) - set(_OPTIONS) or (kind == "stock" and options):
-            parser.error(f"unknown variant {name!r}: stock, or gated with any of {', '.join(_OPTIONS)}")
+        known = all(_OPTIONS.fullmatch(option) for option in options)
+        if kind not in ("stock", "gated") or not known or (kind == "stock" and options):
+            parser.error(f"unknown variant {name!r}: stock, or gated with mask, ones, l0, dspK or steK")
     if "stock" not in args.variants:
         parser.error("--variants must hold stock, which the others are compared with")
     return args
 
 
 def _settings(args: argparse.Namespace, name: str, cuda: bool) -> Any:
-    kind, *options = name.split("-")
-    arch = f"transformer_{args.arch}" if kind == "stock" else f"transformer_gated_{args.arch}"
+    arch = f"transformer_{args.arch}" if name == "stock" else f"transformer_gated_{args.arch}"
     flags = ["--fp16"] if cuda else []
+    learned = _LEARNED.fullmatch(name)
+    if learned:
+        kind, count = learned.groups()
+        criterion = f"label_smoothed_cross_entropy_{'l0' if kind == 'l0' else 'dsp'}"
+        flags += ["--task", "translation_headprune", "--criterion", criterion, "--max-update", "100000"]
+        flags += {"l0": ["--l0-penalty", "0.001"], "dsp": ["--heads-kept", count, "--preset", "dsp-mt"]}.get(
+            kind, ["--heads-kept", count, "--straight-through"]
+        )
     return benchmarks.fairseq_settings(args, arch, *flags)
 
 
 def _trainer(args: argparse.Namespace, name: str, task: Any, cuda: bool) -> Trainer:
     cfg = _settings(args, name, cuda)
     torch.manual_seed(benchmarks.SEED)
+    if _LEARNED.fullmatch(name):
+        task = TranslationHeadpruneTask(cfg.task, task.source_dictionary, task.target_dictionary)
+        trainer = Trainer(cfg, task, task.build_model(cfg.model), task.build_criterion(cfg.criterion))
+        task.begin_epoch(1, trainer.get_model())
+        return trainer
     trainer = Trainer(cfg, task, task.build_model(cfg.model), task.build_criterion(cfg.criterion))
     options = name.split("-")[1:]
     if "mask" in options:
@@ -118,7 +136,7 @@ def _side(args: argparse.Namespace, times: dict, name: str, tokens: int) -> dict
         "ms_per_update": benchmarks.spread([1000 * t / args.updates for t in mine]),
         "words_per_second": benchmarks.spread([tokens / t for t in mine]),
         "speed_to_stock": benchmarks.paired_ratios(times["stock"], to=mine),
-    }
+    } | ({"speed_to_gated": benchmarks.paired_ratios(times["gated"], to=mine)} if "gated" in times else {})
 
 
 if __name__ == "__main__":

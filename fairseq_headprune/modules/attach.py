@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from fairseq_headprune.heads import COMPONENTS, HeadMask, Shape
 from fairseq_headprune.modules.ffn import FeedForwards
+from fairseq_headprune.modules.gate_state import GateState
 from fairseq_headprune.modules.multihead import GatedMultiheadAttention
 from fairseq_headprune.removal.layout import HeadLayout
 
@@ -144,6 +145,8 @@ def attach_gates(model: nn.Module) -> GatedHeads:
     for module in stock:
         GatedMultiheadAttention.adopt(module)
     FeedForwards.attach(model)
+    if not hasattr(model, "head_gates"):
+        model.head_gates = GateState()
     return find_gates(model)
 
 

@@ -78,7 +78,9 @@ def apply_gate(heads: Tensor, gate: Optional[Tensor], keep: Optional[Tensor]) ->
             fitting = f"({count},), ({batch}, {count}) nor ({batch}, {count}, {length})"
             raise ValueError(f"gate of shape {tuple(gate.shape)} fits neither {fitting}")
         view = gate.view(1, -1, 1, 1) if gate.dim() == 1 else gate.view(gate.shape + (1,) * (4 - gate.dim()))
-        heads = heads * view.to(heads.dtype)
+        # The product is taken in the wider of the two types: a float32 gate on half-precision heads gets its gradient,
+        # a sum over the whole batch, in float32.
+        heads = (heads * view).to(heads.dtype)
     if keep is not None:
         heads = heads.masked_fill(~keep.view(1, -1, 1, 1), 0.0)
     return heads

@@ -27,6 +27,8 @@ class GatedMultiheadAttention(MultiheadAttention):
         head_keep: None (every head is kept) or bool (heads,). Saved in checkpoints when set.
         keep_source: where ``head_keep`` comes from. Saved with it, in the state dict's metadata.
         head_gate: None or a float gate, (heads,), (batch, heads) or (batch, heads, tgt). Never saved.
+        learned_gate: None or a float gate (heads,) that is being learned: while training it stands in the place of
+            ``head_gate`` and ``head_keep``, which are what counts in evaluation mode. Never saved.
         original_heads: the original index of each head; ``original_count`` how many there were before some were
             removed. Saved in the state dict's metadata.
         on_weights: None or a function called with the module and its attention weights (batch, heads, tgt, src).
@@ -36,6 +38,7 @@ class GatedMultiheadAttention(MultiheadAttention):
     original_count: int
     head_keep: Optional[Tensor]
     head_gate: Optional[Tensor]
+    learned_gate: Optional[Tensor]
     on_weights: Optional[Callable[["GatedMultiheadAttention", Tensor], None]]
 
     @classmethod
@@ -54,6 +57,7 @@ class GatedMultiheadAttention(MultiheadAttention):
         module.__class__ = cls
         module.register_buffer("head_keep", None)
         module.register_buffer("head_gate", None, persistent=False)
+        module.learned_gate = None
         module.on_weights = None
         module.original_heads, module.original_count = list(range(module.num_heads)), module.num_heads
         module.keep_is_fixed, module.keep_source = False, {}
@@ -127,7 +131,10 @@ class GatedMultiheadAttention(MultiheadAttention):
         else:
             active = self.training or dropout.apply_during_inference
             heads = attend(q, k, v, self.scaling, mask, dropout.p if active else 0.0)
-        heads = apply_gate(self._split(heads, beams, length), self.head_gate, self.head_keep)
+        gate, keep = self.head_gate, self.head_keep
+        if self.training and self.learned_gate is not None:
+            gate, keep = self.learned_gate, None
+        heads = apply_gate(self._split(heads, beams, length), gate, keep)
         output = self.out_proj(heads.permute(2, 0, 1, 3).reshape(length, batch, -1))
         if weights is None or not (need_weights or need_head_weights):
             return output, None

@@ -11,8 +11,11 @@ from fairseq.logging import metrics
 from fairseq.tasks import register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
+from fairseq_headprune.criterions.gated import GatedCriterion
 from fairseq_headprune.files import sha256
 from fairseq_headprune.heads import HeadMask
+from fairseq_headprune.learning.training import GateTraining, freeze, run_length, updates_in_epoch
+from fairseq_headprune.learning.watch import skip_step
 from fairseq_headprune.modules.attach import GatedHeads, attach_gates, find_gates
 from fairseq_headprune.modules.connected import check_connected
 
@@ -50,6 +53,10 @@ class TranslationHeadpruneTask(TranslationTask):
         super().__init__(cfg, src_dict, tgt_dict)
         self._mask = _read_mask(cfg.head_mask)
         self._gates: Optional[GatedHeads] = None
+        self._model: Any = None
+        self._criterion: Optional[GatedCriterion] = None
+        self._learning: Optional[GateTraining] = None
+        self._batches_in_epoch: Optional[int] = None
         self._checked: WeakSet[Any] = WeakSet()
 
     @classmethod
@@ -72,12 +79,43 @@ class TranslationHeadpruneTask(TranslationTask):
         """
         model = super().build_model(cfg, from_checkpoint)
         gates = self._gates = attach_gates(model)
+        self._model = model
         if self._mask is not None:
             gates.set_mask(self._mask, fixed=True)
             logger.info(f"head mask {self.cfg.head_mask}: {gates.mask()!r}")
         elif self.cfg.head_mask == NO_MASK:
             gates.set_mask(None, fixed=True)
         return model
+
+    def build_criterion(self, cfg: Any, from_checkpoint: bool = False) -> Any:
+        """Build the criterion; with ``--gates-only``, freeze the model that was built before it."""
+        criterion = super().build_criterion(cfg, from_checkpoint)
+        if isinstance(criterion, GatedCriterion):
+            self._criterion = criterion
+            if criterion.gate_config.gates_only and self._model is not None:
+                freeze(self._model)
+        return criterion
+
+    def begin_epoch(self, epoch: int, model: Any) -> None:
+        """Before the first epoch, start to learn gates if the criterion asks for it.
+
+        Raises:
+            ValueError: its flags are wrong, or do not fit the model or the checkpoint.
+        """
+        super().begin_epoch(epoch, model)
+        if self._criterion is None or self._learning is not None:
+            return
+        config = self._criterion.gate_config
+        per_epoch = self._batches_in_epoch and updates_in_epoch(self._batches_in_epoch, config.update_freq)
+        self._learning = GateTraining(model, find_gates(model), self._criterion, run_length(config, per_epoch))
+
+    def can_reuse_epoch_itr(self, dataset: Any) -> bool:
+        """Whether the next epoch may have this one's batches; not while gates are learned.
+
+        fairseq seeds the making of batches with the epoch in which a run was started: a resumed run would go on with
+        others than the run that was not interrupted.
+        """
+        return self._criterion is None and super().can_reuse_epoch_itr(dataset)
 
     def state_dict(self) -> dict:
         """Return what a checkpoint keeps of the task: its dictionaries' hashes, the mask in force and its origin."""
@@ -114,21 +152,41 @@ class TranslationHeadpruneTask(TranslationTask):
         fairseq drops the last batch where its size is no multiple of ``--required-batch-size-multiple`` (8): up to
         7 sentences would be missing from a score, without a word.
         """
-        if dataset is not self.datasets.get(self.cfg.train_subset):
-            required_batch_size_multiple = 1
-        return super().get_batch_iterator(
-            dataset, *args, required_batch_size_multiple=required_batch_size_multiple, **kwargs
-        )
+        training = dataset is self.datasets.get(self.cfg.train_subset)
+        multiple = required_batch_size_multiple if training else 1
+        iterator = super().get_batch_iterator(dataset, *args, required_batch_size_multiple=multiple, **kwargs)
+        if training:
+            self._batches_in_epoch = len(iterator)
+        return iterator
 
     def train_step(self, sample, model, criterion, optimizer, update_num, ignore_grad=False):
         """Train on one batch; before the first one, make sure that the mask has an effect."""
-        self._check_mask(model, sample)
-        return super().train_step(sample, model, criterion, optimizer, update_num, ignore_grad)
+        if self._learning is None:
+            self._check_mask(model, sample)
+            return super().train_step(sample, model, criterion, optimizer, update_num, ignore_grad)
+        self._learning.before_pass(optimizer)
+        loss, sample_size, logged = super().train_step(sample, model, criterion, optimizer, update_num, ignore_grad)
+        self._learning.after_pass(sample_size, ignore_grad)
+        return loss, sample_size, logged
+
+    def optimizer_step(self, optimizer, model, update_num):
+        """Take a step of the gates, if they are learned, and one of the weights, unless these are frozen."""
+        if self._learning is not None and self._learning.step(optimizer) and self._learning.gates_only:
+            skip_step(optimizer)
+        else:
+            super().optimizer_step(optimizer, model, update_num)
 
     def valid_step(self, sample, model, criterion):
-        """Validate on one batch, with the same check."""
+        """Validate on one batch, with the same check; learned gates are at their hard set."""
+        if self._learning is not None:
+            self._learning.learned.refresh_mask()
         self._check_mask(model, sample)
         return super().valid_step(sample, model, criterion)
+
+    def post_validate(self, model: Any, stats: dict, agg: Any) -> None:
+        """Write the results of a validation beside the gates that were validated."""
+        if self._learning is not None:
+            self._learning.record_validation(agg.get_smoothed_values())
 
     def inference_step(self, generator, models, sample, prefix_tokens=None, constraints=None):
         """Translate one batch, with the same check."""
@@ -137,10 +195,16 @@ class TranslationHeadpruneTask(TranslationTask):
         return super().inference_step(generator, models, sample, prefix_tokens, constraints)
 
     def reduce_metrics(self, logging_outputs, criterion) -> None:
-        """Log fairseq's metrics and, where a mask is set or waived, the active heads of each component."""
+        """Log fairseq's metrics and, where a mask is set or waived, the active heads of each component.
+
+        While gates are learned: what they are at.
+        """
         super().reduce_metrics(logging_outputs, criterion)
-        for component, count in self._active_heads.items():
-            metrics.log_scalar(f"heads_{component}", count, weight=0, round=0)
+        values = {f"heads_{component}": count for component, count in self._active_heads.items()}
+        if self._learning is not None:
+            values = self._learning.metrics()
+        for name, value in values.items():
+            metrics.log_scalar(name, value, weight=0, round=0 if name.startswith("heads_") else None)
 
     _active_heads: dict[str, int] = {}
 

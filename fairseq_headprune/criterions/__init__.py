@@ -1,0 +1,1 @@
+"""Training losses with gates that are learned (what fairseq registers)."""

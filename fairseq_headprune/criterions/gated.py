@@ -1,0 +1,133 @@
+"""What criterions with learned gates have in common: from flags to the rule that the gates follow."""
+
+import logging
+import math
+from typing import Any, Optional
+
+from fairseq_headprune.criterions.settings import PRESETS, DSPConfig, GateConfig, L0Config
+from fairseq_headprune.gates.rules import L0Rule, SubsetRule
+from fairseq_headprune.gates.temperature import Temperature
+from fairseq_headprune.heads import COMPONENTS, Head, parse_components
+
+logger = logging.getLogger(__name__)
+
+#: share of the run in which the temperature falls, or the number of open gates does, by default
+_SHARE = 0.25
+
+
+class GatedCriterion:
+    """Mixin of criterions: the task finds here which gates are to be learned, and how.
+
+    Attributes:
+        gate_config: the flags.
+    """
+
+    gate_config: GateConfig
+
+    def candidates(self, heads: list[Head]) -> list[Head]:
+        """Return those of the model's heads that get a gate.
+
+        Raises:
+            ValueError: an unknown component, or one that the model lacks.
+        """
+        chosen = parse_components(self.gate_config.gate_components)
+        missing = [component for component in chosen if component not in {head.component for head in heads}]
+        if missing:
+            raise ValueError(f"--gate-components: the model has no {' and no '.join(missing)}")
+        return [head for head in heads if head.component in chosen]
+
+    def rule(self, heads: list[Head], run: Optional[int]) -> Any:
+        """Build the rule that turns weights into gates.
+
+        Args:
+            run: updates of the whole run, None where it is not known.
+
+        Raises:
+            ValueError: flags that are missing, out of range or contradict each other.
+        """
+        raise NotImplementedError
+
+    def gate_rate(self) -> float:
+        """Learning rate of the gates."""
+        raise NotImplementedError
+
+
+def parse_count(flag: str, text: Optional[str]) -> int | dict[str, int]:
+    """Read a number of heads: ``24``, or one a component: ``enc_self=8,enc_dec=8,dec_self=8``.
+
+    Raises:
+        ValueError: not integers, an unknown or repeated component.
+    """
+    try:
+        if "=" not in str(text):
+            return int(str(text))
+        pairs = [part.split("=") for part in str(text).split(",")]
+        counts = {component.strip(): int(number) for component, number in pairs}
+    except ValueError:
+        raise ValueError(
+            f"{flag} {text}: not a number of heads; give an integer, or one a component as in enc_self=8,enc_dec=8"
+        ) from None
+    if set(counts) - set(COMPONENTS) or len(counts) != len(pairs):
+        raise ValueError(f"{flag} {text}: name each of {', '.join(COMPONENTS)} at most once")
+    return counts
+
+
+def l0_rule(cfg: L0Config, heads: list[Head], run: Optional[int]) -> L0Rule:
+    """Build the L0 rule from its flags; a target is approached in the first quarter of the run (or 1,000 updates).
+
+    Raises:
+        ValueError: neither or both of --l0-penalty and --l0-target-heads; a value out of range.
+    """
+    if (cfg.l0_penalty is None) == (cfg.l0_target_heads is None):
+        raise ValueError("L0 needs one of --l0-penalty LAMBDA and --l0-target-heads K")
+    target = None if cfg.l0_target_heads is None else parse_count("--l0-target-heads", cfg.l0_target_heads)
+    warm_up = 1000 if run is None else max(1, round(_SHARE * run))
+    return L0Rule(heads, cfg.l0_penalty, target, cfg.l0_beta, cfg.gate_init, warm_up)
+
+
+def subset_rule(cfg: DSPConfig, heads: list[Head], run: Optional[int]) -> SubsetRule:
+    """Build the rule of DSP or STE from its flags.
+
+    Raises:
+        ValueError: no --heads-kept, a value out of range, temperatures given for STE, or a share of a run whose length
+            is not known.
+    """
+    if cfg.heads_kept is None:
+        raise ValueError("DSP and STE need --heads-kept K, the number of heads to keep")
+    kept = parse_count("--heads-kept", cfg.heads_kept)
+    if cfg.straight_through:
+        given = [name for name in ("tau_start", "tau_end", "tau_updates") if getattr(cfg, name) is not None]
+        if given:
+            flags = ", ".join("--" + name.replace("_", "-") for name in given)
+            raise ValueError(f"--straight-through has no temperature: leave out {flags}")
+        return SubsetRule(heads, kept, straight_through=True, init=cfg.gate_init)
+    return SubsetRule(heads, kept, temperature=_temperature(cfg, run), init=cfg.gate_init)
+
+
+def subset_rate(cfg: DSPConfig) -> float:
+    """Learning rate of DSP's and STE's gates."""
+    if cfg.gate_lr is not None:
+        return cfg.gate_lr
+    return 0.2 if cfg.preset is None else PRESETS[str(cfg.preset)][3]
+
+
+def _temperature(cfg: DSPConfig, run: Optional[int]) -> Temperature:
+    start, end, updates, _ = PRESETS[str(cfg.preset)] if cfg.preset is not None else (0.1, 1e-8, _SHARE, None)
+    start = start if cfg.tau_start is None else cfg.tau_start
+    end = end if cfg.tau_end is None else cfg.tau_end
+    updates = updates if cfg.tau_updates is None else cfg.tau_updates
+    if not (updates > 0 and math.isfinite(updates)):
+        raise ValueError(f"--tau-updates {updates:g}: give a number of updates, or a share of the run between 0 and 1")
+    if updates < 1:
+        if run is None:
+            raise ValueError(
+                f"--tau-updates {updates:g} is a share of the run, whose length is not known: give --max-update or "
+                "--max-epoch, or a number of updates"
+            )
+        updates = max(1.0, round(updates * run))
+    if run is not None and updates > run:
+        logger.warning(
+            f"the run ends after {run} updates, before the temperature reaches --tau-end at update {updates:g}: the "
+            "gates will still be soft; lower --tau-updates"
+        )
+    return Temperature(start, end, int(updates))

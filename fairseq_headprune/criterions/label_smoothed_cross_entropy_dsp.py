@@ -1,0 +1,41 @@
+"""Label-smoothed cross entropy with differentiable subset pruning or straight-through top-K (Li et al. 2021)."""
+
+from dataclasses import dataclass
+from typing import Any, Optional
+
+from fairseq.criterions import register_criterion
+from fairseq.criterions.label_smoothed_cross_entropy import (
+    LabelSmoothedCrossEntropyCriterion,
+    LabelSmoothedCrossEntropyCriterionConfig,
+)
+
+from fairseq_headprune.criterions.gated import GatedCriterion, subset_rate, subset_rule
+from fairseq_headprune.criterions.settings import DSPConfig
+from fairseq_headprune.heads import Head
+
+
+@dataclass
+class LabelSmoothedCrossEntropyDSPConfig(DSPConfig, LabelSmoothedCrossEntropyCriterionConfig):
+    """Flags of label smoothing and of DSP."""
+
+
+@register_criterion("label_smoothed_cross_entropy_dsp", dataclass=LabelSmoothedCrossEntropyDSPConfig)
+class LabelSmoothedCrossEntropyDSP(GatedCriterion, LabelSmoothedCrossEntropyCriterion):
+    """fairseq's label-smoothed cross entropy; exactly K heads are open in the end, chosen by learned weights."""
+
+    def __init__(self, cfg: LabelSmoothedCrossEntropyDSPConfig, task: Any) -> None:
+        super().__init__(task, cfg.sentence_avg, cfg.label_smoothing, cfg.ignore_prefix_size, cfg.report_accuracy)
+        self.gate_config = cfg
+
+    @classmethod
+    def build_criterion(cls, cfg: LabelSmoothedCrossEntropyDSPConfig, task: Any) -> "LabelSmoothedCrossEntropyDSP":
+        """Build the criterion from its flags."""
+        return cls(cfg, task)
+
+    def rule(self, heads: list[Head], run: Optional[int]) -> Any:
+        """Build the rule of DSP, or of STE."""
+        return subset_rule(self.gate_config, heads, run)
+
+    def gate_rate(self) -> float:
+        """Learning rate of the gates."""
+        return subset_rate(self.gate_config)

@@ -1,0 +1,172 @@
+"""Learns the weights of gates, outside of the model's optimizer."""
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fairseq_headprune.gates.noise import uniform
+from fairseq_headprune.gates.rules import L0Rule, SubsetRule
+from fairseq_headprune.heads import Head
+
+#: version of what :meth:`GateLearner.description` returns
+VERSION = 1
+
+
+class GateLearner:
+    """Weights of gates, their random numbers, their penalty and their Adam.
+
+    One update is :meth:`begin`, any number of backward passes through the gates it returned, and :meth:`step` with the
+    gradient by the gates. All is float32 or wider, on the CPU, and depends on nothing but the seed, the gradients and
+    the number of updates.
+
+    Attributes:
+        heads: the gated heads, in the order of the weights.
+        weight: float32 (heads,): w of Li et al. 2021, eq. 20, or log_alpha of L0.
+        updates: how many updates have been made.
+        gradient_vanished: whether the last step's gradient by the weights was exactly 0 although the one by the gates
+            was not.
+    """
+
+    def __init__(
+        self, rule: SubsetRule | L0Rule, heads: list[Head], lr: float, seed: int, clip_norm: float = 0.0
+    ) -> None:
+        """Start with the rule's first weights.
+
+        Args:
+            lr: constant learning rate of Adam (betas 0.9, 0.98; no weight decay).
+            clip_norm: largest norm of the gradient by the weights (0: any).
+
+        Raises:
+            ValueError: no heads, or a learning rate that is not above 0.
+        """
+        if not heads:
+            raise ValueError("there is no head to gate")
+        if not (lr > 0 and math.isfinite(lr)):
+            raise ValueError(f"gate learning rate {lr:g}: it must be finite and above 0")
+        self.rule, self.heads, self._seed, self._clip = rule, heads, seed, clip_norm
+        self.weight = torch.nn.Parameter(torch.tensor(rule.first_weights(seed, len(heads)), dtype=torch.float32))
+        self._adam = torch.optim.Adam([self.weight], lr=lr, betas=(0.9, 0.98), foreach=False)
+        # Makes Adam's state, so that it can be saved before the first step.
+        self.weight.grad = torch.zeros_like(self.weight)
+        self._adam.step()
+        self._adam.state[self.weight]["step"].zero_()
+        self.updates = 0
+        self.gradient_vanished, self._gradient_norm = False, 0.0
+
+    def _weights(self) -> np.ndarray:
+        return self.weight.detach().numpy().astype(np.float64)
+
+    def begin(self) -> Tensor:
+        """Return the gates of the present update, float32 (heads,); the same ones until :meth:`step`."""
+        gates, self._pullback = self.rule.gates(
+            self._weights(), uniform(self._seed, self.updates, len(self.heads)), self.updates
+        )
+        return torch.from_numpy(gates).float()
+
+    def step(self, gradient: Tensor) -> None:
+        """Make an update.
+
+        Args:
+            gradient: of the mean loss (nats a token) by the gates, (heads,).
+
+        Raises:
+            FloatingPointError: it is not finite; nothing has changed then.
+        """
+        by_gates = gradient.double().numpy()
+        if not np.isfinite(by_gates).all():
+            head = self.heads[int(np.argmin(np.isfinite(by_gates)))]
+            raise FloatingPointError(f"update {self.updates}: the gradient of the gate of {head} is not finite")
+        by_weights = self._pullback(by_gates)
+        self.gradient_vanished = bool(by_gates.any() and not by_weights.any())
+        by_weights = by_weights + self._penalty_gradient()
+        self._gradient_norm = float(np.linalg.norm(by_weights))
+        if 0 < self._clip < self._gradient_norm:
+            by_weights = by_weights * (self._clip / self._gradient_norm)
+        self.weight.grad = torch.from_numpy(by_weights).float()
+        self._adam.step()
+        if self.rule.bound is not None:
+            with torch.no_grad():
+                self.weight.clamp_(-self.rule.bound, self.rule.bound)
+        self.updates += 1
+
+    def _penalty_gradient(self) -> np.ndarray:
+        """Gradient of the sum of price times P(open); also lets the price follow the count."""
+        if self.rule.penalty is None:
+            return np.zeros(len(self.heads))
+        weights = self._weights()
+        hard, p = self.rule.hard(weights), self.rule.expected(weights)
+        prices = self.rule.penalty.prices(hard, self.updates)
+        self.rule.penalty.adapt(hard, self.updates)
+        return prices * p * (1 - p)
+
+    def hard(self) -> Tensor:
+        """Return the learned set, bool (heads,)."""
+        return torch.from_numpy(self.rule.hard(self._weights()))
+
+    def evaluate(self) -> Tensor:
+        """Return the gates of evaluation, (heads,)."""
+        return torch.from_numpy(self.rule.evaluate(self._weights())).float()
+
+    def expected(self) -> Tensor:
+        """Return the probability of each gate to be open (for DSP and STE: 1 in the learned set), (heads,)."""
+        return torch.from_numpy(self.rule.expected(self._weights())).float()
+
+    def penalty(self) -> float:
+        """Return what the open gates cost at present, in nats."""
+        if self.rule.penalty is None:
+            return 0.0
+        weights = self._weights()
+        return float(self.rule.penalty.prices(self.rule.hard(weights), self.updates) @ self.rule.expected(weights))
+
+    def stats(self) -> dict[str, float]:
+        """Return what is worth logging of the last update."""
+        return {**self.rule.stats(self.updates), "gate_gradient": self._gradient_norm}
+
+    def state(self) -> dict[str, Tensor]:
+        """Return everything that a later run needs to go on as if there had been no interruption."""
+        adam = self._adam.state[self.weight]
+        tensors = {"weight": self.weight.detach().clone(), "updates": torch.tensor(self.updates)}
+        tensors |= {name: adam[name].clone() for name in ("exp_avg", "exp_avg_sq")}
+        if self.rule.penalty is not None and len(self.rule.penalty.multipliers):
+            tensors["multipliers"] = torch.from_numpy(self.rule.penalty.multipliers.copy())
+        return tensors
+
+    def load(self, tensors: dict[str, Tensor], description: dict[str, Any]) -> None:
+        """Go on from a state; the number of heads to keep, the temperature and the rate are this learner's own.
+
+        Raises:
+            ValueError: the state is of another kind, of other heads, of a newer version, or lacks something.
+        """
+        mine = self.description()
+        found = description.get("version", VERSION)
+        if found > VERSION:
+            raise ValueError(
+                f"the checkpoint's gates have version {found}, known is up to {VERSION}: update the package"
+            )
+        if description.get("kind") != mine["kind"]:
+            raise ValueError(f"the checkpoint's gates are {description.get('kind')}, asked for are {mine['kind']}")
+        if description.get("heads") != mine["heads"]:
+            raise ValueError(
+                f"the checkpoint has gates on {len(description.get('heads', []))} heads, the model would have "
+                f"{len(mine['heads'])} (or others): use the same --gate-components and the same model"
+            )
+        missing = self.state().keys() - tensors.keys()
+        if missing:
+            raise ValueError(f"the checkpoint's gates lack {', '.join(sorted(missing))}")
+        adam = self._adam.state[self.weight]
+        with torch.no_grad():
+            self.weight.copy_(tensors["weight"])
+        for name in ("exp_avg", "exp_avg_sq"):
+            adam[name].copy_(tensors[name])
+        self.updates = int(tensors["updates"])
+        adam["step"].fill_(self.updates)
+        if self.rule.penalty is not None and "multipliers" in tensors:
+            self.rule.penalty.multipliers = tensors["multipliers"].numpy().copy()
+
+    def description(self) -> dict[str, Any]:
+        """Describe the gates with plain values, as checkpoints and logs keep them."""
+        heads = [[head.component, head.layer, head.head] for head in self.heads]
+        return {"version": VERSION, **self.rule.description(), "seed": self._seed, "heads": heads}

@@ -1,0 +1,78 @@
+"""The log of learned gates: ``gates.jsonl`` in the folder of a training run, one JSON document a line."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from fairseq_headprune.files import PathLike, write_text
+from fairseq_headprune.gates.metrics import by_component
+
+NAME = "gates.jsonl"
+#: what fairseq logs with a validation and is no result
+_SPEEDS = ("wps", "wpb", "bsz")
+
+
+class GateLog:
+    """Writes the log of one run; a resumed run goes on where its checkpoint is."""
+
+    def __init__(self, folder: PathLike) -> None:
+        """Name the log after its folder; nothing is written yet."""
+        self.path = Path(folder) / NAME
+
+    def start(self, description: dict[str, Any], updates: int) -> None:
+        """Write the header, and keep what earlier parts of the run wrote up to update ``updates``."""
+        kept = read_log(self.path)[1] if updates and self.path.exists() else []
+        lines = [{"gates": description}, *(line for line in kept if line["update"] <= updates)]
+        os.makedirs(self.path.parent, exist_ok=True)
+        write_text(self.path, "".join(json.dumps(line) + "\n" for line in lines))
+
+    def update(self, learner: Any) -> None:
+        """Append the present state of the gates."""
+        kept: dict[str, list[str]] = {}
+        layers: dict[tuple[str, int], str] = {}
+        for head, keep in zip(learner.heads, learner.hard().tolist(), strict=True):
+            place = (head.component, head.layer)
+            layers[place] = layers.get(place, "") + str(int(keep))
+        for (component, _), row in layers.items():
+            kept.setdefault(component, []).append(row)
+        stats = learner.stats()
+        line = {
+            "update": learner.updates,
+            "temperature": stats.pop("temperature", None),
+            "kept": kept,
+            "expected": {c: round(value, 4) for c, value in by_component(learner, learner.expected()).items()},
+            "penalty": learner.penalty(),
+            **stats,
+        }
+        self._append(line)
+
+    def validation(self, updates: int, values: dict[str, float]) -> None:
+        """Append the results of a validation, which is done under the learned set."""
+        scores = {name: float(value) for name, value in values.items() if name not in _SPEEDS}
+        self._append({"update": updates, "valid": scores})
+
+    def _append(self, line: dict[str, Any]) -> None:
+        with open(self.path, "a", encoding="utf-8") as stream:
+            stream.write(json.dumps(line) + "\n")
+
+
+def read_log(path: PathLike) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Return the description of the gates and the lines after it; a last line that is still being written is left out.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: a damaged line, or no header.
+    """
+    text = Path(path).read_text(encoding="utf-8").splitlines(keepends=True)
+    lines = []
+    for number, line in enumerate(text, 1):
+        if number == len(text) and not line.endswith("\n"):
+            break
+        try:
+            lines.append(json.loads(line))
+        except ValueError:
+            raise ValueError(f"{path}, line {number}: damaged ({line.strip()[:40]!r})") from None
+    if not lines or "gates" not in lines[0]:
+        raise ValueError(f"{path}: not a log of learned gates (its first line has no 'gates')")
+    return lines[0]["gates"], lines[1:]

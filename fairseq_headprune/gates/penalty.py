@@ -1,0 +1,88 @@
+"""What an open gate costs: a fixed price, or one that is adapted until a wanted number of heads is left."""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from fairseq_headprune.gates.subset import Array
+
+
+class FixedPenalty:
+    """lambda times the sum of P(open) (Li et al. 2021, eq. 23); lambda in nats a head."""
+
+    def __init__(self, price: float) -> None:
+        """Set the price.
+
+        Raises:
+            ValueError: it is below 0 or not finite.
+        """
+        if not (price >= 0 and math.isfinite(price)):
+            raise ValueError(f"an L0 penalty of {price:g}: it must be finite and not below 0")
+        self._price = price
+        #: the adapted prices, which checkpoints keep: none here
+        self.multipliers = np.zeros(0)
+
+    def prices(self, hard: Array, update: int) -> Array:
+        """Return the price of each head, (heads,)."""
+        return np.full(len(hard), self._price)
+
+    def adapt(self, hard: Array, update: int) -> None:
+        """Do nothing: the price is fixed."""
+
+    def stats(self) -> dict[str, float]:
+        """Return what is worth logging: nothing."""
+        return {}
+
+    def description(self) -> dict[str, Any]:
+        """Describe the penalty with plain values."""
+        return {"penalty": self._price}
+
+
+class TargetPenalty:
+    """A Lagrangian whose multiplier rises while too many heads are open and falls while too few are.
+
+    The gates follow the gradient of multiplier times sum of P(open); the multiplier follows the count of open gates
+    itself, which has no gradient and needs none here (the proxy-Lagrangian of Cotter et al. 2019). A term proportional
+    to the present error damps the oscillation. One multiplier a group of heads.
+    """
+
+    #: nats a head: rise of the multiplier in one update in which all heads are too many; and the damping term then.
+    #: Chosen in simulated trainings (tests/test_gates_learner.py) for 1 to 68 of 72 heads and task gradients of 0.001
+    #: to 0.05.
+    RATE, DAMPING = 0.01, 2.0
+
+    def __init__(self, groups: list[tuple[Array, int]], warm_up: int) -> None:
+        """Set the target: ``groups`` of (positions, heads to keep), reached from all heads in ``warm_up`` updates."""
+        self._groups, self._warm_up = groups, max(1, warm_up)
+        self.multipliers = np.zeros(len(groups))
+
+    def _errors(self, hard: Array, update: int) -> Array:
+        """Share of a group's heads by which too many are open; the target falls linearly during the warm-up."""
+        share = min(update / self._warm_up, 1.0)
+        errors = []
+        for places, kept in self._groups:
+            wanted = len(places) + share * (kept - len(places))
+            error = (hard[places].sum() - wanted) / max(1, len(places))
+            errors.append(error)
+        return np.array(errors)
+
+    def prices(self, hard: Array, update: int) -> Array:
+        """Return the price of each head, (heads,); below 0 where too few are open."""
+        result = np.zeros(len(hard))
+        errors = self._errors(hard, update)
+        for (places, _), multiplier, error in zip(self._groups, self.multipliers, errors, strict=True):
+            result[places] = multiplier + self.DAMPING * error
+        return result
+
+    def adapt(self, hard: Array, update: int) -> None:
+        """Let the multipliers follow the present error."""
+        self.multipliers = self.multipliers + self.RATE * self._errors(hard, update)
+
+    def stats(self) -> dict[str, float]:
+        """Return what is worth logging: the mean multiplier."""
+        return {"multiplier": float(self.multipliers.mean())}
+
+    def description(self) -> dict[str, Any]:
+        """Describe the penalty with plain values."""
+        return {"warm_up": self._warm_up}

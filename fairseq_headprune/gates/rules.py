@@ -1,0 +1,179 @@
+"""How weights become gates: the rule of L0, and that of DSP and STE."""
+
+from collections.abc import Callable
+from typing import Any, Optional
+
+import numpy as np
+
+from fairseq_headprune.gates.hard_concrete import HardConcrete
+from fairseq_headprune.gates.noise import small_weights
+from fairseq_headprune.gates.penalty import FixedPenalty, TargetPenalty
+from fairseq_headprune.gates.subset import Array, check_count, gumbel, soft_top_k, top_k
+from fairseq_headprune.gates.temperature import Temperature
+from fairseq_headprune.heads import Head
+
+Gates = tuple[Array, Callable[[Array], Array]]
+
+#: With a target log_alpha stays within these bounds (P(open) from 0.13 to 0.99): a gate further away has next to no
+#: gradient left, and could not come back when too many have closed.
+_L0_BOUND = 3.5
+#: log_alpha with which L0's gates start: nearly open (0.96 in evaluation). At 0 they would halve every head.
+_L0_INIT = 2.0
+
+
+def groups_of(heads: list[Head], kept: int | dict[str, int]) -> dict[str, tuple[Array, int]]:
+    """Return name -> (positions in ``heads``, number to keep): one group over all heads, or one a component.
+
+    Raises:
+        ValueError: a number out of range, or components that are not the gated ones.
+    """
+    if not isinstance(kept, dict):
+        check_count(kept, len(heads))
+        return {"all": (np.arange(len(heads)), kept)}
+    components = list(dict.fromkeys(head.component for head in heads))
+    if set(kept) != set(components):
+        raise ValueError(
+            f"numbers of heads are given for {', '.join(kept)}, gated are {', '.join(components)}: name each of these"
+        )
+    groups = {}
+    for component in components:
+        places = np.array([place for place, head in enumerate(heads) if head.component == component])
+        try:
+            check_count(kept[component], len(places))
+        except ValueError as error:
+            raise ValueError(f"{component}: {error}") from None
+        groups[component] = (places, kept[component])
+    return groups
+
+
+class SubsetRule:
+    """Exactly K open gates: Gumbel soft top-K in training (DSP), or hard top-K with a straight-through gradient (STE).
+
+    Source: Li et al. 2021, eqs. 14-20 and §4.2.3. STE has no noise, as in the authors' code.
+    """
+
+    def __init__(
+        self,
+        heads: list[Head],
+        kept: int | dict[str, int],
+        temperature: Optional[Temperature] = None,
+        straight_through: bool = False,
+        init: Optional[float] = None,
+    ) -> None:
+        """Describe the choice; DSP needs a temperature.
+
+        Raises:
+            ValueError: a number of heads out of range.
+        """
+        self.kind = "ste" if straight_through else "dsp"
+        self.kept, self._groups = kept, groups_of(heads, kept)
+        self.temperature, self._init = temperature, init
+
+    def first_weights(self, seed: int, count: int) -> Array:
+        """Return the weights of the beginning: small random ones around ``init``."""
+        return small_weights(seed, count) + (self._init or 0.0)
+
+    def gates(self, weights: Array, noise: Array, update: int) -> Gates:
+        """Return the gates of training and the map from a gradient by gates to one by weights."""
+        if self.temperature is None:
+            return self.hard(weights).astype(np.float64), lambda gradient: gradient
+        result, pullbacks = np.empty(len(weights)), []
+        scores = weights + gumbel(noise)
+        for places, count in self._groups.values():
+            result[places], pullback = soft_top_k(scores[places], count, self.temperature.at(update))
+            pullbacks.append((places, pullback))
+
+        def pull_back(gradient: Array) -> Array:
+            by_weights = np.zeros(len(gradient))
+            for places, pullback in pullbacks:
+                by_weights[places] = pullback(gradient[places])
+            return by_weights
+
+        return result, pull_back
+
+    def hard(self, weights: Array) -> Array:
+        """Mark the learned set, bool (heads,): the top K of the weights, without noise."""
+        chosen = np.zeros(len(weights), dtype=bool)
+        for places, count in self._groups.values():
+            chosen[places] = top_k(weights[places], count)
+        return chosen
+
+    def evaluate(self, weights: Array) -> Array:
+        """Return the gates of evaluation: 0 or 1."""
+        return self.hard(weights).astype(np.float64)
+
+    expected = evaluate
+    penalty: Optional[FixedPenalty] = None
+    bound: Optional[float] = None
+
+    def stats(self, update: int) -> dict[str, float]:
+        """Return what is worth logging: the temperature."""
+        return {} if self.temperature is None else {"temperature": self.temperature.at(update)}
+
+    def description(self) -> dict[str, Any]:
+        """Describe the rule with plain values."""
+        value: dict[str, Any] = {"kind": self.kind, "heads_kept": self.kept}
+        if self.temperature is not None:
+            value |= {"tau_start": self.temperature.start, "tau_end": self.temperature.end}
+            value["tau_updates"] = self.temperature.updates
+        return value
+
+
+class L0Rule:
+    """Hard concrete gates, each with a price for being open (Voita et al. 2019; Li et al. 2021, eqs. 22 and 23)."""
+
+    kind = "l0"
+
+    def __init__(
+        self,
+        heads: list[Head],
+        penalty: Optional[float] = None,
+        target: int | dict[str, int] | None = None,
+        beta: float = 0.33,
+        init: Optional[float] = None,
+        warm_up: int = 1000,
+    ) -> None:
+        """Describe the gates and their price: a fixed one, or one that is adapted until ``target`` heads are left.
+
+        Args:
+            warm_up: updates in which the target falls from all heads to ``target``.
+
+        Raises:
+            ValueError: a penalty below 0, a target or beta out of range.
+        """
+        self.concrete, self._init, self.target = HardConcrete(beta), init, target
+        #: largest absolute value of a weight, None for any
+        self.bound = None if target is None else _L0_BOUND
+        if target is None:
+            self.penalty: FixedPenalty | TargetPenalty = FixedPenalty(0.0 if penalty is None else penalty)
+        else:
+            self.penalty = TargetPenalty(list(groups_of(heads, target).values()), warm_up)
+
+    def first_weights(self, seed: int, count: int) -> Array:
+        """Return the log_alpha of the beginning: small noise around ``init``."""
+        return small_weights(seed, count) + (_L0_INIT if self._init is None else self._init)
+
+    def gates(self, weights: Array, noise: Array, update: int) -> Gates:
+        """Return the gates of training and the map from a gradient by gates to one by weights."""
+        sample, slope = self.concrete.sample(weights, noise)
+        return sample, lambda gradient: gradient * slope
+
+    def hard(self, weights: Array) -> Array:
+        """Mark the learned set, bool (heads,): gates of evaluation above 0."""
+        return self.evaluate(weights) > 0
+
+    def evaluate(self, weights: Array) -> Array:
+        """Return the gates of evaluation, in [0, 1]."""
+        return self.concrete.evaluate(weights)
+
+    def expected(self, weights: Array) -> Array:
+        """Return each gate's probability of being open."""
+        return self.concrete.p_open(weights)
+
+    def stats(self, update: int) -> dict[str, float]:
+        """Return what is worth logging: the present price of an open head, in nats."""
+        return self.penalty.stats()
+
+    def description(self) -> dict[str, Any]:
+        """Describe the rule with plain values."""
+        return {"kind": self.kind, "heads_kept": self.target, "beta": self.concrete.beta, **self.penalty.description()}

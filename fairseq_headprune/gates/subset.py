@@ -1,0 +1,149 @@
+"""Choosing K of H heads: the hard set, and its relaxation by iterated softmax (Li et al. 2021, eqs. 6-20).
+
+Everything is float64 and runs on the CPU: at most 72 or 144 numbers, where each kernel launch would cost more.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+
+Array = np.ndarray
+Pullback = Callable[[Array], Array]
+
+#: exp of minus this is 0 in float64
+_UNDERFLOW = 746.0
+#: uniform noise is kept this far from 0 and 1, so that no Gumbel noise is infinite
+_EPS = 1e-12
+
+
+def top_k(values: Array, k: int) -> Array:
+    """Mark the k highest values; of equal ones the lowest index wins.
+
+    Returns:
+        bool (heads,), exactly k of them True.
+
+    Raises:
+        ValueError: k is not between 0 and the number of values.
+    """
+    check_count(k, len(values))
+    chosen = np.zeros(len(values), dtype=bool)
+    chosen[np.lexsort((np.arange(len(values)), -np.asarray(values)))[:k]] = True
+    return chosen
+
+
+def check_count(k: int, total: int) -> None:
+    """Check a number of heads to keep.
+
+    Raises:
+        ValueError: not an integer between 0 and ``total``.
+    """
+    if isinstance(k, bool) or not isinstance(k, int | np.integer) or not 0 <= k <= total:
+        raise ValueError(f"cannot keep {k} heads of {total}: give an integer from 0 to {total}")
+
+
+def gumbel(u: Array) -> Array:
+    """Turn uniform noise into Gumbel(0, 1) noise (§3.1.1)."""
+    return -np.log(-np.log(np.clip(u, _EPS, 1 - _EPS)))
+
+
+def soft_top_k(r: Array, k: int, tau: float) -> tuple[Array, Pullback]:
+    """Relax the set of the k highest of r: k softmaxes, each weakening what those before it took (eqs. 14-19).
+
+    To keep more than half of the heads is to drop the few lowest, and is relaxed so: 1 minus the relaxed set of the
+    H - k highest of -r. Where the published sum leaves [0, 1] (two heads far above the others can take more than 1
+    each), it is projected onto the gates in [0, 1] that add up to k.
+
+    Args:
+        r: perturbed scores, (heads,).
+        tau: temperature, above 0.
+
+    Returns:
+        gates (heads,) in [0, 1] that add up to k, and the function that maps a gradient by gates to one by r. The norm
+        of what it returns is at most 1 / tau times that of what it is given: the recursion's own derivative grows
+        beyond all bounds where softmaxes take the same head again and again.
+    """
+    r = np.asarray(r, dtype=np.float64)
+    check_count(k, len(r))
+    if k == 0 or k == len(r) or _is_saturated(r, k, tau):
+        return top_k(r, k).astype(np.float64), np.zeros_like
+    if 2 * k > len(r):
+        dropped, pullback = soft_top_k(-r, len(r) - k, tau)
+        return 1.0 - dropped, pullback
+    steps = _softmaxes(r, k, tau)
+    total = np.add.reduce(steps)
+    if total.max() <= 1 + 1e-9:
+        return np.minimum(total, 1.0), lambda gradient: _pull_back(steps, tau, gradient)
+    gates, free = _project(total, k)
+
+    def pullback(gradient: Array) -> Array:
+        # The derivative of the projection: gates at 0 or 1 stay there, the others share their mean.
+        inner = np.where(free, gradient - gradient[free].mean() if free.any() else 0.0, 0.0)
+        return _pull_back(steps, tau, inner)
+
+    return gates, pullback
+
+
+def _softmaxes(r: Array, k: int, tau: float) -> Array:
+    """Return the k softmaxes of eqs. 14-16, (k, heads). Eq. 18, divided by tau, adds log(1 - g) / tau to r / tau."""
+    scaled = (r - r.max()) / tau
+    steps = np.empty((k, len(r)))
+    change = np.empty(len(r))
+    with np.errstate(divide="ignore"):
+        for step in steps:
+            np.exp(scaled, out=step)
+            total = np.add.reduce(step)
+            if total < 1e-100:  # the rest is too far below what is taken for exp: move it up
+                scaled -= scaled.max()
+                np.exp(scaled, out=step)
+                total = np.add.reduce(step)
+            step /= total
+            np.negative(step, out=change)
+            np.log1p(change, out=change)
+            change /= tau
+            scaled += change
+    return steps
+
+
+def _is_saturated(r: Array, k: int, tau: float) -> bool:
+    """Whether every softmax is exactly one-hot in float64: the hard set, with a gradient of exactly 0."""
+    ordered = np.sort(r)[::-1]
+    return bool((ordered[:k] - ordered[1 : k + 1] > _UNDERFLOW * tau).all())
+
+
+def _pull_back(steps: Array, tau: float, gradient: Array) -> Array:
+    """Run eqs. 14-19 backwards, from the last softmax to the first."""
+    rest = 1.0 - steps
+    # A head that was taken whole (rest 0) has no share in later steps, so nothing comes back through it.
+    inverse = np.divide(1.0, rest, out=np.zeros_like(rest), where=rest > 0)
+    by_r = np.zeros(steps.shape[1])  # by r^(j+1), summed over what follows
+    with np.errstate(over="ignore", invalid="ignore"):
+        for step, factor in zip(steps[::-1], inverse[::-1], strict=True):
+            by_step = gradient - by_r * factor
+            by_step -= step @ by_step
+            by_step *= step
+            by_step /= tau
+            by_r += by_step
+        size, limit = np.linalg.norm(by_r), np.linalg.norm(gradient) / tau
+    if not np.isfinite(size):
+        return np.zeros_like(by_r)
+    return by_r * (limit / size) if size > limit else by_r
+
+
+def _project(values: Array, k: int) -> tuple[Array, Array]:
+    """Project onto {0 <= g <= 1, sum g = k}: g = clip(values + shift, 0, 1); also mark the gates that are not clipped.
+
+    The sum rises with the shift, piecewise linearly: Newton's method, kept inside a bracket that shrinks.
+    """
+    low, high, shift = -values.max(), 1.0 - values.min(), 0.0
+    for _ in range(100):
+        shifted = values + shift
+        free = (shifted > 0) & (shifted < 1)
+        excess = np.add.reduce(np.minimum(np.maximum(shifted, 0.0), 1.0)) - k
+        if abs(excess) < 1e-12:
+            break
+        low, high = (low, shift) if excess > 0 else (shift, high)
+        slope = np.count_nonzero(free)
+        shift = shift - excess / slope if slope else (low + high) / 2
+        if not low < shift < high:
+            shift = (low + high) / 2
+    return np.clip(shifted, 0.0, 1.0), free

@@ -1,0 +1,78 @@
+"""A gate learner tied to a model's attention modules."""
+
+from typing import Optional
+
+import torch
+from torch import Tensor
+
+from fairseq_headprune.gates.learner import GateLearner
+from fairseq_headprune.heads import Head, HeadMask
+from fairseq_headprune.modules.attach import GatedHeads
+
+
+def present_heads(gates: GatedHeads) -> list[Head]:
+    """List the heads that the model has, by original number, in the order component, layer, head."""
+    return [Head(c, layer, head) for c, layer, module in gates.items() for head in module.original_heads]
+
+
+class LearnedGates:
+    """Puts the learner's gates on the heads of a model in training, and its hard set in evaluation.
+
+    All heads share one leaf tensor (heads,), float32, on the model's device. Backward passes add up in it: over
+    micro-batches, until :meth:`take_gradient`.
+    """
+
+    def __init__(self, gates: GatedHeads, learner: GateLearner) -> None:
+        self.gates, self.learner = gates, learner
+        self._modules = []
+        wanted = set(learner.heads)
+        for component, layer, module in gates.items():
+            heads = [Head(component, layer, head) for head in module.original_heads]
+            if heads and heads[0] in wanted:
+                self._modules.append((module, len(heads)))
+        self._leaf: Optional[Tensor] = None
+        self._mask_is_stale = True
+
+    def put(self) -> None:
+        """Put the present update's gates on the heads, for one forward and backward pass."""
+        if self._leaf is None:
+            device = next(module.out_proj.weight.device for module, _ in self._modules)
+            self._leaf = self.learner.begin().to(device, torch.float32).requires_grad_()
+        views = self._leaf.split([count for _, count in self._modules])
+        for (module, _), view in zip(self._modules, views, strict=True):
+            module.learned_gate = view
+
+    def forget_gradient(self) -> None:
+        """Drop what backward passes have added up: a new update begins, or the last one was skipped."""
+        if self._leaf is not None:
+            self._leaf.grad = None
+
+    def take_gradient(self) -> Tensor:
+        """Return the gradient that has been added up, (heads,), on the model's device (0 where there was none)."""
+        assert self._leaf is not None, "put() comes first"
+        return torch.zeros_like(self._leaf) if self._leaf.grad is None else self._leaf.grad
+
+    def step(self, gradient: Tensor) -> None:
+        """Take one step of the learner.
+
+        Args:
+            gradient: (heads,), of the mean loss.
+
+        Raises:
+            FloatingPointError: it is not finite.
+        """
+        self.learner.step(gradient.detach().cpu())
+        self._leaf, self._mask_is_stale = None, True
+
+    def mask(self) -> HeadMask:
+        """Return the mask of the learned set: heads that have no gate are kept."""
+        closed = [h for h, keep in zip(self.learner.heads, self.learner.hard().tolist(), strict=True) if not keep]
+        mask = self.gates.full().without(closed)
+        mask.source = {"learned": self.learner.description(), "update": self.learner.updates}
+        return mask
+
+    def refresh_mask(self) -> None:
+        """Bring the hard mask up to date, which evaluation uses and checkpoints keep."""
+        if self._mask_is_stale:
+            self.gates.set_mask(self.mask())
+            self._mask_is_stale = False

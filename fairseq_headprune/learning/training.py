@@ -1,0 +1,181 @@
+"""What learned gates need of fairseq's trainer: one gradient an update, over all micro-batches and ranks."""
+
+import logging
+import math
+import os
+from typing import Any, Optional
+
+import torch
+from fairseq.distributed import utils as distributed
+from fairseq.optim.amp_optimizer import AMPOptimizer
+from torch import Tensor, nn
+
+from fairseq_headprune.gates.learner import GateLearner
+from fairseq_headprune.gates.log import GateLog
+from fairseq_headprune.gates.metrics import gate_metrics
+from fairseq_headprune.learning.learned import LearnedGates, present_heads
+from fairseq_headprune.learning.watch import loss_scale, report_overflow, watch
+from fairseq_headprune.modules.attach import GatedHeads
+
+logger = logging.getLogger(__name__)
+
+
+class GateTraining:
+    """Learns the gates of one model during one run of fairseq-train.
+
+    The gates' gradient is summed over micro-batches and ranks, divided by the sample size and by the loss scale, and
+    handed to the learner, once for every update that the trainer makes (skipped fp16 updates are none).
+    """
+
+    def __init__(self, model: nn.Module, gates: GatedHeads, criterion: Any, run: Optional[int]) -> None:
+        """Build the learner, or continue the one in the checkpoint that the model was loaded from.
+
+        Args:
+            run: updates of the whole run, None where it is not known.
+
+        Raises:
+            ValueError: wrong flags; gates only, without a model; a checkpoint with another kind or number of gates.
+        """
+        config = criterion.gate_config
+        state = model.head_gates
+        if config.gates_only and not state.model_was_loaded:
+            raise ValueError(
+                "--gates-only needs a trained model: name it with --finetune-from-model CHECKPOINT (none was loaded)"
+            )
+        tensors, description = state.loaded
+        if not tensors and gates.mask().dropped():
+            raise ValueError(
+                "the model has a head mask, and learned gates choose among all heads: remove the pruned heads first "
+                "(headprune slim), or leave the mask out (--head-mask none)"
+            )
+        heads = criterion.candidates(present_heads(gates))
+        seed = config.seed if config.gate_seed is None else config.gate_seed
+        learner = GateLearner(criterion.rule(heads, run), heads, criterion.gate_rate(), seed, config.clip_norm)
+        if tensors:
+            learner.load(tensors, description)
+        self.learned = LearnedGates(gates, learner)
+        self.gates_only = config.gates_only
+        self._samples: Any = 0
+        self._watched: Any = None
+        self._interval, self._save_dir = config.gate_log_interval, config.save_dir
+        state.learner = learner
+        model.register_state_dict_pre_hook(lambda *_: self.learned.refresh_mask())
+        self._log = self._open_log() if self._interval > 0 and _is_master() else None
+        logger.info(f"learned gates: {learner.description()}, {learner.updates} updates done")
+
+    def _open_log(self) -> GateLog:
+        log = GateLog(self._save_dir)
+        log.start(self.learned.learner.description(), self.learned.learner.updates)
+        return log
+
+    def before_pass(self, optimizer: Any) -> None:
+        """Put the gates on the heads, before a forward and backward pass."""
+        if self._watched is not optimizer:
+            watch(optimizer, self._forget, self._where)
+            self._watched = optimizer
+        self.learned.put()
+
+    def _forget(self) -> None:
+        self._samples = 0
+        self.learned.forget_gradient()
+
+    def after_pass(self, sample_size: Any, ignored: bool) -> None:
+        """Count a micro-batch's sample size; a dummy batch, which ranks without data get, counts nothing."""
+        if not ignored:
+            self._samples = self._samples + sample_size
+
+    def step(self, optimizer: Any) -> bool:
+        """Take a step of the gates, before the optimizer takes one of the weights.
+
+        Returns:
+            False where mixed precision overflowed, and the trainer is going to repeat the update.
+
+        Raises:
+            OverflowError: the gates' gradient overflowed in fp16; the trainer skips the update.
+            FloatingPointError: it is not finite in another precision.
+        """
+        gradient = self._gather(self.learned.take_gradient())
+        gradient, samples = gradient[:-1], float(gradient[-1])
+        gradient = gradient / (samples or 1.0) / loss_scale(optimizer)
+        if not torch.isfinite(gradient).all():
+            if isinstance(optimizer, AMPOptimizer):
+                return False
+            report_overflow(optimizer)
+        try:
+            self.learned.step(gradient)
+        except FloatingPointError as error:
+            raise FloatingPointError(f"{error}; {self._last_checkpoint()}") from error
+        self._samples = 0
+        self._record()
+        return True
+
+    def _gather(self, gradient: Tensor) -> Tensor:
+        """Sum gradient and sample size over ranks: (heads + 1,), float64, on the CPU."""
+        size = torch.as_tensor(self._samples, device=gradient.device).reshape(1)
+        total = torch.cat([gradient.double(), size.double()])
+        if torch.distributed.is_initialized() and distributed.get_data_parallel_world_size() > 1:
+            distributed.all_reduce(total, group=distributed.get_data_parallel_group())
+        return total.cpu()
+
+    def _record(self) -> None:
+        learner = self.learned.learner
+        if learner.gradient_vanished:
+            self._warn_vanished(learner.updates)
+        if self._log is not None and learner.updates % self._interval == 0:
+            self._log.update(learner)
+
+    def _warn_vanished(self, update: int) -> None:
+        if update & (update - 1) == 0 or update % 1000 == 0:  # at 1, 2, 4, 8 …: not on every update of a long phase
+            logger.warning(
+                f"update {update}: the gradient of the gates' weights is exactly zero; the temperature is below what "
+                "can be resolved, and the chosen set no longer changes"
+            )
+
+    def record_validation(self, values: dict[str, float]) -> None:
+        """Write a validation's results to the log."""
+        if self._log is not None:
+            self._log.validation(self.learned.learner.updates, values)
+
+    def metrics(self) -> dict[str, float]:
+        """Return what is logged with the loss."""
+        return gate_metrics(self.learned.learner)
+
+    def _where(self) -> str:
+        return f"update {self.learned.learner.updates}; {self._last_checkpoint()}"
+
+    def _last_checkpoint(self) -> str:
+        for name in ("checkpoint_last.pt", "checkpoint_best.pt"):
+            path = os.path.join(self._save_dir, name)
+            if os.path.exists(path):
+                return f"the last good checkpoint is {path}"
+        return f"no checkpoint was saved in {self._save_dir} yet"
+
+
+def freeze(model: nn.Module) -> None:
+    """Let no weight take gradients but one small vector, which the trainer needs to have something to optimise.
+
+    Its gradient is not used: with gates only, the optimizer takes no step.
+    """
+    parameters = list(model.parameters())
+    kept = min(reversed(parameters), key=lambda p: p.numel())
+    for parameter in parameters:
+        parameter.requires_grad_(parameter is kept)
+
+
+def run_length(config: Any, updates_per_epoch: Optional[int]) -> Optional[int]:
+    """Return the number of updates of a run, from ``--max-update`` and ``--max-epoch``; None where neither is set."""
+    lengths = []
+    if config.max_update:
+        lengths.append(int(config.max_update))
+    if config.max_epoch and updates_per_epoch:
+        lengths.append(int(config.max_epoch) * updates_per_epoch)
+    return min(lengths, default=None)
+
+
+def updates_in_epoch(batches: int, update_freq: Any) -> int:
+    """Return the updates that a number of batches (of one rank) make, with the first ``--update-freq``."""
+    return math.ceil(batches / int(update_freq[0] if update_freq else 1))
+
+
+def _is_master() -> bool:
+    return not torch.distributed.is_initialized() or torch.distributed.get_rank() == 0

@@ -1,0 +1,57 @@
+"""What fairseq's optimizers do not say by themselves: when gradients are dropped, and at which update they broke."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from fairseq.optim.amp_optimizer import AMPOptimizer
+
+
+def watch(optimizer: Any, on_zero: Callable[[], None], where: Callable[[], str]) -> None:
+    """Call ``on_zero`` whenever the optimizer's gradients are cleared, and name the place where they are not finite.
+
+    The trainer clears gradients at the start of each update and after one that it skips; no hook of a task tells of
+    it.
+
+    Args:
+        where: describes the place, for the error.
+    """
+    zero, clip = optimizer.zero_grad, optimizer.clip_grad_norm
+
+    def zero_grad() -> None:
+        zero()
+        on_zero()
+
+    def clip_grad_norm(*args: Any, **kwargs: Any) -> Any:
+        norm = clip(*args, **kwargs)
+        if not isinstance(optimizer, AMPOptimizer) and not torch.isfinite(norm).all():
+            raise FloatingPointError(f"the loss or a gradient is not finite at {where()}")
+        return norm
+
+    optimizer.zero_grad, optimizer.clip_grad_norm = zero_grad, clip_grad_norm
+
+
+def loss_scale(optimizer: Any) -> float:
+    """Return the factor by which the loss was multiplied before the last backward pass."""
+    if isinstance(optimizer, AMPOptimizer):
+        return optimizer.scaler.get_scale()
+    scaler = getattr(optimizer, "scaler", None)
+    return 1.0 if scaler is None else float(scaler.loss_scale)
+
+
+def report_overflow(optimizer: Any) -> None:
+    """Tell a loss scaler that the gates' gradient overflowed, as the weights' might have.
+
+    Raises:
+        OverflowError: there is a scaler; it has lowered its scale, and the trainer skips the update.
+    """
+    scaler = getattr(optimizer, "scaler", None)
+    if scaler is not None:
+        scaler.check_overflow(torch.tensor(float("inf")))
+
+
+def skip_step(optimizer: Any) -> None:
+    """Stand in for the optimizer's step where the weights stay as they are: only the loss scale may grow."""
+    scaler = getattr(optimizer, "scaler", None)
+    if scaler is not None:
+        scaler.update()

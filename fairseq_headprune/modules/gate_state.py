@@ -1,0 +1,45 @@
+"""Where a model keeps its learned gates' state, so that it is saved and loaded with the weights."""
+
+from typing import Any, Optional, Protocol
+
+from torch import Tensor, nn
+
+
+class Saved(Protocol):
+    """What is saved: tensors by name, and a description of plain JSON values."""
+
+    def state(self) -> dict[str, Tensor]:
+        """Return the tensors."""
+
+    def description(self) -> dict[str, Any]:
+        """Return what the tensors mean."""
+
+
+class GateState(nn.Module):
+    """A child without parameters: gates are learned outside of fairseq's optimizer, in float32, on the CPU.
+
+    Attributes:
+        learner: whose state the model's checkpoints keep; None (nothing is saved) unless gates are being learned.
+        loaded: the tensors and the description that the last checkpoint held; both empty if it held none.
+        model_was_loaded: whether a checkpoint has been loaded into the model at all.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.learner: Optional[Saved] = None
+        self.loaded: tuple[dict[str, Tensor], dict[str, Any]] = ({}, {})
+        self.model_was_loaded = False
+
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        if self.learner is None:
+            return
+        for name, value in self.learner.state().items():
+            destination[prefix + name] = value
+        metadata = getattr(destination, "_metadata", None)
+        if metadata is not None:
+            metadata[prefix[:-1]] = self.learner.description()
+
+    def _load_from_state_dict(self, state_dict, prefix, local_metadata, strict, missing, unexpected, errors) -> None:
+        tensors = {name[len(prefix) :]: value for name, value in state_dict.items() if name.startswith(prefix)}
+        self.loaded = (tensors, dict(local_metadata)) if tensors else ({}, {})
+        self.model_was_loaded = True

@@ -1,0 +1,170 @@
+"""Gates that are learned by fairseq-train: joint, pipelined, and what comes out."""
+
+import json
+
+import pytest
+import tiny
+import torch
+from fairseq.logging import metrics
+from learning import DSP, L0, SHAPE, gate_state, same, train, weights
+from test_task import log_lines
+
+from fairseq_headprune.checkpoints import read_state, stored_mask
+from fairseq_headprune.heads import Head, HeadMask
+
+
+@pytest.fixture(scope="module")
+def joint(trained, tmp_path_factory):
+    """Joint DSP from scratch, K = 5 of 12, three epochs."""
+    save = tmp_path_factory.mktemp("joint")
+    return {"data": trained["data"], "save": save, "state": train(trained["data"], save, *DSP, "--heads-kept", "5")}
+
+
+def kept(state):
+    """How many heads the mask of a checkpoint keeps, over all components."""
+    return sum(n["kept"] for n in stored_mask(state).counts().values())
+
+
+def test_the_checkpoint_holds_exactly_k_heads_and_the_gates(joint):
+    assert kept(joint["state"]) == 5  # --heads-kept
+    assert joint["state"]["model"]["head_gates.weight"].shape == (12,)  # 6 layers x 2 heads
+    assert joint["state"]["model"]._metadata["head_gates"]["kind"] == "dsp"
+
+
+def test_gates_and_weights_move(joint, trained, tmp_path):
+    first = train(trained["data"], tmp_path / "one", *DSP, "--heads-kept", "5", "--max-update", "1")
+    assert not same(gate_state(first), gate_state(joint["state"]))
+    assert not same(weights(first), weights(joint["state"]))
+
+
+def test_generation_uses_the_hard_mask_by_itself(joint, tmp_path):
+    """Same translations as the same weights under the same mask given by hand; others than without a mask."""
+    checkpoint = joint["save"] / "checkpoint_last.pt"
+    stored_mask(joint["state"]).save(tmp_path / "mask.json")
+    base = [joint["data"], "--path", checkpoint, "--task", "translation_headprune", "--cpu", "--max-len-b", "12"]
+
+    def lines(*more):
+        text = tiny.fairseq_here("generate", *base, *more)
+        return sorted(line for line in text.splitlines() if line.startswith("H-"))
+
+    assert lines() == lines("--head-mask", tmp_path / "mask.json")
+    assert lines() != lines("--head-mask", "none")
+
+
+def test_with_k_of_all_heads_training_is_the_same_as_without_gates(trained, tmp_path):
+    """Every gate is 1 then, and the gates draw from their own stream: not one bit of the weights may differ."""
+    gated = train(trained["data"], tmp_path / "gated", *DSP, "--heads-kept", "12")
+    plain = train(
+        trained["data"],
+        tmp_path / "plain",
+        "--criterion",
+        "label_smoothed_cross_entropy",
+        "--update-epoch-batch-itr",
+        "True",
+    )
+    assert same(weights(gated), weights(plain))
+
+
+def test_gates_only_changes_no_weight(trained, tmp_path):
+    start = ["--finetune-from-model", trained["checkpoint"], "--gates-only", "--heads-kept", "5"]
+    state = train(trained["data"], tmp_path, *DSP, *start, "--dropout", "0.0")
+    before = read_state(trained["checkpoint"])
+    assert same(weights(state), weights(before))
+    assert kept(state) == 5
+    first = train(trained["data"], tmp_path / "first", *DSP, *start, "--max-update", "1")
+    assert not torch.equal(first["model"]["head_gates.weight"], state["model"]["head_gates.weight"])
+
+
+@pytest.mark.parametrize("flags", [["--l0-penalty", "0.05"], ["--l0-target-heads", "6"]])
+def test_l0_trains(trained, tmp_path, flags):
+    state = train(trained["data"], tmp_path, *L0, *flags)
+    assert state["model"]._metadata["head_gates"]["kind"] == "l0"
+    assert torch.isfinite(state["model"]["head_gates.weight"]).all()
+
+
+def test_a_large_penalty_closes_every_gate_and_none_closes_none(trained, tmp_path):
+    """One step of Adam moves a weight by about the learning rate: 12 steps of 1 lead from 2 to about -10."""
+    closed = train(trained["data"], tmp_path / "a", *L0, "--l0-penalty", "100", "--gate-lr", "1")
+    assert kept(closed) == 0
+    assert (closed["model"]["head_gates.weight"] < -5).all()
+
+
+def test_the_penalty_does_not_depend_on_the_batch(trained, tmp_path):
+    """With a penalty that outweighs the task by far, the gates' path is the penalty's, whatever the batches."""
+    big = [*L0, "--l0-penalty", "1e6", "--max-update", "3"]
+    whole = gate_state(train(trained["data"], tmp_path / "a", *big))
+    split = gate_state(train(trained["data"], tmp_path / "b", *big, "--batch-size", "4", "--update-freq", "4"))
+    assert torch.allclose(whole["head_gates.weight"], split["head_gates.weight"], atol=1e-4)
+
+
+def test_accumulated_batches_give_the_gradient_of_their_union(trained, tmp_path):
+    """60 pairs in one batch, or in 4 batches of 15: the same gates after one update (no dropout)."""
+    one = [*DSP, "--heads-kept", "5", "--dropout", "0", "--max-update", "1", "--required-batch-size-multiple", "1"]
+    whole = gate_state(train(trained["data"], tmp_path / "a", *one, "--batch-size", "60"))
+    parts = gate_state(train(trained["data"], tmp_path / "b", *one, "--batch-size", "15", "--update-freq", "4"))
+    assert torch.allclose(whole["head_gates.exp_avg"], parts["head_gates.exp_avg"], rtol=1e-3, atol=1e-9)
+    assert whole["head_gates.exp_avg"].abs().max() > 0
+
+
+def test_validation_is_done_under_the_hard_mask(joint):
+    """The logged loss of the last validation is what fairseq-validate finds for the checkpoint with its stored mask."""
+    lines = [json.loads(line) for line in (joint["save"] / "gates.jsonl").read_text().splitlines()]
+    logged = [line["valid"]["loss"] for line in lines if "valid" in line][-1]
+    base = [joint["data"], "--path", joint["save"] / "checkpoint_last.pt", "--task", "translation_headprune", "--cpu"]
+    metrics.reset()
+    with log_lines() as lines:
+        tiny.fairseq_here("validate", *base, "--valid-subset", "valid", "--batch-size", "8")
+    text = "|".join(lines)
+    found = [part for part in text.split("|") if part.strip().startswith("loss ")]
+    assert abs(float(found[-1].split()[1]) - logged) < 2e-3
+
+
+def test_the_log_holds_every_update_and_the_present_set(joint):
+    lines = [json.loads(line) for line in (joint["save"] / "gates.jsonl").read_text().splitlines()]
+    updates = [line for line in lines if "kept" in line]
+    assert [line["update"] for line in updates] == list(range(1, 13))  # --gate-log-interval 1, --max-update 12
+    assert all(sum(row.count("1") for rows in line["kept"].values() for row in rows) == 5 for line in updates)
+    assert updates[-1]["kept"] == {
+        component: ["".join(map(str, row)) for row in rows]
+        for component, rows in stored_mask(joint["state"]).heads.items()
+    }
+    assert set(updates[0]["kept"]) == set(SHAPE)
+
+
+@pytest.mark.parametrize(
+    "flags, words",
+    [
+        ([*DSP], "--heads-kept"),
+        ([*DSP, "--heads-kept", "13"], "13"),
+        ([*DSP, "--heads-kept", "2.5"], "2.5"),
+        ([*DSP, "--heads-kept", "enc=3"], "enc_self"),
+        ([*DSP, "--heads-kept", "5", "--tau-start", "0"], "tau"),
+        ([*DSP, "--heads-kept", "5", "--tau-start", "0.1", "--tau-end", "1"], "tau"),
+        ([*DSP, "--heads-kept", "5", "--straight-through"], "--tau-updates"),
+        ([*DSP, "--heads-kept", "5", "--gates-only"], "--finetune-from-model"),
+        ([*DSP, "--heads-kept", "5", "--gate-lr", "0"], "rate"),
+        ([*L0], "--l0-penalty"),
+        ([*L0, "--l0-penalty", "-1"], "-1"),
+        ([*L0, "--l0-penalty", "1", "--l0-target-heads", "3"], "one of"),
+    ],
+)
+def test_wrong_flags_end_before_the_first_update(trained, tmp_path, flags, words):
+    with pytest.raises(ValueError, match=words):
+        train(trained["data"], tmp_path, *flags)
+    assert not list(tmp_path.glob("*.pt"))
+
+
+def test_unknown_components_and_masks_are_refused(trained, tmp_path):
+    with pytest.raises(KeyError, match="decoder"):
+        train(trained["data"], tmp_path, *DSP, "--heads-kept", "5", "--gate-components", "decoder")
+    HeadMask.full(SHAPE).without([Head("enc_self", 0, 1)]).save(tmp_path / "mask.json")
+    with pytest.raises(ValueError, match="headprune slim"):
+        train(trained["data"], tmp_path, *DSP, "--heads-kept", "5", "--head-mask", tmp_path / "mask.json")
+
+
+def test_gates_of_another_kind_or_count_are_refused(joint, trained, tmp_path):
+    restore = ["--restore-file", joint["save"] / "checkpoint_last.pt", "--max-update", "20"]
+    with pytest.raises(ValueError, match="dsp"):
+        train(trained["data"], tmp_path / "a", *L0, "--l0-penalty", "1", *restore, "--reset-optimizer")
+    with pytest.raises(ValueError, match="head"):
+        train(trained["data"], tmp_path / "b", *DSP, "--heads-kept", "3", "--gate-components", "enc_self", *restore)
