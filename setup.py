@@ -39,6 +39,7 @@ setup(
         "fairseq": [f"ve-fairseq==0.12.3; {WHEELS}", f"fairseq-fixed==0.12.3.1; {SOURCE}"],
         "slurm": ["submitit>=1.5"],
         "test": ["pytest>=8", "submitit>=1.5"],
+        "export": ["ctranslate2==4.8.5", "onnx>=1.16", "onnxruntime>=1.18"],
     },
     entry_points={"console_scripts": ["headprune = fairseq_headprune.cli:main"]},
     classifiers=[

@@ -19,6 +19,7 @@ import torch
 
 from fairseq_headprune.files import PathLike
 from fairseq_headprune.heads import COMPONENTS, HeadMask, Shape, attention_place
+from fairseq_headprune.removal.ffn import stored_ffn
 from fairseq_headprune.removal.layout import SETTING, HeadLayout
 
 State = dict[str, Any]
@@ -190,7 +191,8 @@ def stored_mask(state: State) -> HeadMask | None:
     """
     layout = head_layout(state)
     mask = layout.mask()
-    removed = bool(mask.dropped())
+    mask.ffn = stored_ffn(state["model"], saved_settings(state))
+    removed = bool(mask.dropped()) or mask.ffn is not None
     for component, layer, prefix in attention_modules(state):
         keep = state["model"].get(prefix + ".head_keep")
         if keep is None:
@@ -205,13 +207,13 @@ def stored_mask(state: State) -> HeadMask | None:
     if not removed and not has_mask(state):
         return None
     origin = (state.get("task_state") or {}).get("head_mask") or mask.source
-    mask.source = {key: value for key, value in origin.items() if key != "heads"}
+    mask.source = {key: value for key, value in origin.items() if key not in ("heads", "ffn")}
     return mask
 
 
 def has_mask(state: State) -> bool:
     """Whether a mask is stored beside the weights."""
-    return any(name.endswith(".head_keep") for name in state["model"])
+    return any(name.endswith((".head_keep", ".ffn_keep")) for name in state["model"])
 
 
 def attention_modules(state: State) -> Iterator[tuple[str, int, str]]:

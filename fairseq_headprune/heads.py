@@ -69,7 +69,8 @@ class HeadMask:
 
     Attributes:
         heads: component -> one list a layer -> one 0/1 a head. Layers may have different head counts.
-        ffn: optional ``{"enc": […], "dec": […]}``: 0/1 a layer, or one list a layer for units. Reserved.
+        ffn: optional ``{"enc": […], "dec": […]}``: 0/1 a layer, or one list a layer for units; sides that are
+            absent keep everything.
         source: where the mask comes from (free JSON).
     """
 

@@ -19,7 +19,7 @@ from fairseq_headprune.heads import HeadMask, all_heads
 SHAPE = {"enc_self": [2, 2], "enc_dec": [2, 2], "dec_self": [2, 2]}
 HEADS = all_heads(SHAPE)
 
-#: log(1/11) = -2.398 is where L0's gate of evaluation, 1.2 sigmoid(log_alpha) - 0.1, reaches 0: so places 0 to 3, 5 and 8
+#: log(1/11) = -2.398 is where L0's gate of evaluation, 1.2 sigmoid(log_alpha) - 0.1, reaches 0: places 0 to 3, 5 and 8
 #: are open. Places 0 and 2 tie with gates of 1, places 4, 6 and 7 with gates of 0 (and 4 and 7 in their weight).
 L0_WEIGHTS = [9.0, -2.3, 8.0, 0.0, -4.0, -1.0, -3.0, -4.0, 1.0, -5.0, -6.0, -7.0]
 

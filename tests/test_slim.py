@@ -1,17 +1,14 @@
 """Removing heads from state dicts: the slim model is the masked model. The masked model is the reference throughout."""
 
 import copy
-import random
 
 import pytest
 import tiny
 import torch
-from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.modules import MultiheadAttention
-from fairseq.sequence_generator import SequenceGenerator
-from fairseq.tasks.translation import TranslationConfig, TranslationTask
+from slim_models import SETTINGS, beam_five, incremental, lively, masked_and_slim, rebuild, state_of, uneven
 
-from fairseq_headprune.checkpoints import head_layout, head_shape, read_state, saved_settings, stored_mask
+from fairseq_headprune.checkpoints import head_layout, head_shape, saved_settings, stored_mask
 from fairseq_headprune.heads import Head, HeadMask, all_heads
 from fairseq_headprune.importance.estimate import ESTIMATORS, ScoreSettings, estimate
 from fairseq_headprune.modules.attach import GatedHeads, find_gates
@@ -19,81 +16,6 @@ from fairseq_headprune.modules.multihead import GatedMultiheadAttention
 from fairseq_headprune.modules.shrink import shrink
 from fairseq_headprune.removal.checkpoint import remove_heads
 from fairseq_headprune.removal.layout import HeadLayout
-
-SETTINGS = [
-    {"encoder_attention_heads": 4, "decoder_attention_heads": 4},
-    {"encoder_attention_heads": 4, "decoder_attention_heads": 8, "share_all_embeddings": True, "seed": 2},
-    {"encoder_normalize_before": True, "decoder_normalize_before": True, "encoder_attention_heads": 8, "seed": 3},
-    {"encoder_embed_dim": 32, "encoder_attention_heads": 4, "decoder_attention_heads": 4, "seed": 4},
-    {"cross_self_attention": True, "no_cross_attention": True, "decoder_attention_heads": 4, "seed": 5},
-]
-
-
-def lively(settings):
-    """A gated model whose biases and weights are all large enough to matter."""
-    model = tiny.make_model(**settings)
-    generator = torch.Generator().manual_seed(7)
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if ".layers." in name:
-                parameter += 0.2 * torch.randn(parameter.shape, generator=generator)
-    return model
-
-
-def uneven(model, seed):
-    """A random mask of another density in each layer; the first layer of every component loses all heads."""
-    draw = random.Random(seed)
-    heads = {}
-    for component, counts in find_gates(model).shape.items():
-        heads[component] = [
-            [int(draw.random() < (draw.random() if i else 0)) for _ in range(n)] for i, n in enumerate(counts)
-        ]
-    return HeadMask(heads, {"command": "test"})
-
-
-def state_of(model):
-    return {"args": None, "cfg": {"model": copy.copy(model.settings)}, "model": model.state_dict()}
-
-
-def rebuild(state):
-    """What fairseq does with a checkpoint: build from its settings, load strictly."""
-    settings = copy.copy(saved_settings(state))
-    dictionary = tiny.make_dictionary()
-    task = TranslationTask(TranslationConfig(), dictionary, dictionary)
-    model = ARCH_MODEL_REGISTRY[settings.arch].build_model(settings, task)
-    model.load_state_dict(state["model"], strict=True)
-    model.settings = settings
-    return model.eval()
-
-
-def masked_and_slim(settings, tmp_path, seed=1):
-    """The masked model, the same in slim, saved and read again, and the unpruned one."""
-    full = lively(settings)
-    mask = uneven(full, seed)
-    torch.save(remove_heads(state_of(full), mask).state, tmp_path / "slim.pt")
-    masked = copy.deepcopy(full)
-    find_gates(masked).set_mask(mask)
-    return masked, rebuild(read_state(tmp_path / "slim.pt")), full, mask
-
-
-def incremental(model, batch):
-    """Log-probabilities of decoding step by step, the hypotheses reordered after each step."""
-    tokens = batch["net_input"]["prev_output_tokens"][:, :5]
-    encoded = model.encoder(batch["net_input"]["src_tokens"], batch["net_input"]["src_lengths"])
-    order, state, steps = torch.tensor([1, 0, 0]), {}, []
-    for length in range(1, tokens.size(1) + 1):
-        output = model.decoder(tokens[:, :length], encoder_out=encoded, incremental_state=state)
-        steps.append(output[0][:, -1].log_softmax(dim=-1))
-        tokens = tokens[order]
-        encoded = model.encoder.reorder_encoder_out(encoded, order)
-        model.decoder.reorder_incremental_state_scripting(state, order)
-    return torch.stack(steps)
-
-
-def beam_five(model, batch):
-    generator = SequenceGenerator([model], tiny.make_dictionary(), beam_size=5, max_len_b=12)
-    hypotheses = generator.generate([model], batch)
-    return [(h["tokens"].tolist(), h["score"].item()) for sentence in hypotheses for h in sentence]
 
 
 @pytest.mark.parametrize("settings", SETTINGS)
@@ -344,6 +266,6 @@ def test_what_cannot_be_cut_is_refused():
     quantised["model"]["encoder.layers.0.self_attn.q_proj.centroids"] = centroids
     with pytest.raises(ValueError, match="enc_self layer 0: its projections are not plain .*quantised"):
         remove_heads(quantised, mask)
-    ffn = HeadMask(mask.heads, ffn={"enc": [1, 1], "dec": [1, 1]})
-    with pytest.raises(ValueError, match='"ffn" entry; only heads can be removed'):
+    ffn = HeadMask(mask.heads, ffn={"enc": [1, 0]})
+    with pytest.raises(ValueError, match="prunes feed-forward units or blocks; remove them, too, with --ffn"):
         remove_heads(state_of(model), ffn)

@@ -20,6 +20,7 @@ VERBS = {
     "sweep-epochs": "the pruning curve at every epoch of a training run",
     "correlate": "does masking a head have the same effect on two test sets?",
     "slim": "remove pruned heads from a checkpoint's weights",
+    "export": "write a model for CTranslate2 or ONNX",
     "compare": "paired bootstrap between translation systems",
 }
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_headprune.cli.common import Parser, emit
+from fairseq_headprune.cli.mask_ffn import add_ffn_flag, ffn_entry
 from fairseq_headprune.cli.mask_learned import correction_text, learned_mask
 from fairseq_headprune.cli.mask_ways import add_ways, chosen_way
 from fairseq_headprune.files import PathLike, sha256
@@ -32,6 +33,9 @@ def run(argv: list[str]) -> int:
     start, source = _like(args.like)
     mask, how = way(args, start) if way else (start, {"chosen": "all heads"})
     mask.source = {"command": command, **how, **source}
+    if args.ffn is not None:
+        mask.ffn, how = ffn_entry(args, start)
+        mask.source |= how
     mask.save(args.output)
     emit(_value(mask, args.output), args.json, _text(mask, args.output))
     return 0
@@ -50,6 +54,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("-o", "--output", metavar="MASK", required=True, help="the mask file to write")
     add_ways(parser.add_mutually_exclusive_group(), parser.add_argument_group("how heads are chosen"))
+    add_ffn_flag(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON document (default: off)")
     return parser
 
@@ -88,6 +93,7 @@ def _value(mask: HeadMask, path: PathLike) -> dict[str, Any]:
         "components": counts,
         "config": format_config(mask),
         "dropped": format_descriptor(mask.dropped()),
+        **({} if mask.ffn is None else {"ffn": mask.ffn}),
         "source": mask.source,
     }
 
@@ -101,4 +107,7 @@ def _text(mask: HeadMask, path: PathLike) -> str:
     lines = [
         f"{name:<10} {paper:<8} {kept:>5} {total:>5}  {config}".rstrip() for name, paper, kept, total, config in rows
     ]
+    for side, rows in (mask.ffn or {}).items():
+        kept = [f"{sum(row)}/{len(row)}" if isinstance(row, list) else ("none", "all")[row] for row in rows]
+        lines.append(f"feed-forward units ({side}), layer 1 first: {' '.join(kept)}")
     return "\n".join([*lines, "", f"written: {path}"])

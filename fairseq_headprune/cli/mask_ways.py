@@ -117,6 +117,8 @@ def chosen_way(args: argparse.Namespace) -> Way | None:
     """
     name = next((name for name in WAYS if getattr(args, name) is not None), None)
     for flag, ways in _WITH.items():
+        if flag == "scores" and args.ffn is not None:
+            continue
         if getattr(args, flag) not in (None, False) and name not in ways:
             needed = " or ".join(f"--{way}" + (" K" if way == "heads" else "") for way in ways)
             raise ValueError(f"--{flag.replace('_', '-')} needs {needed}")

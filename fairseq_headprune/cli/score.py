@@ -19,12 +19,15 @@ its ranks divide the sentences."""
 def run(argv: list[str]) -> int:
     """Run the verb."""
     # fairseq takes seconds to import; a misspelt verb or --help of another one need not wait for it.
+    from fairseq_headprune.importance.ffn import check_ffn_settings, ffn_scores
     from fairseq_headprune.importance.ranks import process_group
     from fairseq_headprune.session import Session, parse_generation_args
-    from fairseq_headprune.studies.prune import estimate_scores
+    from fairseq_headprune.studies.prune import estimate_scores, scoring_batches
 
     args = parse_generation_args("score", argv, _add_flags, _DESCRIPTION)
     settings = scoring_settings(args, args.gen_subset)
+    if args.ffn:
+        check_ffn_settings(settings)
     _check_folders(args)
     number, ranks = rank()
     use_local_rank(args.cpu)
@@ -33,6 +36,9 @@ def run(argv: list[str]) -> int:
         scores = estimate_scores(session, settings)
     if number:
         return 0
+    if args.ffn:
+        pad = session.task.target_dictionary.pad()
+        scores.ffn = ffn_scores(session.model, scoring_batches(session, settings), settings, pad, args.ffn)
     if args.output:
         scores.save(args.output)
     figures = []
@@ -44,6 +50,11 @@ def run(argv: list[str]) -> int:
 
 def _add_flags(parser: argparse.ArgumentParser) -> None:
     add_scoring_flags(parser)
+    parser.add_argument(
+        "--ffn",
+        choices=("blocks", "units"),
+        help="score feed-forward blocks, or their units, too, by the same estimate (default: heads only)",
+    )
     group = parser.add_argument_group("output")
     group.add_argument("-o", "--output", metavar="FILE", help="write the score file here (default: not written)")
     add_figure_flag(group)
@@ -58,6 +69,17 @@ def _check_folders(args: argparse.Namespace) -> None:
             raise FileNotFoundError(f"{name}: there is no folder {Path(name).parent}; make it first")
 
 
+def _ffn_text(ffn: dict) -> list[str]:
+    lines = []
+    for side, rows in ffn.items():
+        if any(isinstance(row, list) for row in rows):
+            lines.append(f"feed-forward units ({side}): {', '.join(str(len(row)) for row in rows)} scores a layer")
+        else:
+            values = "  ".join("-" if value is None else f"{value:.4g}" for value in rows)
+            lines.append(f"feed-forward blocks ({side}), layer 1 first: {values}")
+    return lines
+
+
 def _text(scores: HeadScores, files: list) -> str:
     parts = []
     for component, rows in scores.scores.items():
@@ -65,6 +87,7 @@ def _text(scores: HeadScores, files: list) -> str:
             f"{PAPER_NAMES[component]} ({component}); layers and heads from 1",
             paper_head_table(rows, fmt=".3f").render(),
         ]
+    parts += _ffn_text(scores.ffn or {})
     settings = ", ".join(f"{name} {value}" for name, value in scores.details["settings"].items())
     parts.append(f"{scores.sentences} sentences; {settings}; checkpoint {scores.checkpoint['sha256'][:12]}")
     parts += [f"wrote {name}" for name in files if name]

@@ -22,7 +22,7 @@ def run(argv: list[str]) -> int:
     if args.mask:
         mask = HeadMask.load(args.mask)
         mask.source = {"path": args.mask, "sha256": sha256(args.mask), "source": mask.source}
-    value = slim_checkpoint(args.checkpoint, args.output, mask, args.bake)
+    value = slim_checkpoint(args.checkpoint, args.output, mask, args.bake, args.ffn)
     value = _described(value)
     emit(value, args.json, _text(value))
     return 0
@@ -37,6 +37,11 @@ def _parser() -> argparse.ArgumentParser:
         "--bake",
         action="store_true",
         help="keep the size and put zeros in the place of pruned heads, for fairseq without this plugin (default: off)",
+    )
+    parser.add_argument(
+        "--ffn",
+        action="store_true",
+        help='remove the feed-forward units and blocks that the mask\'s "ffn" entry prunes, too (default: off)',
     )
     parser.add_argument("--json", action="store_true", help="print one JSON document (default: off)")
     return parser
@@ -58,6 +63,12 @@ def _notes(value: dict[str, Any]) -> list[str]:
     return notes + ["optimizer state is dropped: train on with --finetune-from-model, or --reset-optimizer"]
 
 
+def _ffn_lines(value: dict[str, Any]) -> list[str]:
+    counts = value.get("ffn", {}).get("counts", {})
+    parts = [f"{s} {n['units']}/{n['of_units']} in {n['blocks']}/{n['of_blocks']} blocks" for s, n in counts.items()]
+    return [f"ffn units    {', '.join(parts)}"] if parts else []
+
+
 def _text(value: dict[str, Any]) -> str:
     config = " ".join(f"{key}={counts}" for key, counts in value["config"].items())
     counts = ", ".join(f"{c} {n['kept']}/{n['total']}" for c, n in value["components"].items())
@@ -73,6 +84,7 @@ def _text(value: dict[str, Any]) -> str:
             f"{label}  {f['bytes']:,} bytes, sha256 {f['sha256']}"
             for label, f in zip(("file before", "file after "), files, strict=True)
         ),
+        *_ffn_lines(value),
         *value["notes"],
         f"written: {value['output']['path']}",
     ]

@@ -58,12 +58,16 @@ class GateDerivatives:
         model: an encoder-decoder with gates, in evaluation mode.
         pad: the index of padding in the target dictionary.
         loss, smoothing: see :func:`sentence_losses`.
+        gates: what the gates are on, with ``modules`` and ``leaf_gates`` as :class:`GatedHeads` has them (default: the
+            heads).
     """
 
-    def __init__(self, model: nn.Module, pad: int, loss: str = "sum", smoothing: float = 0.1) -> None:
+    def __init__(
+        self, model: nn.Module, pad: int, loss: str = "sum", smoothing: float = 0.1, gates: Any = None
+    ) -> None:
         if model.training:
             raise ValueError("importance is defined on the model in evaluation mode; call model.eval() first")
-        self.model, self.gates = model, find_gates(model)
+        self.model, self.gates = model, gates or find_gates(model)
         self.pad, self.loss, self.smoothing = pad, loss, smoothing
 
     def per_sentence(self, sample: dict[str, Any]) -> dict[str, list[Tensor]]:
@@ -100,7 +104,7 @@ class GateDerivatives:
         checked = [losses.sum(), *(g.sum() for layers in grads.values() for g in layers)]
         if torch.isfinite(torch.stack([value.double() for value in checked])).all():
             return
-        bad = ", ".join(map(str, heads_with_broken_weights(self.gates)))
+        bad = ", ".join(map(str, heads_with_broken_weights(find_gates(self.model))))
         where = f"heads with such weights: {bad}" if bad else "no head has such weights; with --fp16, try without it"
         raise ValueError(f"the loss or its derivative is not finite (NaN or infinity); {where}")
 

@@ -20,12 +20,21 @@ def normalize(values: Values, mask: HeadMask, method: str = "layer") -> dict[str
     Raises:
         ValueError: an unknown method, or a score that is not finite.
     """
-    if method not in METHODS:
-        raise ValueError(f"unknown normalisation {method!r}; known are {', '.join(METHODS)}")
     kept = {
         c: [[v if k else None for v, k in zip(*pair, strict=True)] for pair in zip(rows, mask.heads[c], strict=True)]
         for c, rows in values.items()
     }
+    return normalize_kept(kept, method)
+
+
+def normalize_kept(kept: dict[str, list[list]], method: str = "layer") -> dict[str, list[list]]:
+    """Normalise scores in which None stands for what is pruned; see :func:`normalize`.
+
+    Raises:
+        ValueError: as for :func:`normalize`.
+    """
+    if method not in METHODS:
+        raise ValueError(f"unknown normalisation {method!r}; known are {', '.join(METHODS)}")
     flat = [v for rows in kept.values() for row in rows for v in row if v is not None]
     if not all(map(math.isfinite, flat)):
         raise ValueError("a score is not finite (NaN or infinity); nothing can be ranked by it")

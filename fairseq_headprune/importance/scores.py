@@ -21,6 +21,8 @@ class HeadScores:
         sentences: how many sentences they come from.
         data, checkpoint: where from; ``checkpoint`` is ``{"path", "sha256"}``.
         details: further settings (seed, tokens, batches, versions).
+        ffn: side (``enc``, ``dec``) -> one number or None a feed-forward block, or one list of them for its units;
+            None where they were not scored.
     """
 
     scores: dict[str, list[list[float | None]]]
@@ -32,6 +34,7 @@ class HeadScores:
     data: dict = field(default_factory=dict)
     checkpoint: dict = field(default_factory=dict)
     details: dict = field(default_factory=dict)
+    ffn: dict | None = None
 
     def __post_init__(self) -> None:
         """Check the entries.
@@ -51,6 +54,7 @@ class HeadScores:
                         raise ValueError(
                             f"the score of {Head(component, layer, head)} is {value!r}, not a finite number"
                         )
+        _check_ffn(self.ffn)
 
     @property
     def shape(self) -> Shape:
@@ -72,7 +76,8 @@ class HeadScores:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the score file's content."""
-        return {"format": FORMAT, **asdict(self)}
+        value = {"format": FORMAT, **asdict(self)}
+        return value if self.ffn is not None else {key: part for key, part in value.items() if key != "ffn"}
 
     @classmethod
     def from_dict(cls, value: Any, name: str = "scores") -> "HeadScores":
@@ -105,3 +110,20 @@ class HeadScores:
             FileNotFoundError, ValueError, KeyError: as for :meth:`from_dict`.
         """
         return cls.from_dict(read_json(path), str(path))
+
+
+def _check_ffn(ffn: Any) -> None:
+    if ffn is None:
+        return
+    if (
+        not isinstance(ffn, dict)
+        or not set(ffn) <= {"enc", "dec"}
+        or not all(isinstance(x, list) for x in ffn.values())
+    ):
+        raise ValueError(
+            'the "ffn" scores are {"enc": […], "dec": […]}: a number a layer, or one list a layer for units'
+        )
+    flat = [v for rows in ffn.values() for row in rows for v in (row if isinstance(row, list) else [row])]
+    for value in flat:
+        if value is not None and not (isinstance(value, (int, float)) and math.isfinite(value)):
+            raise ValueError(f"a feed-forward score is {value!r}, not a finite number")

@@ -69,6 +69,7 @@ class LearnedGates:
         """Return the mask of the learned set: heads that have no gate are kept."""
         closed = [h for h, keep in zip(self.learner.heads, self.learner.hard().tolist(), strict=True) if not keep]
         mask = self.gates.full().without(closed)
+        mask.ffn = self.gates.ffn.entry()
         mask.source = {"learned": self.learner.description(), "update": self.learner.updates}
         return mask
 

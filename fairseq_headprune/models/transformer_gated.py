@@ -10,6 +10,8 @@ from fairseq.models.transformer import TransformerModel, transformer_legacy
 from fairseq_headprune.checkpoints import GatedSettings, read_state, saved_settings
 from fairseq_headprune.modules.attach import attach_gates
 from fairseq_headprune.modules.shrink import shrink
+from fairseq_headprune.removal.ffn_layout import SETTING as FFN_SETTING
+from fairseq_headprune.removal.ffn_layout import FfnLayout
 from fairseq_headprune.removal.layout import SETTING, HeadLayout
 from fairseq_headprune.removal.settings import SUFFIXES, refuse_unfit
 
@@ -36,13 +38,17 @@ class TransformerGatedModel(TransformerModel):
             ValueError: the layout of heads is of a newer version or does not fit the settings.
         """
         if isinstance(args, Namespace) and not hasattr(args, SETTING):
-            setattr(args, SETTING, _layout_to_start_from(args))
+            settings = _settings_to_start_from(args)
+            for name in (SETTING, FFN_SETTING):
+                setattr(args, name, getattr(settings, name, None))
         model = super().build_model(args, task)
         gates = attach_gates(model)
         layout = getattr(args, SETTING, None)
         if layout is not None:
             refuse_unfit(args)
             shrink(gates, HeadLayout.from_dict(layout, SETTING))
+        if getattr(args, FFN_SETTING, None) is not None:
+            gates.ffn.shrink(FfnLayout.from_dict(getattr(args, FFN_SETTING)))
         if type(args) is Namespace:
             # fairseq saves this very object: whoever loads the checkpoint without the plugin is told what to do.
             args.__class__ = GatedSettings
@@ -76,8 +82,8 @@ class TransformerGatedModel(TransformerModel):
         )
 
 
-def _layout_to_start_from(args: Namespace) -> Optional[dict]:
-    """Return the layout in the checkpoint that fairseq-train will load, None if there is none.
+def _settings_to_start_from(args: Namespace) -> Optional[Namespace]:
+    """Return the settings in the checkpoint that fairseq-train will load, None if there is none.
 
     A checkpoint that cannot be read is left to fairseq, which loads it next and says what is wrong.
     """
@@ -89,7 +95,7 @@ def _layout_to_start_from(args: Namespace) -> Optional[dict]:
     if not os.path.isfile(path):
         return None
     try:
-        return getattr(saved_settings(read_state(path)), SETTING, None)
+        return saved_settings(read_state(path))
     except (ValueError, OSError):
         return None
 

@@ -9,6 +9,7 @@ from fairseq.modules import MultiheadAttention
 from torch import Tensor, nn
 
 from fairseq_headprune.heads import COMPONENTS, HeadMask, Shape
+from fairseq_headprune.modules.ffn import FeedForwards
 from fairseq_headprune.modules.gate_state import GateState
 from fairseq_headprune.modules.multihead import GatedMultiheadAttention
 from fairseq_headprune.removal.layout import HeadLayout
@@ -19,10 +20,11 @@ class GatedHeads:
 
     Attributes:
         modules: component -> gated modules in layer order; components the model lacks are absent.
+        ffn: the gated feed-forward blocks.
     """
 
-    def __init__(self, modules: dict[str, list[GatedMultiheadAttention]]) -> None:
-        self.modules = modules
+    def __init__(self, modules: dict[str, list[GatedMultiheadAttention]], ffn: Optional[FeedForwards] = None) -> None:
+        self.modules, self.ffn = modules, ffn or FeedForwards({})
 
     @property
     def shape(self) -> Shape:
@@ -65,6 +67,7 @@ class GatedHeads:
         if mask is not None:
             mask.check_shape(self.shape)
             self.layout().check_absent(mask.kept())
+        self.ffn.set_mask(None if mask is None else mask.ffn, fixed)
         for component, layer, module in self.items():
             keep, source = None, None
             if mask is not None:
@@ -79,16 +82,18 @@ class GatedHeads:
             if module.head_keep is not None:
                 for head, keep in zip(module.original_heads, module.head_keep.int().tolist(), strict=True):
                     heads[component][layer][head] = keep
-        sources = [module.keep_source for _, _, module in self.items() if module.head_keep is not None]
-        return HeadMask(heads, sources[0] if sources else None)
+        ffn = self.ffn.entry()
+        sources = [module.keep_source for _, _, module in self.items() if module.head_keep is not None or ffn]
+        return HeadMask(heads, sources[0] if sources else None, ffn)
 
     @contextmanager
     def masked(self, mask: Optional[HeadMask]) -> Iterator[None]:
         """Set a mask for a while; afterwards the one in force before is back."""
         before = [(m, m.head_keep, m.keep_is_fixed, m.keep_source) for _, _, m in self.items()]
         try:
-            self.set_mask(mask)
-            yield
+            with self.ffn.unchanged():
+                self.set_mask(mask)
+                yield
         finally:
             for module, keep, fixed, source in before:
                 module.head_keep, module.keep_is_fixed, module.keep_source = keep, fixed, source
@@ -139,6 +144,7 @@ def attach_gates(model: nn.Module) -> GatedHeads:
         raise ValueError("cannot attach gates to attention computed by xFormers; build the model without it")
     for module in stock:
         GatedMultiheadAttention.adopt(module)
+    FeedForwards.attach(model)
     if not hasattr(model, "head_gates"):
         model.head_gates = GateState()
     return find_gates(model)
@@ -158,7 +164,8 @@ def find_gates(model: nn.Module) -> GatedHeads:
     if not found:
         raise ValueError(f"{type(model).__name__} has no gates; call attach_gates first")
     # Stable sort by layer number: "layers.10" comes after "layers.9".
-    return GatedHeads({c: [m for _, m in sorted(found[c], key=lambda x: x[0])] for c in COMPONENTS if c in found})
+    heads = {c: [m for _, m in sorted(found[c], key=lambda x: x[0])] for c in COMPONENTS if c in found}
+    return GatedHeads(heads, FeedForwards.find(model))
 
 
 @contextmanager

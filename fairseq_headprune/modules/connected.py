@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fairseq_headprune.heads import HeadMask
 from fairseq_headprune.modules.attach import find_gates, without_attention_weights
 from fairseq_headprune.modules.multihead import GatedMultiheadAttention
 
@@ -34,6 +35,14 @@ def check_connected(model: nn.Module, net_input: dict[str, Any]) -> None:
                         raise RuntimeError(
                             f"the pruned heads of {component} have no effect on the output: its gates are not connected"
                             f" to this model ({type(model).__name__}); results under it would be the full model's"
+                        )
+            if gates.ffn.is_masked():
+                # All blocks at once: a pruned unit may rightly have no effect on one batch (its activation is 0).
+                with gates.masked(HeadMask(full.heads, ffn=gates.ffn.nothing())):
+                    if torch.equal(_logits(model, net_input), whole):
+                        raise RuntimeError(
+                            "feed-forward blocks have no effect on the output: their gates are not connected to this "
+                            f"model ({type(model).__name__}); results under the mask would be the full model's"
                         )
     finally:
         model.train(was_training)

@@ -18,6 +18,8 @@ from fairseq_headprune.checkpoints import (
 )
 from fairseq_headprune.files import PathLike, sha256, write_with
 from fairseq_headprune.heads import HeadMask
+from fairseq_headprune.removal.ffn import cut_ffn, ffn_layout
+from fairseq_headprune.removal.ffn_layout import FfnLayout
 from fairseq_headprune.removal.layout import HeadLayout
 from fairseq_headprune.removal.settings import check_removable, forget_training, set_layout
 from fairseq_headprune.removal.surgery import (
@@ -39,22 +41,26 @@ class Removal:
         state: the new checkpoint.
         before, layout: which heads the weights held and hold (a baked model: those that are not zero).
         parameters: ``before`` and ``after``, counted from the tensors, tied ones once; ``by_formula``: those of the
-            removed heads, head_dim * (4 d + 3) each where all widths are d and there are biases.
+            removed heads, head_dim * (4 d + 3) each where all widths are d and there are biases, and of the removed
+            feed-forward units, 2 d + 1 each, and blocks, d more.
+        ffn: which feed-forward blocks and units the weights hold.
     """
 
     state: State
     before: HeadLayout
     layout: HeadLayout
     parameters: dict[str, int]
+    ffn: FfnLayout
 
 
-def remove_heads(state: State, mask: HeadMask | None = None, bake: bool = False) -> Removal:
+def remove_heads(state: State, mask: HeadMask | None = None, bake: bool = False, ffn: bool = False) -> Removal:
     """Remove the heads that a mask prunes from a fairseq checkpoint; the given one stays as it is.
 
     Args:
         state: as :func:`read_state` returns it, of a ``transformer…`` or ``transformer_gated…`` model.
         mask: which heads are kept, in original numbers; default: the one stored in the checkpoint.
         bake: keep the size, with zeros in the place of pruned heads, and make it a checkpoint of stock fairseq.
+        ffn: remove the feed-forward units and blocks that the mask prunes, too; without it they must all be kept.
 
     Raises:
         ValueError: no mask, one that does not fit or brings a removed head back, or a checkpoint that cannot be cut.
@@ -65,6 +71,10 @@ def remove_heads(state: State, mask: HeadMask | None = None, bake: bool = False)
     before = head_layout(state)
     mask = _mask(state, mask, bake)
     layout = before.under(mask, mask.source)
+    ffn_before = ffn_layout(state["model"], settings)
+    ffn_after = ffn_before.under(mask.ffn)
+    if ffn_after != ffn_before and not ffn:
+        raise ValueError("the mask prunes feed-forward units or blocks; remove them, too, with --ffn")
     new: State = dict(state)
     weights = compact(state["model"])
     before_count, removed = parameter_count(weights), 0
@@ -76,12 +86,13 @@ def remove_heads(state: State, mask: HeadMask | None = None, bake: bool = False)
         key_width = settings.encoder_embed_dim if component == "enc_dec" else attention["out_proj.weight"].size(0)
         cut = _cut(attention, have, keep, before.original[component][layer], key_width if bake else None)
         weights |= {f"{prefix}.{name}": tensor for name, tensor in cut.items()}
+    removed += cut_ffn(weights, ffn_before, ffn_after, bake)
     new["model"] = weights
     _note_heads(state, new, None if bake else layout)
-    set_layout(new, None if bake else layout)
+    set_layout(new, None if bake else layout, None if bake else ffn_after)
     forget_training(new, stock=bake)
     counts = {"before": before_count, "after": parameter_count(weights), "by_formula": removed}
-    return Removal(new, before, layout, counts)
+    return Removal(new, before, layout, counts, ffn_after)
 
 
 def _cut(attention: Attention, have: list[int], keep: list[int], heads: int, baked_width: int | None) -> Attention:
@@ -95,7 +106,7 @@ def _cut(attention: Attention, have: list[int], keep: list[int], heads: int, bak
 
 
 def slim_checkpoint(
-    path: PathLike, output: PathLike, mask: HeadMask | None = None, bake: bool = False
+    path: PathLike, output: PathLike, mask: HeadMask | None = None, bake: bool = False, ffn: bool = False
 ) -> dict[str, Any]:
     """Read a checkpoint, remove heads (see :func:`remove_heads`), write the result atomically and describe it.
 
@@ -108,7 +119,7 @@ def slim_checkpoint(
     if not Path(output).parent.is_dir():
         raise FileNotFoundError(f"{output}: there is no folder {Path(output).parent}; make it first")
     try:
-        removal = remove_heads(read_state(path), mask, bake)
+        removal = remove_heads(read_state(path), mask, bake, ffn)
     except (ValueError, KeyError) as error:
         text = str(error.args[0])
         raise type(error)(text if text.startswith(str(path)) else f"{path}: {text}") from error
@@ -123,6 +134,7 @@ def slim_checkpoint(
         "removed": len(removal.layout.mask().dropped()) - already,
         "removed_before": already,
         "parameters": removal.parameters,
+        **({"ffn": {**removal.ffn.to_dict(), "counts": removal.ffn.counts()}} if ffn else {}),
     }
 
 
@@ -135,8 +147,6 @@ def _mask(state: State, mask: HeadMask | None, bake: bool) -> HeadMask:
         mask = stored_mask(state)
         if mask is None or not (bake or has_mask(state)):
             raise ValueError("the checkpoint holds no mask; say which heads are kept with --mask FILE")
-    if mask.ffn is not None:
-        raise ValueError('the mask has an "ffn" entry; only heads can be removed')
     return mask
 
 

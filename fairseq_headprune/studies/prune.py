@@ -176,6 +176,15 @@ def check_study(session: Session, settings: PruneSettings, split: str, scores: H
     check_split(session, split)
 
 
+def scoring_batches(session: Session, settings: ScoreSettings, shared: bool = False) -> Any:
+    """Return the batches that importance is estimated on, with a progress bar; ``shared``: this rank's part of them."""
+    indices = sample_indices(len(session.dataset(settings.subset)), settings.sentences, settings.seed)
+    batches = session.batches(settings.subset, indices)
+    if shared:
+        batches.groups = own_share(batches.groups)
+    return tqdm(batches, "importance", unit="batch", leave=False, file=sys.stderr, disable=session.args.quiet or None)
+
+
 def estimate_scores(session: Session, settings: ScoreSettings) -> HeadScores:
     """Estimate importance on a seeded subset of a split, under the mask in force, with provenance.
 
@@ -186,12 +195,7 @@ def estimate_scores(session: Session, settings: ScoreSettings) -> HeadScores:
     batches: Any = []
     if settings.needs_data:
         total = len(session.dataset(settings.subset))
-        indices = sample_indices(total, settings.sentences, settings.seed)
-        batches = session.batches(settings.subset, indices)
-        batches.groups = own_share(batches.groups)
-        batches = tqdm(
-            batches, "importance", unit="batch", leave=False, file=sys.stderr, disable=session.args.quiet or None
-        )
+        batches = scoring_batches(session, settings, shared=True)
         data = {"path": session.args.data, "of": total, "seed": settings.seed, **session.data(settings.subset)}
     dictionary = session.task.target_dictionary
     scores = estimate(session.model, session.gates, batches, settings, dictionary.pad(), dictionary.eos())

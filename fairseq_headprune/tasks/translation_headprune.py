@@ -123,8 +123,8 @@ class TranslationHeadpruneTask(TranslationTask):
         """Return what a checkpoint keeps of the task: its dictionaries' hashes, the mask in force and its origin."""
         state = {**super().state_dict(), "dictionaries": self._dictionaries()}
         mask = None if self._gates is None else self._gates.mask()
-        if mask is not None and mask.dropped():
-            state["head_mask"] = {**mask.source, "heads": mask.heads}
+        if mask is not None and (mask.dropped() or mask.ffn):
+            state["head_mask"] = {**mask.source, "heads": mask.heads, **({"ffn": mask.ffn} if mask.ffn else {})}
         return state
 
     def load_state_dict(self, state_dict: dict) -> None:
@@ -225,7 +225,7 @@ class TranslationHeadpruneTask(TranslationTask):
         mask = find_gates(model).mask()
         if mask.dropped() or self.cfg.head_mask is not None:
             self._active_heads = {c: n["kept"] for c, n in mask.counts().items()}
-        if mask.dropped():
+        if mask.dropped() or mask.ffn:
             check_connected(model, self._with_target(sample["net_input"]))
 
     def _with_target(self, net_input: dict) -> dict:

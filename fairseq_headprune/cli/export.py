@@ -1,0 +1,167 @@
+"""``headprune export``: write a model for CTranslate2 or ONNX."""
+
+import argparse
+import importlib.util
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from fairseq_headprune.cli.common import Parser, emit
+from fairseq_headprune.files import sha256, write_json
+from fairseq_headprune.heads import HeadMask
+from fairseq_headprune.importance.scores import HeadScores
+from fairseq_headprune.notation import format_config
+
+_DESCRIPTION = """Write a fairseq transformer checkpoint (slim, masked or whole, gated or stock) for another program,
+in float32, and check that it computes the same log-probabilities. Pruned heads are removed. CTranslate2 knows one head
+count for the encoder and one for the decoder (whose self- and encoder-decoder attention share it): layers with fewer
+heads are padded with heads of zeros. ONNX layers keep the heads they have."""
+
+_PACKAGES = {"ctranslate2": ("ctranslate2",), "onnx": ("onnx", "onnxruntime")}
+
+
+def run(argv: list[str]) -> int:
+    """Run the verb."""
+    args = _parser().parse_args(argv)
+    if (args.uniform is None) != (args.heads is None):
+        raise ValueError("--uniform SCORES and --heads K belong together: the best K heads with equal counts per stack")
+    target, folder = args.to[0], Path(args.to[1])
+    if target not in _PACKAGES:
+        raise ValueError(f"--to {target}: unknown format; known are {', '.join(_PACKAGES)}")
+    _check_packages(target)
+    _check_folder(folder)
+    value = _export(args, target, folder)
+    emit(value, args.json, _text(value))
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = Parser(prog="headprune export", description=_DESCRIPTION)
+    add = parser.add_argument
+    add("checkpoint", metavar="CKPT", help="fairseq checkpoint (.pt)")
+    add(
+        "--to",
+        nargs=2,
+        metavar=("FORMAT", "DIR"),
+        required=True,
+        help="ctranslate2 or onnx, and the folder to write, which must not exist (required)",
+    )
+    add("--data", metavar="DATA_BIN", required=True, help="folder with the dictionaries, dict.<lang>.txt (required)")
+    add("--source-lang", metavar="LANG", help="source language (default: the checkpoint's, or as DATA_BIN tells)")
+    add("--target-lang", metavar="LANG", help="target language (default: the checkpoint's, or as DATA_BIN tells)")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--mask", metavar="FILE", help="mask file (default: the mask that the checkpoint holds, if any)")
+    which.add_argument(
+        "--uniform",
+        metavar="SCORES",
+        help="score file: choose the mask of --heads heads whose layers keep equally many per stack, so that nothing "
+        "is padded (default: off)",
+    )
+    add(
+        "--heads", type=int, metavar="K", help="how many heads --uniform keeps at most, over all layers (default: none)"
+    )
+    add("--json", action="store_true", help="print one JSON document (default: off)")
+    return parser
+
+
+def _check_packages(target: str) -> None:
+    missing = [name for name in _PACKAGES[target] if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ValueError(f'--to {target} needs {" and ".join(missing)}: pip install "fairseq_headprune[export]"')
+
+
+def _check_folder(folder: Path) -> None:
+    if folder.exists():
+        raise ValueError(f"{folder} exists; name a new folder")
+    if not folder.absolute().parent.is_dir():
+        raise FileNotFoundError(f"{folder}: there is no folder {folder.absolute().parent}; make it first")
+
+
+def _export(args: argparse.Namespace, target: str, folder: Path) -> dict[str, Any]:
+    """Write the folder whole or not at all."""
+    # torch and fairseq: not for --help
+    from fairseq_headprune.checkpoints import read_state
+    from fairseq_headprune.export.check import check
+    from fairseq_headprune.export.model import load
+
+    state = read_state(args.checkpoint)
+    mask = _mask(args, state)
+    exported = load(args.checkpoint, state, mask, args.data, args.source_lang, args.target_lang)
+    temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.absolute().parent))
+    try:
+        extra, log_probs = _write(exported, target, temporary)
+        value = {
+            "to": target,
+            "folder": str(folder),
+            "checkpoint": exported.checkpoint,
+            "mask": mask.to_dict(),
+            "components": mask.counts(),
+            "config": format_config(mask),
+            **extra,
+            "check": check(exported, log_probs),
+        }
+        write_json(temporary / "headprune.json", value)
+        umask = os.umask(0)
+        os.umask(umask)
+        temporary.chmod(0o777 & ~umask)
+        os.rename(temporary, folder)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+    files = {path.name: path.stat().st_size for path in sorted(folder.iterdir())}
+    return {**value, "files": files}
+
+
+def _mask(args: argparse.Namespace, state: Any) -> HeadMask:
+    from fairseq_headprune.export.model import own_mask
+    from fairseq_headprune.export.uniform import uniform_mask
+
+    if args.mask:
+        mask = HeadMask.load(args.mask)
+        mask.source = {"path": args.mask, "sha256": sha256(args.mask), "source": mask.source}
+        return mask
+    mask = own_mask(state)
+    if args.uniform:
+        mask = uniform_mask(mask, HeadScores.load(args.uniform), args.heads)
+        mask.source = {"uniform": {"path": args.uniform, "sha256": sha256(args.uniform), "heads": args.heads}}
+    return mask
+
+
+def _write(exported: Any, target: str, folder: Path) -> tuple[dict[str, Any], Any]:
+    """Write the model; return what is to be said of it, and a function that scores with it."""
+    if target == "ctranslate2":
+        import ctranslate2
+
+        from fairseq_headprune.export import ct2
+
+        ct2.save(exported, folder)
+        counts = {"heads_per_layer": ct2.head_counts(exported), "padded_heads": ct2.padded_heads(exported)}
+        return counts | {"version": ctranslate2.__version__}, lambda pairs: ct2.log_probs(exported, folder, pairs)
+    import onnx
+
+    from fairseq_headprune.export import onnx_graphs
+
+    onnx_graphs.save(exported, folder)
+    eos = exported.target.eos()
+    about = {"version": onnx.__version__, "opset": onnx_graphs.OPSET, "eos": eos, "pad": exported.target.pad()}
+    return about, lambda pairs: onnx_graphs.log_probs(folder, pairs, eos)
+
+
+def _text(value: dict[str, Any]) -> str:
+    config = " ".join(f"{key}={counts}" for key, counts in value["config"].items())
+    lines = [f"heads kept   {config}"]
+    if "heads_per_layer" in value:
+        counts = value["heads_per_layer"]
+        lines.append(
+            f"per layer    encoder {counts['encoder']}, decoder {counts['decoder']}; "
+            f"{value['padded_heads']} heads of zeros fill layers up"
+        )
+    lines += [
+        f"check        log-probabilities of {value['check']['sentences']} made-up sentences differ by at most "
+        f"{value['check']['largest_difference']:.2g}",
+        f"files        {sum(value['files'].values()):,} bytes: {', '.join(value['files'])}",
+        f"written: {value['folder']}",
+    ]
+    return "\n".join(lines)

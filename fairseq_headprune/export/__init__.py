@@ -1,0 +1,1 @@
+"""A way out to other programs: CTranslate2 and ONNX."""

@@ -1,0 +1,181 @@
+"""CTranslate2: one head count per stack, every layer padded to it with heads of zeros.
+
+CTranslate2 reads one ``num_heads`` for the encoder and one for the decoder, whose self-attention and encoder-decoder
+attention share it. The width of a head is no longer width / heads once heads are gone, so the specification is told
+``head_dim``: without it the model loads and translates wrongly.
+"""
+
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fairseq_headprune.export.check import Pairs
+from fairseq_headprune.export.model import Exportable
+from fairseq_headprune.export.uniform import STACKS
+from fairseq_headprune.files import PathLike
+from fairseq_headprune.modules.attach import find_gates
+from fairseq_headprune.modules.multihead import GatedMultiheadAttention
+from fairseq_headprune.removal.surgery import cut_attention, with_projections
+
+
+def head_counts(exported: Exportable) -> dict[str, int]:
+    """Return the head count that each stack's layers are padded to (CTranslate2 wants at least one)."""
+    modules = find_gates(exported.model).modules
+    return {s: max([1, *(m.num_heads for c in parts for m in modules[c])]) for s, parts in STACKS.items()}
+
+
+def padded_heads(exported: Exportable) -> int:
+    """Count the heads of zeros."""
+    counts, modules = head_counts(exported), find_gates(exported.model).modules
+    return sum(counts[s] - m.num_heads for s, parts in STACKS.items() for c in parts for m in modules[c])
+
+
+def save(exported: Exportable, folder: PathLike) -> None:
+    """Write a CTranslate2 model (float32) with its vocabularies into a folder.
+
+    Raises:
+        ValueError: settings that CTranslate2 does not know.
+    """
+    spec = _specification(exported)
+    spec.validate()
+    # Also without quantisation: it is what stores tied embeddings once.
+    spec.optimize(quantization=None)
+    spec.save(str(folder))
+
+
+def log_probs(exported: Exportable, folder: PathLike, pairs: Pairs) -> list[list[float]]:
+    """Score target sentences with the saved model, as ``check`` wants it."""
+    import ctranslate2
+
+    translator = ctranslate2.Translator(str(folder), device="cpu", compute_type="float32", intra_threads=1)
+    source = [[exported.source[i] for i in words] for words, _ in pairs]
+    target = [[exported.target[i] for i in words] for _, words in pairs]
+    return [result.log_probs for result in translator.score_batch(source, target)]
+
+
+def _specification(exported: Exportable) -> Any:
+    from ctranslate2.converters import fairseq as converter
+    from ctranslate2.specs.transformer_spec import TransformerDecoderSpec, TransformerEncoderSpec, TransformerSpec
+
+    model, settings, counts = exported.model, exported.settings, head_counts(exported)
+    shared = {
+        "pre_norm": _pre_norm(settings),
+        "activation": _activation(settings),
+        "layernorm_embedding": model.encoder.layernorm_embedding is not None,
+    }
+    gates = find_gates(model).modules
+    encoder = TransformerEncoderSpec(
+        len(model.encoder.layers),
+        counts["encoder"],
+        head_dim=gates["enc_self"][0].head_dim,
+        no_final_norm=model.encoder.layer_norm is None,
+        **shared,
+    )
+    decoder = TransformerDecoderSpec(
+        len(model.decoder.layers),
+        counts["decoder"],
+        head_dim=gates["dec_self"][0].head_dim,
+        no_final_norm=model.decoder.layer_norm is None,
+        project_in_out=_projects(model.decoder),
+        **shared,
+    )
+    spec = TransformerSpec(encoder, decoder)
+    for stack, part in ((spec.encoder, model.encoder), (spec.decoder, model.decoder)):
+        _fill_stack(converter, stack, part)
+    for component, rows in gates.items():
+        heads = counts["encoder" if component == "enc_self" else "decoder"]
+        for layer, module in enumerate(rows):
+            _fill_attention(converter, spec, component, layer, _padded(module, heads))
+    spec.register_source_vocabulary(converter._get_vocab(exported.source))
+    spec.register_target_vocabulary(converter._get_vocab(exported.target))
+    spec.config.decoder_start_token = spec.config.eos_token
+    spec.config.add_source_eos = True
+    return spec
+
+
+def _projects(decoder: Any) -> bool:
+    return decoder.project_in_dim is not None or decoder.project_out_dim is not None
+
+
+def _fill_stack(converter: Any, spec: Any, module: nn.Module) -> None:
+    """Fill in everything but the attention."""
+    converter.set_input_layers(spec, module)
+    for name in ("layer_norm", "layernorm_embedding"):
+        if getattr(module, name) is not None:
+            converter.set_layer_norm(getattr(spec, name), getattr(module, name))
+    if hasattr(spec, "projection"):
+        converter.set_linear(spec.projection, module.output_projection)
+        if _projects(module):
+            # CTranslate2 has both or none.
+            same = _linear(torch.eye(module.embed_dim), None)
+            converter.set_linear(spec.project_in, module.project_in_dim or same)
+            converter.set_linear(spec.project_out, module.project_out_dim or same)
+    for layer, part in zip(spec.layer, module.layers, strict=True):
+        converter.set_ffn(layer.ffn, _feed_forward(part))
+        converter.set_layer_norm(layer.self_attention.layer_norm, part.self_attn_layer_norm)
+        if hasattr(part, "encoder_attn"):
+            converter.set_layer_norm(layer.attention.layer_norm, part.encoder_attn_layer_norm)
+
+
+def _fill_attention(converter: Any, spec: Any, component: str, layer: int, linear: dict[str, nn.Linear]) -> None:
+    from ctranslate2.converters import utils
+    from ctranslate2.specs.common_spec import LinearSpec
+
+    row = (spec.encoder if component == "enc_self" else spec.decoder).layer[layer]
+    place = row.attention if component == "enc_dec" else row.self_attention
+    parts = {name: LinearSpec() for name in ("q_proj", "k_proj", "v_proj")}
+    for name, part in parts.items():
+        converter.set_linear(part, linear[name])
+    if component == "enc_dec":
+        converter.set_linear(place.linear[0], linear["q_proj"])
+        utils.fuse_linear(place.linear[1], [parts["k_proj"], parts["v_proj"]])
+    else:
+        utils.fuse_linear(place.linear[0], list(parts.values()))
+    converter.set_linear(place.linear[-1], linear["out_proj"])
+
+
+def _feed_forward(layer: Any) -> Any:
+    """Return the block; where no unit is left, one with a single unit of zeros and the bias that is there."""
+    fc1, fc2 = layer.fc1, layer.fc2
+    if not fc2.in_features:
+        bias = torch.zeros(fc2.out_features) if fc2.bias is None else fc2.bias
+        fc1 = _linear(torch.zeros(1, fc2.out_features), torch.zeros(1))
+        fc2 = _linear(torch.zeros(fc2.out_features, 1), bias)
+    return SimpleNamespace(final_layer_norm=layer.final_layer_norm, fc1=fc1, fc2=fc2)
+
+
+def _linear(weight: Tensor, bias: Tensor | None) -> nn.Linear:
+    linear = nn.Linear(weight.size(1), weight.size(0), bias is not None, device="meta")
+    linear.weight = nn.Parameter(weight, requires_grad=False)
+    linear.bias = None if bias is None else nn.Parameter(bias, requires_grad=False)
+    return linear
+
+
+def _padded(module: GatedMultiheadAttention, heads: int) -> dict[str, nn.Linear]:
+    """Return the module's projections with heads of zeros behind those it has."""
+    key_width = module.kdim or module.embed_dim
+    attention = with_projections({name: p.detach() for name, p in module.state_dict().items()}, key_width)
+    positions = [*range(module.num_heads), *[None] * (heads - module.num_heads)]
+    cut = cut_attention(attention, positions, module.head_dim)
+    names = ("q_proj", "k_proj", "v_proj", "out_proj")
+    return {name: _linear(cut[f"{name}.weight"], cut.get(f"{name}.bias")) for name in names}
+
+
+def _pre_norm(settings: Any) -> bool:
+    sides = [bool(getattr(settings, f"{side}_normalize_before", False)) for side in ("encoder", "decoder")]
+    if sides[0] != sides[1]:
+        raise ValueError("CTranslate2 wants encoder and decoder to place their layer norms alike (normalize_before)")
+    return sides[0]
+
+
+def _activation(settings: Any) -> Any:
+    from ctranslate2.converters.fairseq import _SUPPORTED_ACTIVATIONS
+
+    name = str(getattr(settings, "activation_fn", None) or "relu")
+    if name not in _SUPPORTED_ACTIVATIONS:
+        raise ValueError(
+            f"CTranslate2 does not know the activation {name!r}; it knows {', '.join(_SUPPORTED_ACTIVATIONS)}"
+        )
+    return _SUPPORTED_ACTIVATIONS[name]

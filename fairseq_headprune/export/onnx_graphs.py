@@ -1,0 +1,220 @@
+"""ONNX: the encoder, the decoder over a whole prefix, and one decoder step with a cache, as three files.
+
+``encoder.onnx``
+    ``src_tokens`` (batch, src), end of sentence included, padding on either side -> ``encoder_out`` (batch, src, d),
+    ``encoder_padding_mask`` (batch, src), and ``cross_key_<i>``, ``cross_value_<i>`` (batch, heads, src, head_dim) of
+    every decoder layer i that has encoder-decoder heads.
+``decoder.onnx``
+    ``prev_output_tokens`` (batch, tgt), ``encoder_out``, ``encoder_padding_mask`` -> ``log_probs`` (batch, tgt, V).
+``decoder_step.onnx``
+    ``prev_output_tokens`` (batch, tgt; no padding), ``encoder_padding_mask``, the cross keys and values, and
+    ``past_key_<i>``, ``past_value_<i>`` (batch, heads, tgt - 1, head_dim; at first of length 0) of every layer i that
+    has self-attention heads -> ``log_probs`` (batch, V) of the next token, ``present_key_<i>``, ``present_value_<i>``.
+"""
+
+import copy
+import warnings
+from pathlib import Path
+from typing import Any, Optional
+
+import torch
+from torch import Tensor, nn
+
+from fairseq_headprune.export.check import Pairs, gathered
+from fairseq_headprune.export.model import Exportable
+from fairseq_headprune.files import PathLike
+from fairseq_headprune.modules.multihead import GatedMultiheadAttention
+
+OPSET = 17
+
+#: a layer that no decoder has: compute no alignment
+_NO_LAYER = -1
+
+
+class Positions(nn.Module):
+    """fairseq's positional embeddings, from a table of fixed size and without Python's own arithmetic on lengths."""
+
+    def __init__(self, module: nn.Module, length: int) -> None:
+        super().__init__()
+        self.padding_idx = module.padding_idx
+        if isinstance(module, nn.Embedding):
+            table = module.weight
+        else:
+            table = module.get_embedding(self.padding_idx + 1 + length, module.embedding_dim, self.padding_idx)
+        self.register_buffer("table", table.detach().clone())
+
+    def forward(self, tokens: Tensor, incremental_state: Optional[dict] = None) -> Tensor:
+        """Return the embeddings of all positions, or of the last one while decoding step by step."""
+        if incremental_state is not None:
+            places = torch.ones_like(tokens).cumsum(dim=1)[:, -1:]
+        else:
+            real = tokens.ne(self.padding_idx).long()
+            places = real.cumsum(dim=1) * real
+        return torch.nn.functional.embedding(places + self.padding_idx, self.table)
+
+
+class EncoderGraph(nn.Module):
+    """Everything that is computed once a sentence."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.encoder, self.cross = model.encoder, nn.ModuleList(cross_attention(model).values())
+
+    def forward(self, src_tokens: Tensor) -> tuple[Tensor, ...]:
+        """See the head of this file."""
+        output = self.encoder(src_tokens, src_lengths=None)
+        states, padding = output["encoder_out"][0], output["encoder_padding_mask"][0]
+        pairs = [heads_first(m, p(states)) for m in self.cross for p in (m.k_proj, m.v_proj)]
+        return states.transpose(0, 1), padding, *pairs
+
+
+class DecoderGraph(nn.Module):
+    """The decoder over a whole prefix, without a cache."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.decoder = model.decoder
+
+    def forward(self, tokens: Tensor, encoder_out: Tensor, padding: Tensor) -> Tensor:
+        """See the head of this file."""
+        output = {"encoder_out": [encoder_out.transpose(0, 1)], "encoder_padding_mask": [padding]}
+        logits, _ = self.decoder(tokens, encoder_out=output, alignment_layer=_NO_LAYER)
+        return logits.log_softmax(dim=-1)
+
+
+class StepGraph(nn.Module):
+    """One decoder step with a cache."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.decoder = model.decoder
+        self.cross, self.own = cross_attention(model), self_attention(model)
+
+    def forward(self, tokens: Tensor, padding: Tensor, *caches: Tensor) -> tuple[Tensor, ...]:
+        """See the head of this file."""
+        state: dict[str, Any] = {}
+        modules = [*self.cross.values(), *self.own.values()]
+        for place, module in enumerate(modules):
+            saved: dict[str, Optional[Tensor]] = {
+                "prev_key": caches[2 * place],
+                "prev_value": caches[2 * place + 1],
+                "prev_key_padding_mask": padding if module.encoder_decoder_attention else None,
+            }
+            module._set_input_buffer(state, saved)
+        # The keys are in the cache: of the encoder's output only the width of the batch is looked at.
+        nothing = tokens.new_zeros(1, tokens.size(0), self.decoder.embed_dim, dtype=torch.float)
+        output = {"encoder_out": [nothing], "encoder_padding_mask": [padding]}
+        logits, _ = self.decoder(tokens, encoder_out=output, incremental_state=state, alignment_layer=_NO_LAYER)
+        present = [module._get_input_buffer(state) for module in self.own.values()]
+        return logits[:, -1].log_softmax(dim=-1), *[p[k] for p in present for k in ("prev_key", "prev_value")]
+
+
+def cross_attention(model: Any) -> dict[int, GatedMultiheadAttention]:
+    """Return the encoder-decoder attention of the layers where it has heads."""
+    return {i: layer.encoder_attn for i, layer in enumerate(model.decoder.layers) if layer.encoder_attn.num_heads}
+
+
+def self_attention(model: Any) -> dict[int, GatedMultiheadAttention]:
+    """Return the decoder's self-attention of the layers where it has heads."""
+    return {i: layer.self_attn for i, layer in enumerate(model.decoder.layers) if layer.self_attn.num_heads}
+
+
+def heads_first(module: GatedMultiheadAttention, x: Tensor) -> Tensor:
+    """Turn (time, batch, heads * head_dim) into (batch, heads, time, head_dim)."""
+    return x.view(x.size(0), x.size(1), module.num_heads, module.head_dim).permute(1, 2, 0, 3)
+
+
+def save(exported: Exportable, folder: PathLike) -> None:
+    """Write the three graphs (float32) into a folder, with the dictionaries."""
+    model = _traceable(exported)
+    pad, eos = exported.target.pad(), exported.target.eos()
+    # Padding in the examples: it is handled where the tracing saw some.
+    source = torch.tensor([[5, 6, 7, eos], [pad, pad, 6, eos]])
+    target = torch.tensor([[eos, 5, 6], [eos, 5, pad]])
+    cross = [f"cross_{kind}_{i}" for i in cross_attention(model) for kind in ("key", "value")]
+    past = [f"past_{kind}_{i}" for i in self_attention(model) for kind in ("key", "value")]
+    present = [name.replace("past", "present") for name in past]
+    with torch.no_grad():
+        states, padding, *keys = EncoderGraph(model)(source)
+        caches = [
+            torch.zeros(len(target), m.num_heads, 2, m.head_dim) for m in self_attention(model).values() for _ in "kv"
+        ]
+    outputs = ["encoder_out", "encoder_padding_mask", *cross]
+    _export(EncoderGraph(model), (source,), Path(folder, "encoder.onnx"), ["src_tokens"], outputs)
+    inputs = ["prev_output_tokens", "encoder_out", "encoder_padding_mask"]
+    _export(DecoderGraph(model), (target, states, padding), Path(folder, "decoder.onnx"), inputs, ["log_probs"])
+    inputs, whole = ["prev_output_tokens", "encoder_padding_mask", *cross, *past], target.clamp(min=eos)
+    arguments = (whole, padding, *keys, *caches)
+    _export(StepGraph(model), arguments, Path(folder, "decoder_step.onnx"), inputs, ["log_probs", *present])
+    exported.source.save(str(Path(folder, "dict.source.txt")))
+    exported.target.save(str(Path(folder, "dict.target.txt")))
+
+
+def log_probs(folder: PathLike, pairs: Pairs, eos: int) -> list[list[float]]:
+    """Score target sentences with the saved encoder and decoder, as ``check`` wants it."""
+    import onnxruntime
+
+    encoder, decoder = (onnxruntime.InferenceSession(str(Path(folder, f"{n}.onnx"))) for n in ("encoder", "decoder"))
+    result = []
+    for source, target in pairs:
+        states, padding, *_ = encoder.run(None, {"src_tokens": _row([*source, eos])})
+        feed = {"prev_output_tokens": _row([eos, *target]), "encoder_out": states, "encoder_padding_mask": padding}
+        known = {entry.name for entry in decoder.get_inputs()}
+        found = decoder.run(["log_probs"], {name: value for name, value in feed.items() if name in known})[0]
+        result.append(gathered(torch.from_numpy(found)[0], [*target, eos]))
+    return result
+
+
+def _row(tokens: list[int]) -> Any:
+    return torch.tensor([tokens]).numpy()
+
+
+def _traceable(exported: Exportable) -> Any:
+    """Copy the model and replace what tracing would freeze: positions, and the mask of future words."""
+    model = copy.deepcopy(exported.model)
+    for part, length in (
+        (model.encoder, model.encoder.max_source_positions),
+        (model.decoder, model.decoder.max_positions()),
+    ):
+        part.embed_positions = Positions(part.embed_positions, length)
+    model.decoder.buffered_future_mask = _future_mask
+    for layer in model.decoder.layers:
+        layer.need_attn = False
+    return model
+
+
+def _future_mask(x: Tensor) -> Tensor:
+    places = torch.ones_like(x[:, 0, 0]).cumsum(dim=0)
+    return torch.zeros_like(places[:, None] - places).masked_fill(places[None, :] > places[:, None], float("-inf"))
+
+
+#: the names of what varies, by kind of tensor
+_AXES = {
+    "src_tokens": {0: "batch", 1: "src"},
+    "prev_output_tokens": {0: "batch", 1: "tgt"},
+    "encoder_out": {0: "batch", 1: "src"},
+    "encoder_padding_mask": {0: "batch", 1: "src"},
+    "log_probs": {0: "batch"},
+    "cross": {0: "batch", 2: "src"},
+    "past": {0: "batch", 2: "past"},
+    "present": {0: "batch", 2: "tgt"},
+}
+
+
+def _export(graph: nn.Module, arguments: tuple, path: Path, inputs: list[str], outputs: list[str]) -> None:
+    axes = {name: dict(_AXES.get(name) or _AXES[name.split("_")[0]]) for name in [*inputs, *outputs]}
+    if path.name == "decoder.onnx":
+        axes["log_probs"][1] = "tgt"
+    with warnings.catch_warnings():
+        # The tracer warns of each Python condition and of its own age.
+        warnings.simplefilter("ignore")
+        torch.onnx.export(
+            graph.eval(),
+            arguments,
+            str(path),
+            input_names=inputs,
+            output_names=outputs,
+            dynamic_axes=axes,
+            opset_version=OPSET,
+            dynamo=False,
+        )

@@ -1,0 +1,49 @@
+"""The best mask with one head count per stack, for programs that know no other."""
+
+from fairseq_headprune.heads import Head, HeadMask
+from fairseq_headprune.importance.scores import HeadScores
+
+#: the components whose layers share one head count: self and cross attention of the decoder do, too
+STACKS = {"encoder": ("enc_self",), "decoder": ("enc_dec", "dec_self")}
+
+
+def uniform_mask(mask: HeadMask, scores: HeadScores, heads: int) -> HeadMask:
+    """Keep equally many heads in every attention module of a stack, at most ``heads`` in all, of the highest total.
+
+    Each pair of counts (encoder, decoder) that fits is tried, each module keeping its highest-scored heads. Of equal
+    totals the one with fewer heads wins, then the one with fewer encoder heads. With negative scores fewer than
+    ``heads`` may be best.
+
+    Args:
+        mask: the heads to choose from; ``scores`` must rank them.
+
+    Raises:
+        ValueError: fewer than 0 heads, or scores of another shape.
+    """
+    if heads < 0:
+        raise ValueError(f"cannot keep {heads} heads; give 0 or more")
+    if scores.shape != mask.shape:
+        raise ValueError(f"the scores are of a model with heads {scores.shape}, this one has {mask.shape}")
+    options = {stack: _options(mask, scores, components) for stack, components in STACKS.items()}
+    pairs = [
+        (-enc_total - dec_total, len(enc) + len(dec), len(enc), enc + dec)
+        for enc_total, enc in options["encoder"]
+        for dec_total, dec in options["decoder"]
+        if len(enc) + len(dec) <= heads
+    ]
+    best = set(min(pairs, key=lambda pair: pair[:3])[3])
+    return mask.without(head for head in mask.kept() if head not in best)
+
+
+def _options(mask: HeadMask, scores: HeadScores, components: tuple[str, ...]) -> list[tuple[float, list[Head]]]:
+    """For each head count of a stack, from 0: the total score and the heads kept."""
+    kept = set(mask.kept(components))
+    rows: dict[tuple[str, int], list[Head]] = {
+        (c, layer): [] for c in components for layer in range(len(mask.shape.get(c, [])))
+    }
+    for head in reversed(scores.pruning_order(components)):
+        if head in kept:
+            rows[head.component, head.layer].append(head)
+    most = min(map(len, rows.values()), default=0)
+    chosen = [[head for row in rows.values() for head in row[:count]] for count in range(most + 1)]
+    return [(sum(scores[head] or 0.0 for head in heads), heads) for heads in chosen]

@@ -1,0 +1,120 @@
+"""``score --ffn``, ``mask --ffn``, ``slim --ffn``, and fairseq's commands on the result. Reference: --head-mask."""
+
+import pytest
+import tiny
+import torch
+from verbs import generated, refused, run_json, write_lively
+
+from fairseq_headprune.checkpoints import read_state, stored_mask
+from fairseq_headprune.heads import HeadMask
+from fairseq_headprune.importance.scores import HeadScores
+
+PLUGIN = ["--user-dir", tiny.ROOT / "fairseq_headprune"]
+TASK = [*PLUGIN, "--task", "translation_headprune"]
+
+
+@pytest.fixture(scope="module")
+def pruned(trained, tmp_path_factory):
+    """Scores of blocks and units, masks by them, and slim checkpoints."""
+    folder = tmp_path_factory.mktemp("ffn")
+    path = write_lively(trained, folder)["checkpoint"]
+    runs = {"data": trained["data"], "folder": folder, "path": path}
+    for parts, heads, kept in (("blocks", 9, 3), ("units", 9, 100)):
+        names = {kind: folder / f"{parts}-{kind}" for kind in ("scores", "mask.json", "slim.pt")}
+        flags = ["--path", path, "--cpu", "--quiet", "--score-sentences", 20, "--ffn", parts, "-o", names["scores"]]
+        runs[parts, "scores"] = run_json("score", trained["data"], *flags)
+        flags = ["--scores", names["scores"], "--heads", heads, "--ffn", kept, "-o", names["mask.json"]]
+        runs[parts, "mask"] = run_json("mask", "--like", path, *flags)
+        flags = ["--mask", names["mask.json"], "--ffn", "-o", names["slim.pt"]]
+        runs[parts, "slim"] = run_json("slim", path, *flags)
+        runs[parts, "names"] = names
+    return runs
+
+
+def test_scores_masks_and_reports(pruned):
+    blocks = pruned["blocks", "scores"]["ffn"]
+    assert {side: len(rows) for side, rows in blocks.items()} == {"enc": 2, "dec": 2}
+    lowest = min(blocks["enc"] + blocks["dec"])
+    expected = {side: [int(value > lowest) for value in rows] for side, rows in blocks.items()}
+    assert pruned["blocks", "mask"]["ffn"] == expected
+    assert pruned["blocks", "slim"]["ffn"]["blocks"] == expected
+    units = pruned["units", "scores"]["ffn"]
+    flat = sorted((v for rows in units.values() for row in rows for v in row), reverse=True)
+    assert len(flat) == 4 * 64
+    kept = sum(v >= flat[99] for v in flat)
+    assert kept == 100 == sum(sum(row) for rows in pruned["units", "mask"]["ffn"].values() for row in rows)
+    counts = pruned["units", "slim"]["ffn"]["counts"]
+    assert counts["enc"]["units"] + counts["dec"]["units"] == 100
+    # 3 of 12 heads of 32 * (4 * 64 + 3), and units of 2 * 64 + 1; a block has 64 units and 64 biases.
+    heads = 3 * 32 * 259
+    for parts, gone in (("blocks", heads + 64 * 129 + 64), ("units", heads + 156 * 129)):
+        parameters = pruned[parts, "slim"]["parameters"]
+        assert parameters["before"] - parameters["after"] == gone == parameters["by_formula"]
+    # A score file without these scores stays as it always was.
+    again = HeadScores.load(pruned["units", "names"]["scores"])
+    assert again.ffn == units
+    again.ffn = None
+    assert "ffn" not in again.to_dict()
+
+
+@pytest.mark.parametrize("parts", ["blocks", "units"])
+def test_fairseq_translates_as_the_masked_model(pruned, parts):
+    names = pruned[parts, "names"]
+    call = [pruned["data"], "--path", pruned["path"], "--cpu", *TASK]
+    expected = generated("H", *call, "--head-mask", names["mask.json"])
+    assert generated("H", pruned["data"], "--path", names["slim.pt"], "--cpu", *PLUGIN) == expected
+    if parts == "blocks":
+        return
+    heads_alone = HeadMask.load(names["mask.json"])
+    heads_alone.ffn = None
+    heads_alone.save(pruned["folder"] / "heads.json")
+    assert generated("H", *call, "--head-mask", pruned["folder"] / "heads.json") != expected
+
+
+def test_fine_tuning_takes_the_structure_over(pruned, tmp_path):
+    slim = pruned["units", "names"]["slim.pt"]
+    arch = ["--arch", "transformer_gated_tiny", *TASK, "--finetune-from-model", slim]
+    tiny.train(pruned["data"], tmp_path, *arch)
+    tuned = read_state(tmp_path / "checkpoint_last.pt")
+    assert stored_mask(tuned).ffn == pruned["units", "mask"]["ffn"]
+    shapes = {name: weight.shape for name, weight in read_state(slim)["model"].items()}
+    assert {name: weight.shape for name, weight in tuned["model"].items()} == shapes
+    assert not torch.equal(
+        tuned["model"]["encoder.layers.0.fc1.weight"], read_state(slim)["model"]["encoder.layers.0.fc1.weight"]
+    )
+
+
+def test_a_mask_set_in_training_is_kept_and_is_the_default(pruned, tmp_path):
+    mask = pruned["blocks", "names"]["mask.json"]
+    tiny.train(pruned["data"], tmp_path, "--arch", "transformer_gated_tiny", *TASK, "--head-mask", mask)
+    state = read_state(tmp_path / "checkpoint_last.pt")
+    assert stored_mask(state).ffn == HeadMask.load(mask).ffn and stored_mask(state).source["path"] == str(mask)
+    report = run_json("slim", tmp_path / "checkpoint_last.pt", "--ffn", "-o", tmp_path / "slim.pt")
+    assert report["ffn"]["blocks"] == HeadMask.load(mask).ffn
+
+
+def test_export_of_models_without_units(pruned, tmp_path):
+    names = pruned["blocks", "names"]
+    for target in ("ctranslate2", "onnx"):
+        report = run_json("export", names["slim.pt"], "--to", target, tmp_path / target, "--data", pruned["data"])
+        assert report["mask"]["ffn"] == pruned["blocks", "mask"]["ffn"]
+        # Log-probabilities here are in the tens; the exact comparisons are in test_export.py.
+        assert report["check"]["largest_difference"] < 5e-5
+
+
+def test_wrong_input_is_one_line(pruned, tmp_path, capsys):
+    names, path, output = pruned["units", "names"], pruned["path"], tmp_path / "o"
+    plain = tmp_path / "plain.json"
+    scores = HeadScores.load(names["scores"])
+    scores.ffn = None
+    scores.save(plain)
+    score = ["score", pruned["data"], "--path", path, "--cpu", "--ffn", "units", "-o", output]
+    for call, message in (
+        (["slim", path, "--mask", names["mask.json"], "-o", output], "remove them, too, with --ffn"),
+        (["mask", "--like", path, "--scores", plain, "--ffn", 3, "-o", output], "has no feed-forward scores"),
+        (["mask", "--like", path, "--ffn", 3, "-o", output], "say where the scores are with --scores FILE"),
+        (["mask", "--like", path, "--scores", names["scores"], "--ffn", 999, "-o", output], "so give 0 to 256"),
+        ([*score, "--estimator", "random"], "--ffn needs --estimator gradient or fisher"),
+    ):
+        assert message in refused(capsys, *call)
+        assert not output.exists()
