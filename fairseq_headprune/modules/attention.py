@@ -66,8 +66,8 @@ def apply_gate(heads: Tensor, gate: Optional[Tensor], keep: Optional[Tensor]) ->
         heads: (batch, heads, tgt, head_dim).
         gate: None, or one value a head (heads,), a sentence and head (batch, heads), or a sentence, head and target
             position (batch, heads, tgt).
-        keep: None, or bool (heads,). A pruned head is replaced by 0, not multiplied by it: even a NaN in it cannot
-            reach the output, exactly as if the head had been removed.
+        keep: None, or bool (heads,) or (batch, heads). A pruned head is replaced by 0, not multiplied by it: even a
+            NaN in it cannot reach the output, exactly as if the head had been removed.
 
     Raises:
         ValueError: the gate's shape fits neither.
@@ -82,5 +82,5 @@ def apply_gate(heads: Tensor, gate: Optional[Tensor], keep: Optional[Tensor]) ->
         # a sum over the whole batch, in float32.
         heads = (heads * view).to(heads.dtype)
     if keep is not None:
-        heads = heads.masked_fill(~keep.view(1, -1, 1, 1), 0.0)
+        heads = heads.masked_fill(~(keep if keep.dim() == 2 else keep[None])[:, :, None, None], 0.0)
     return heads

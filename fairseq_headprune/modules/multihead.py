@@ -10,6 +10,7 @@ from torch import Tensor
 
 from fairseq_headprune.heads import attention_place
 from fairseq_headprune.modules.attention import apply_gate, attend, attention_weights, combine_masks
+from fairseq_headprune.modules.cache import extend
 from fairseq_headprune.modules.no_heads import attend_without_heads
 
 #: incremental state of one decoder, as fairseq keeps it
@@ -26,6 +27,8 @@ class GatedMultiheadAttention(MultiheadAttention):
     Attributes:
         head_keep: None (every head is kept) or bool (heads,). Saved in checkpoints when set.
         keep_source: where ``head_keep`` comes from. Saved with it, in the state dict's metadata.
+        row_keep: None or bool (batch, heads), a mask of its own for each row, which then counts in place of ``head_keep``.
+            Never saved.
         head_gate: None or a float gate, (heads,), (batch, heads) or (batch, heads, tgt). Never saved.
         learned_gate: None or a float gate (heads,) that is being learned: while training it stands in the place of
             ``head_gate`` and ``head_keep``, which are what counts in evaluation mode. Never saved.
@@ -37,6 +40,7 @@ class GatedMultiheadAttention(MultiheadAttention):
     original_heads: list[int]
     original_count: int
     head_keep: Optional[Tensor]
+    row_keep: Optional[Tensor]
     head_gate: Optional[Tensor]
     learned_gate: Optional[Tensor]
     on_weights: Optional[Callable[["GatedMultiheadAttention", Tensor], None]]
@@ -58,7 +62,7 @@ class GatedMultiheadAttention(MultiheadAttention):
         module.register_buffer("head_keep", None)
         module.register_buffer("head_gate", None, persistent=False)
         module.learned_gate = None
-        module.on_weights = None
+        module.on_weights = module.row_keep = None
         module.original_heads, module.original_count = list(range(module.num_heads)), module.num_heads
         module.keep_is_fixed, module.keep_source = False, {}
         return module
@@ -131,7 +135,7 @@ class GatedMultiheadAttention(MultiheadAttention):
         else:
             active = self.training or dropout.apply_during_inference
             heads = attend(q, k, v, self.scaling, mask, dropout.p if active else 0.0)
-        gate, keep = self.head_gate, self.head_keep
+        gate, keep = self.head_gate, self.head_keep if self.row_keep is None else self.row_keep
         if self.training and self.learned_gate is not None:
             gate, keep = self.learned_gate, None
         heads = apply_gate(self._split(heads, beams, length), gate, keep)
@@ -174,8 +178,8 @@ class GatedMultiheadAttention(MultiheadAttention):
         """Append this step's keys and values to the cache, in fairseq's format, and return all of them."""
         saved = self._get_input_buffer(incremental_state)
         if "prev_key" in saved:
-            k = saved["prev_key"] if static_kv else torch.cat([saved["prev_key"], k], dim=2)
-            v = saved["prev_value"] if static_kv else torch.cat([saved["prev_value"], v], dim=2)
+            k = saved["prev_key"] if static_kv else extend(saved, "prev_key", k)
+            v = saved["prev_value"] if static_kv else extend(saved, "prev_value", v)
         key_padding_mask = self._append_prev_key_padding_mask(
             key_padding_mask=key_padding_mask,
             prev_key_padding_mask=saved.get("prev_key_padding_mask"),
