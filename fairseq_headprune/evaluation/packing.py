@@ -18,9 +18,6 @@ _CUDA_ROWS = 2**18
 #: Share of the free memory that a batch is planned for.
 _SHARE = 0.7
 
-#: Most masks that are translated at once by default: a study that is killed loses that many.
-DEFAULT_MASKS = {"cpu": 8, "cuda": 128}
-
 #: Translates these sentences under these masks.
 Work = Callable[[Sequence[int], Sequence[int]], None]
 
@@ -62,7 +59,7 @@ class Packer:
                 raise
         # Outside of the handler, which would keep the tensors of the failed batch alive.
         torch.cuda.empty_cache()
-        self.rows = max(1, min(self.rows, count * self._beam) // 2)
+        self.rows = min(self.rows, count * self._beam // 2)
         logger.warning(f"out of memory with {count * self._beam} hypotheses in a batch; going on with half as many")
         for half in _halves(sentences) if len(sentences) > 1 else [sentences]:
             for part in [masks] if len(sentences) > 1 else _halves(masks):

@@ -9,7 +9,7 @@ from fairseq import utils
 from fairseq_cli.generate import get_symbols_to_strip_from_output
 
 from fairseq_headprune.evaluation.many_masks import ManyMasks, obstacle
-from fairseq_headprune.evaluation.packing import DEFAULT_MASKS, Packer, fitting_rows
+from fairseq_headprune.evaluation.packing import Packer, fitting_rows
 from fairseq_headprune.heads import HeadMask
 from fairseq_headprune.session import Session
 
@@ -23,15 +23,15 @@ class Translator:
             sentences that are translated, in corpus order.
     """
 
-    def __init__(self, session: Session, split: str) -> None:
-        """Batch the split and build the generator.
+    def __init__(self, session: Session, split: str, indices: Sequence[int] | None = None) -> None:
+        """Batch the split (or those sentences of it) and build the generator.
 
         Raises:
             ValueError: an empty split, one without a target side, or a setting that has no place here.
         """
         _check_settings(session.cfg.generation)
         self._session = session
-        self._batches = session.batches(split)
+        self._batches = session.batches(split, indices)
         self._generator = session.task.build_generator([session.model], session.cfg.generation)
         self.obstacle = obstacle(session.model, session.gates, self._generator)
         self._split = split
@@ -55,10 +55,6 @@ class Translator:
                 found[number] = self._decode(hypotheses[0]["tokens"])
         return [found[i] for i in self._indices]
 
-    def masks_at_once(self, asked: int = 0) -> int:
-        """Return how many masks are translated at once where ``asked`` are (0: as many as pay on this device)."""
-        return 1 if self.obstacle else asked or DEFAULT_MASKS.get(self._session.device.type, 1)
-
     def translate_many(self, masks: Sequence[HeadMask]) -> list[list[str]]:
         """Return for each mask what :meth:`translate` does under it, all translated at once.
 
@@ -71,6 +67,7 @@ class Translator:
         if self.obstacle:
             raise ValueError(f"many masks at once: {self.obstacle}")
         found: list[dict[int, str]] = [{} for _ in masks]
+        texts: dict[tuple[int, ...], str] = {}
 
         def work(sentences: Sequence[int], numbers: Sequence[int]) -> None:
             sample = self._session.collate(self._split, sentences)
@@ -78,11 +75,16 @@ class Translator:
             limits = [self._limits[number] for number in ids]
             translated = self._many.translate(sample, [masks[number] for number in numbers], limits, prefix)
             for number, hypotheses in zip(numbers, translated, strict=True):
-                found[number] |= zip(ids, map(self._decode, hypotheses), strict=True)
+                for place, tokens in zip(ids, hypotheses, strict=True):
+                    # Most masks change few translations.
+                    key = tuple(tokens)
+                    if key not in texts:
+                        texts[key] = self._decode(tokens)
+                    found[number][place] = texts[key]
 
         sizes = self._session.dataset(self._split).src_sizes
         self._packer.run(self._indices, [int(sizes[i]) for i in self._indices], len(masks), work)
-        return [[texts[i] for i in self._indices] for texts in found]
+        return [[of_mask[i] for i in self._indices] for of_mask in found]
 
     @cached_property
     def _many(self) -> ManyMasks:
@@ -108,7 +110,8 @@ class Translator:
     def _decode(self, tokens: Any, escape_unk: bool = False) -> str:
         """Turn indices into text: dictionary, ``--post-process``, ``--bpe`` and ``--tokenizer``, in this order."""
         dictionary = self._session.task.target_dictionary
-        tokens = utils.strip_pad(torch.as_tensor(tokens), dictionary.pad()).int().cpu()
+        # The dictionary looks at tokens one by one, which is slow on a tensor.
+        tokens = utils.strip_pad(torch.as_tensor(tokens).cpu(), dictionary.pad()).numpy()
         text = dictionary.string(
             tokens,
             self._session.cfg.common_eval.post_process,

@@ -27,8 +27,7 @@ class GatedMultiheadAttention(MultiheadAttention):
     Attributes:
         head_keep: None (every head is kept) or bool (heads,). Saved in checkpoints when set.
         keep_source: where ``head_keep`` comes from. Saved with it, in the state dict's metadata.
-        row_keep: None or bool (batch, heads), a mask of its own for each row, which then counts in place of ``head_keep``.
-            Never saved.
+        row_keep: None or bool (batch, heads), a mask for each row, which counts in place of ``head_keep``. Never saved.
         head_gate: None or a float gate, (heads,), (batch, heads) or (batch, heads, tgt). Never saved.
         learned_gate: None or a float gate (heads,) that is being learned: while training it stands in the place of
             ``head_gate`` and ``head_keep``, which are what counts in evaluation mode. Never saved.

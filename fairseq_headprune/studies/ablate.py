@@ -27,6 +27,7 @@ def ablate(
     """
     cells = MaskedCells(session, folder, "ablate", split, comparison)
     plan = _plan(one_removed(cells.start, components))
+    cells.expect(plan)
     baseline = cells.unpruned(**_NO_HEAD)
     done = [with_delta(cell, baseline) for cell in progress(cells.run(plan), len(plan))]
     return {"baseline": baseline, "cells": with_holm(done)}
@@ -54,14 +55,16 @@ def keep_one(
     layers = one_kept(select.start, components)
     masks = {head: mask for candidates in layers.values() for head, mask in candidates.items()}
     plan = _plan(masks)
+    select.expect(plan)
     first = select.unpruned(**_NO_HEAD)
     tried = with_holm([with_delta(cell, first) for cell in progress(select.run(plan), len(plan))])
     best = best_of_layers(tried)
+    plan = _plan({cell_head(cell): masks[cell_head(cell)] for cell in best})
+    report.expect(plan)
     baseline = report.unpruned(**_NO_HEAD)
     if report is select:
         chosen = best
     else:
-        plan = _plan({cell_head(cell): masks[cell_head(cell)] for cell in best})
         chosen = with_holm([with_delta(cell, baseline) for cell in progress(report.run(plan), len(plan))])
     cells = [{**cell, "select_delta": found["delta"]} for cell, found in zip(chosen, best, strict=True)]
     return {"baseline": baseline, "cells": cells, "select_baseline": first, "candidates": tried}

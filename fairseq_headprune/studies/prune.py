@@ -67,20 +67,33 @@ class PruneStudy:
         """Yield every cell, computing those that are missing; each is saved before it is yielded."""
         yield self._cells.unpruned(**_facts(None, Step(0, 0.0, 0), self.start))
         scores = self._first_scores()
-        for label, components in self.curves.items():
+        if not self.settings.reestimate:
+            yield from self._cells.run(list(self._plan(scores)))
+            return
+        for label in self.curves:
             mask = self.start
             for step in self.plan[label][1:]:
-                cell_id = f"{label}-{step.number:02d}"
-                if cell_id in self._cells:
-                    mask = HeadMask.load(self.folder.mask_path(cell_id))
-                else:
-                    if self.settings.reestimate and step.number > 1:
-                        scores = self._estimate(mask)
-                        self._save_scores(cell_id, scores)
-                    mask = mask.without(next_heads(mask, scores, components, self.start, step.pruned))
+                cell_id = _cell_id(label, step)
+                if step.number > 1 and cell_id not in self._cells:
+                    scores = self._estimate(mask)
+                    self._save_scores(cell_id, scores)
+                mask = self._next_mask(label, step, mask, scores)
                 yield self._cells.cell(PlannedCell(cell_id, mask, _facts(label, step, mask)))
-            if self.settings.reestimate:
-                scores = self._first_scores()
+            scores = self._first_scores()
+
+    def _plan(self, scores: HeadScores) -> Iterator[PlannedCell]:
+        """The cells of an order that is known from the start."""
+        for label in self.curves:
+            mask = self.start
+            for step in self.plan[label][1:]:
+                mask = self._next_mask(label, step, mask, scores)
+                yield PlannedCell(_cell_id(label, step), mask, _facts(label, step, mask))
+
+    def _next_mask(self, label: str, step: Step, mask: HeadMask, scores: HeadScores) -> HeadMask:
+        """The mask of a step that follows ``mask``: as it was saved, or by these scores."""
+        if _cell_id(label, step) in self._cells:
+            return HeadMask.load(self.folder.mask_path(_cell_id(label, step)))
+        return mask.without(next_heads(mask, scores, self.curves[label], self.start, step.pruned))
 
     def _first_scores(self) -> HeadScores:
         """The scores of the model as it came: given, stored by an earlier run, or estimated now."""
@@ -100,6 +113,10 @@ class PruneStudy:
     def _estimate(self, mask: HeadMask) -> HeadScores:
         with self.session.gates.masked(mask):
             return estimate_scores(self.session, self.settings.score)
+
+
+def _cell_id(label: str, step: Step) -> str:
+    return f"{label}-{step.number:02d}"
 
 
 def _facts(label: str | None, step: Step, mask: HeadMask) -> dict[str, Any]:
