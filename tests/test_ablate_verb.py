@@ -156,6 +156,20 @@ def test_a_stopped_study_repeats_nothing(study, flags, tmp_path, monkeypatch):
     assert packs == [5, 3] and document["found"] == study["document"]["found"]
 
 
+def test_one_by_one_gives_the_same(study, flags, tmp_path, monkeypatch):
+    # Source: fairseq's own generator, one mask after the other.
+    packs = count_masks(monkeypatch)
+    run_json("ablate", *flags, "-o", tmp_path / "s", "--masks-at-once", "1")
+    assert packs == [] and timeless(tmp_path / "s") == timeless(study["folder"])
+
+
+def test_settings_that_need_fairseqs_generator_go_one_by_one(flags, tmp_path, monkeypatch, caplog):
+    packs = count_masks(monkeypatch)
+    argv = ["ablate", *flags, "-o", tmp_path / "s", "--components", "dec_self", "--no-repeat-ngram-size", "2"]
+    assert len(run_json(*argv, "--masks-at-once", "4")["cells"]) == 5
+    assert packs == [] and caplog.text.count("--masks-at-once 4: one by one instead, since --match") == 1
+
+
 def test_pruned_heads_are_passed_over(flags, tmp_path, capsys):
     mask = HeadMask.full(SHAPE).without([Head("dec_self", 0, 1), Head("dec_self", 1, 0)])
     mask.save(tmp_path / "mask.json")
@@ -183,6 +197,7 @@ def test_wrong_input_is_refused_and_nothing_is_written(flags, lively, tmp_path, 
     for wrong, message in (
         (["--components", "encoder"], "unknown component 'encoder'"),
         (["--alpha", "0"], "--alpha must be between 0 and 1"),
+        (["--masks-at-once", "0"], "--masks-at-once: must be a whole number from 1 on, got 0"),
         (["--gen-subset", "dev"], "Dataset not found: dev"),
     ):
         assert message in refused(capsys, "ablate", *flags, *target, *wrong)

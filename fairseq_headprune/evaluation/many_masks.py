@@ -171,9 +171,10 @@ class _Search:
             settings.beam_size,
             settings.len_penalty if settings.normalize_scores else None,
         )
-        lowest = min(limits)
+        lowest, changed = min(limits), True
         while True:
-            self._set_masks(beams)
+            if changed:
+                self._set_masks(beams)
             features, _ = self._model.decoder(
                 beams.tokens, memory, state, features_only=True, alignment_layer=_NO_LAYER
             )
@@ -184,7 +185,8 @@ class _Search:
                 return self._found(beams)
             for module in self._own:
                 select_rows(module, state, order)
-            for module in self._cross if keep.numel() * beams.beam < features.size(0) or beams.step == 1 else []:
+            changed = order.numel() != features.size(0)
+            for module in self._cross if changed else []:
                 select_static_rows(module, state, keep)
 
     def _set_masks(self, beams: Beams) -> None:

@@ -6,6 +6,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+#: Queries of a sentence (its beams) up to which plain products are faster than fused attention on CUDA.
+_FEW_QUERIES = 16
+
 
 def combine_masks(
     key_padding_mask: Optional[Tensor], attn_mask: Optional[Tensor], dtype: torch.dtype
@@ -51,12 +54,19 @@ def attention_weights(query: Tensor, key: Tensor, scale: float, mask: Optional[T
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor, scale: float, mask: Optional[Tensor], dropout: float) -> Tensor:
-    """Return each head's output, (batch, heads, tgt, head_dim), without ever holding the attention weights.
+    """Return each head's output, (batch, heads, tgt, head_dim); the attention weights of many queries are never held.
 
     A row that may attend nowhere gives 0 (torch's own convention since 2.5, on every back end), so a fully padded
     sentence adds only ``out_proj``'s bias and never NaN.
     """
+    if not dropout and _is_one_step(query):
+        return torch.matmul(attention_weights(query, key, scale, mask)[0].to(query.dtype), value)
     return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=dropout, scale=scale)
+
+
+def _is_one_step(query: Tensor) -> bool:
+    """Whether this is a step of decoding on CUDA: fused kernels spend a block of many queries on each of few."""
+    return query.is_cuda and query.size(2) <= _FEW_QUERIES and not torch.is_grad_enabled()
 
 
 def apply_gate(heads: Tensor, gate: Optional[Tensor], keep: Optional[Tensor]) -> Tensor:

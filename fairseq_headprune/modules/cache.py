@@ -1,7 +1,7 @@
 """The key and value cache of incremental decoding (fairseq's format), moved and extended with one copy a step.
 
-fairseq copies all keys twice a step: once to reorder the rows, once to append the new position. Here reordering makes
-room for that position, in a further entry of the state (``key_room``, ``value_room``) that the next step takes up.
+fairseq copies all keys twice a step: once to reorder the rows, once to append the new position. Here reordering leaves
+room for some positions, in further entries of the state (``key_room``, ``value_room``), and later steps write there.
 """
 
 from typing import Any, Optional
@@ -9,31 +9,40 @@ from typing import Any, Optional
 import torch
 from torch import Tensor
 
-_ENTRIES = {"prev_key": "key_room", "prev_value": "value_room"}
+_ROOMS = {"prev_key": "key_room", "prev_value": "value_room"}
+
+#: Positions that are made room for at a time: unused ones are copied too.
+_STEPS = 4
 
 
 def extend(saved: dict[str, Optional[Tensor]], name: str, new: Tensor) -> Tensor:
     """Return the cached keys (``prev_key``) or values (``prev_value``) of one state, followed by the new ones.
 
     Args:
-        new: (rows, heads, time, head_dim); time is 1 where there is room.
+        new: (rows, heads, time, head_dim).
     """
-    room = saved.pop(_ENTRIES[name], None)
-    if room is None:
-        return torch.cat([saved[name], new], dim=2)
-    room[:, :, -1:] = new
-    return room
+    cache, room = saved[name], saved.get(_ROOMS[name])
+    length = cache.size(2) + new.size(2)
+    if room is None or room.size(2) < length:
+        saved.pop(_ROOMS[name], None)
+        return torch.cat([cache, new], dim=2)
+    room[:, :, cache.size(2) : length] = new
+    return room[:, :, :length]
 
 
 def select_rows(module: Any, state: dict, order: Tensor) -> None:
     """Reorder (or repeat, or drop) the rows of a self-attention module's cache, with room for the next position."""
     saved = module._get_input_buffer(state)
-    for name, room_name in _ENTRIES.items():
+    for name, room_name in _ROOMS.items():
         if name in saved:
-            _, heads, length, width = saved[name].shape
-            room = saved[name].new_empty(order.numel(), heads, length + 1, width)
-            saved[room_name], view = room, room[:, :, :length]
-            saved[name] = torch.index_select(saved[name], 0, order, out=view)
+            cache, room = saved[name], saved.get(room_name)
+            _, heads, length, width = cache.shape
+            if room is not None and room.size(2) > length:
+                room = room.index_select(0, order)
+            else:
+                room = cache.new_empty(order.numel(), heads, length + _STEPS, width)
+                torch.index_select(cache, 0, order, out=room[:, :, :length])
+            saved[room_name], saved[name] = room, room[:, :, :length]
     _select_padding(saved, order)
     module._set_input_buffer(state, saved)
 
@@ -41,7 +50,7 @@ def select_rows(module: Any, state: dict, order: Tensor) -> None:
 def select_static_rows(module: Any, state: dict, order: Tensor) -> None:
     """Select rows of the keys and values of a module's encoder-decoder attention, which do not grow."""
     saved = module._get_input_buffer(state)
-    for name in _ENTRIES:
+    for name in _ROOMS:
         if name in saved:
             saved[name] = saved[name].index_select(0, order)
     _select_padding(saved, order)
