@@ -48,6 +48,8 @@ SETTINGS = {
     "prefix": ["--beam", "4", "--prefix-size", "2", "--max-len-b", "10"],
     "prefix with its end": ["--beam", "4", "--prefix-size", "5", "--max-len-b", "10"],
     "prefix beyond the limit": ["--prefix-size", "3", "--max-len-b", "2"],
+    "no tokens at all": ["--beam", "4", "--min-len", "0", "--max-len-b", "0"],
+    "some sentences without any": ["--beam", "4", "--min-len", "0", "--max-len-a", "0.2", "--batch-size", "1"],
     "a beam as wide as the vocabulary": ["--beam", "50", "--max-len-b", "4"],
     "the best of several": ["--beam", "4", "--nbest", "2", "--max-len-b", "9"],
 }
@@ -60,8 +62,8 @@ def test_translations_are_those_of_one_run_a_mask(lively, flags):
     translator, masks = Translator(loaded, "test"), some_masks(loaded.gates)
     expected = one_by_one(loaded, translator, masks)
     assert translator.translate_many(masks) == expected
-    # Masks make a difference, except where prefixes decide everything.
-    assert len(set(map(tuple, expected))) >= (10 if "--prefix-size" not in flags else 1)
+    # Masks make a difference, except where prefixes or limits leave no choice.
+    assert len(set(map(tuple, expected))) >= (1 if {"--prefix-size", "--min-len"} & set(flags) else 10)
 
 
 def test_packing_does_not_change_translations(lively):

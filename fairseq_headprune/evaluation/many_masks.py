@@ -180,12 +180,13 @@ class _Search:
             )
             forced = self._forced(beams, prefix)
             values = self._candidates(features, beams, forced, beams.step >= lowest)
+            before = beams.sentences.numel(), beams.beam
             keep, order = beams.advance(*values, None if forced is None else forced.eq(settings.eos))
             if not keep.numel():
                 return self._found(beams)
             for module in self._own:
                 select_rows(module, state, order)
-            changed = order.numel() != features.size(0)
+            changed = (keep.numel(), beams.beam) != before
             for module in self._cross if changed else []:
                 select_static_rows(module, state, keep)
 
