@@ -5,9 +5,9 @@ import math
 import pytest
 import torch
 
-from fairseq_headprune.evaluation.beams import Beams, top_values
+from fairseq_headprune.evaluation.beams import Beams, _grouped_top_values
 
-PAD, END = 1, 2
+END = 2
 NEVER = -math.inf
 
 
@@ -16,23 +16,23 @@ def test_top_values_are_torch_topks(length):
     # Source: torch.topk; no two values are alike.
     rows = torch.stack([torch.randperm(length, generator=torch.Generator().manual_seed(i)) for i in range(7)]).float()
     count = min(4, length)
-    values, places = top_values(rows, count)
+    values, places = _grouped_top_values(rows, count)
     assert torch.equal(values, rows.topk(count)[0]) and torch.equal(places, rows.topk(count)[1])
 
 
 def test_impossible_values_come_last():
     rows = torch.full((1, 1000), NEVER)
     rows[0, [3, 999]] = torch.tensor([-2.0, -1.0])
-    values, places = top_values(rows, 4)
+    values, places = _grouped_top_values(rows, 4)
     assert values.tolist() == [[-1.0, -2.0, NEVER, NEVER]] and places[0, :2].tolist() == [999, 3]
 
 
-def step(beams, *rows):
-    """Advance with (token: log-probability) for each hypothesis."""
-    padded = [sorted(row.items(), key=lambda item: -item[1]) for row in rows]
-    padded = [row + [(PAD, NEVER)] * (beams.candidates - len(row)) for row in padded]
-    values = torch.tensor([[value for _, value in row] for row in padded])
-    return beams.advance(values, torch.tensor([[token for token, _ in row] for row in padded]))
+def step(beams, *rows, stop=None):
+    """Advance with {token: log-probability} for each hypothesis."""
+    probabilities = torch.full((len(rows), 12), NEVER)
+    for row, given in zip(probabilities, rows, strict=True):
+        row[list(given)] = torch.tensor(list(given.values()))
+    return beams.advance(*beams.candidates(probabilities, slice(None)), stop)
 
 
 def test_the_best_hypothesis_is_that_of_the_mean():
@@ -71,6 +71,16 @@ def test_finished_sentences_leave_and_limits_are_their_own():
 
 def test_a_sentence_can_be_stopped():
     beams = Beams(torch.tensor([5, 5]), END, END, beam=1, length_penalty=1.0)
-    values, tokens = torch.tensor([[-1.0, NEVER], [-1.0, -2.0]]), torch.tensor([[END, PAD], [4, 5]])
-    keep, _ = beams.advance(values, tokens, torch.tensor([True, False]))
+    keep, _ = step(beams, {END: -1.0}, {4: -1.0, 5: -2.0}, stop=torch.tensor([True, False]))
     assert keep.tolist() == [1] and beams.best() == [[END], None]
+
+
+def test_ties_are_broken_as_by_topk_over_all_continuations():
+    # Source: torch.topk over the sums of both hypotheses, as in fairseq's BeamSearch.
+    beams = Beams(torch.tensor([5]), END, END, beam=2, length_penalty=1.0)
+    step(beams, {4: -1.0, 5: -1.0})
+    generator = torch.Generator().manual_seed(1)
+    rows = -torch.randint(1, 4, (2, 500), generator=generator).float()
+    place = (rows + beams.scores.view(-1, 1)).view(1, -1).topk(4)[1]
+    _, tokens, hypotheses = beams.candidates(rows.clone(), slice(None))
+    assert torch.equal(tokens, place % 500) and torch.equal(hypotheses, place // 500)

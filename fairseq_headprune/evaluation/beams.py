@@ -10,16 +10,20 @@ from typing import Optional
 import torch
 from torch import Tensor
 
-#: Values of a row that compete for one place in the first round of :func:`top_values`.
+#: Values of a row that compete for one place in the first round of :func:`_grouped_top_values`.
 _GROUP = 16
 
 
 def top_values(rows: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """Return the largest values of each row, in descending order, and their places: (rows, count) each.
 
-    Equal to ``torch.topk``, which reads long rows many times over on CUDA; this reads them once: the winners are
-    among the members of the ``count`` groups with the largest maxima.
+    ``torch.topk`` reads long rows many times over on CUDA; :func:`_grouped_top_values` reads them once.
     """
+    return _grouped_top_values(rows, count) if rows.is_cuda else rows.topk(count)
+
+
+def _grouped_top_values(rows: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """As ``torch.topk`` but for the order of ties: winners are members of the groups with the largest maxima."""
     length = rows.size(1)
     groups = length // _GROUP
     if groups <= 2 * count:
@@ -40,10 +44,13 @@ def top_values(rows: Tensor, count: int) -> tuple[Tensor, Tensor]:
 class Beams:
     """The state of a beam search over some sentences; those that are finished leave it.
 
+    The order of ties is that of ``torch.topk`` over all continuations of a sentence, as in fairseq.
+
     Attributes:
         sentences: (n,) the numbers of the sentences that are still searched, ascending.
         beam: hypotheses a sentence that are continued; 1 before the first step, where all would be alike.
         tokens: (n * beam, step + 1), of each hypothesis, the start token first.
+        scores: (n, beam) the sum of the log-probabilities of each hypothesis.
         step: how many tokens were chosen so far.
     """
 
@@ -61,34 +68,45 @@ class Beams:
         self.tokens = torch.full((count, 1), start, device=limits.device)
         self._width, self._end, self._penalty = beam, end, length_penalty
         self._limits = limits
-        self._scores = torch.zeros(count, 1, device=limits.device)
+        self.scores = torch.zeros(count, 1, device=limits.device)
         self._blocked = torch.zeros(count, beam, dtype=torch.bool, device=limits.device)
         self._finished = torch.zeros(count, dtype=torch.long, device=limits.device)
         self._best = torch.full((count,), -math.inf, device=limits.device)
         self._found: list[tuple[Tensor, Tensor]] = []
 
-    @property
-    def candidates(self) -> int:
-        """How many continuations of each hypothesis :meth:`advance` needs: more than all others together can end."""
-        return 2 * self._width
+    def candidates(self, probabilities: Tensor, sentences: slice) -> tuple[Tensor, Tensor, Tensor]:
+        """Find the best continuations of some sentences: more than can end in one step.
+
+        Args:
+            probabilities: (sentences * beam, vocabulary) log-probabilities of the next token; changed in place.
+
+        Returns:
+            Scores in descending order, the tokens, and which of the sentence's hypotheses each continues:
+            (sentences, k) each.
+        """
+        vocabulary = probabilities.size(1)
+        totals = probabilities.add_(self.scores[sentences].view(-1, 1)).view(-1, self.beam * vocabulary)
+        scores, place = top_values(totals, min(2 * self._width, totals.size(1) - 1))
+        return scores, place % vocabulary, torch.div(place, vocabulary, rounding_mode="floor")
 
     def at_limit(self) -> Tensor:
         """Tell for each sentence whether its hypotheses have to end now: bool (n,)."""
         return self._limits <= self.step
 
-    def advance(self, values: Tensor, chosen: Tensor, stop: Optional[Tensor] = None) -> tuple[Tensor, Tensor]:
+    def advance(
+        self, scores: Tensor, tokens: Tensor, hypotheses: Tensor, stop: Optional[Tensor] = None
+    ) -> tuple[Tensor, Tensor]:
         """Choose the next token of every hypothesis, and let finished sentences go.
 
         Args:
-            values, chosen: (n * beam, k) the log-probabilities of each hypothesis' best next tokens in descending
-                order (``-inf``: impossible), and the tokens; k is :attr:`candidates`, or one less than the vocabulary.
+            scores, tokens, hypotheses: what :meth:`candidates` found, of all n sentences.
             stop: None or bool (n,): sentences that are finished after this step in any case.
 
         Returns:
             keep: which of the n sentences are still there (ascending places).
-            order: (len(keep) * beam,) which hypothesis each of the new ones continues.
+            order: (len(keep) * beam,) which hypothesis each of the new ones continues, numbered over all sentences.
         """
-        scores, tokens, origins = self._rank(values, chosen)
+        origins = hypotheses + self.beam * torch.arange(len(hypotheses), device=hypotheses.device)[:, None]
         ends = tokens.eq(self._end) & scores.ne(-math.inf)
         ends[:, : self._width] &= ~self._blocked
         self._finish(scores, ends[:, : self._width], origins)
@@ -105,15 +123,6 @@ class Beams:
             for sentence, found in zip(sentences.tolist(), tokens.tolist(), strict=True):
                 hypotheses[sentence] = [*found, self._end]
         return hypotheses
-
-    def _rank(self, values: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The best candidates of each sentence: scores, tokens, and the row of the hypothesis each continues."""
-        count, found = self.sentences.numel(), values.size(1)
-        totals = (values + self._scores.view(-1, 1)).view(count, -1)
-        scores, place = totals.topk(min(self.candidates, totals.size(1)))
-        first = self.beam * torch.arange(count, device=place.device)[:, None]
-        origins = torch.div(place, found, rounding_mode="floor") + first
-        return scores, chosen.view(count, -1).gather(1, place), origins
 
     def _finish(self, scores: Tensor, ends: Tensor, origins: Tensor) -> None:
         """Count the candidates that end, and note the best of them where it beats all earlier ones."""
@@ -137,7 +146,7 @@ class Beams:
         rank, chosen = (ends * ends.size(1) + place).topk(self._width, largest=False)
         self._blocked = rank >= ends.size(1)
         order = origins.gather(1, chosen).view(-1)
-        self._scores = scores.gather(1, chosen).view(-1)
+        self.scores = scores.gather(1, chosen)
         self.tokens = torch.cat([self.tokens[order], tokens.gather(1, chosen).view(-1, 1)], 1)
         self.sentences, self._limits, self._finished = (x[keep] for x in (self.sentences, self._limits, self._finished))
         self.beam = self._width

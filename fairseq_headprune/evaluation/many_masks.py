@@ -21,7 +21,7 @@ from fairseq.search import BeamSearch
 from fairseq.sequence_generator import SequenceGenerator
 from torch import Tensor
 
-from fairseq_headprune.evaluation.beams import Beams, top_values
+from fairseq_headprune.evaluation.beams import Beams
 from fairseq_headprune.heads import HeadMask
 from fairseq_headprune.modules.attach import GatedHeads, without_attention_weights
 from fairseq_headprune.modules.cache import select_rows, select_static_rows, set_static_rows
@@ -202,10 +202,8 @@ class _Search:
         forced = prefix[torch.div(beams.sentences, self._masks.masks, rounding_mode="floor"), beams.step]
         return forced.masked_fill(beams.at_limit(), self._settings.pad)
 
-    def _candidates(
-        self, features: Tensor, beams: Beams, forced: Optional[Tensor], limited: bool
-    ) -> tuple[Tensor, Tensor]:
-        """The best next tokens of each hypothesis, a bounded number of hypotheses at a time."""
+    def _candidates(self, features: Tensor, beams: Beams, forced: Optional[Tensor], limited: bool) -> list[Tensor]:
+        """The best continuations of each sentence (see :meth:`Beams.candidates`), for some sentences at a time."""
         size = max(1, _PROBABILITIES // (self._settings.vocab_size * beams.beam))
         parts = []
         for start in range(0, beams.sentences.numel(), size):
@@ -213,10 +211,8 @@ class _Search:
             rows = self._log_probabilities(features[sentences.start * beams.beam : sentences.stop * beams.beam])
             ending = beams.at_limit()[sentences] if limited else None
             self._restrict(rows, beams, None if forced is None else forced[sentences], ending)
-            values, chosen = top_values(rows, min(beams.candidates, self._settings.vocab_size - 1))
-            # A row that is not finite has NaN everywhere: no hypothesis goes on from there.
-            parts.append((values.masked_fill_(values.isnan(), -torch.inf), chosen))
-        return torch.cat([values for values, _ in parts]), torch.cat([chosen for _, chosen in parts])
+            parts.append(beams.candidates(rows, sentences))
+        return [torch.cat(part) for part in zip(*parts, strict=True)]
 
     def _log_probabilities(self, features: Tensor) -> Tensor:
         logits = self._model.decoder.output_layer(features)
@@ -227,6 +223,9 @@ class _Search:
     def _restrict(self, rows: Tensor, beams: Beams, forced: Optional[Tensor], ending: Optional[Tensor]) -> None:
         """Apply fairseq's rules to log-probabilities (hypotheses, vocabulary), in place and in its order."""
         settings = self._settings
+        # Where any value of a row is NaN, all are, or infinite: one token is enough to look at.
+        if not bool(rows[:, settings.pad].isfinite().all()):
+            rows.masked_fill_(rows.isnan(), -torch.inf)
         rows[:, settings.pad] = -torch.inf
         if settings.unk_penalty:
             rows[:, settings.unk] -= settings.unk_penalty
