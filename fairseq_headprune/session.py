@@ -5,7 +5,7 @@ import ast
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property, partial
 from pathlib import Path
@@ -199,6 +199,10 @@ class Session:
         except AssertionError as error:
             raise ValueError(f"{split}: {error}; raise --max-tokens") from error
         return Batches(dataset, groups, self.device)
+
+    def collate(self, split: str, indices: Sequence[int]) -> dict[str, Any]:
+        """Return one batch of these sentences, on the device."""
+        return next(iter(Batches(self.dataset(split), [indices], self.device)))
 
 
 class Batches:

@@ -6,7 +6,7 @@ import shutil
 import pytest
 import sacrebleu
 import tiny
-from verbs import generated, refused, run_json, write_lively
+from verbs import count_masks, generated, refused, run_json, write_lively
 
 from fairseq_headprune.cli import main
 from fairseq_headprune.cli.ablate import by_head, found
@@ -148,13 +148,26 @@ def test_a_stopped_study_repeats_nothing(study, flags, tmp_path, monkeypatch):
     shutil.copytree(study["folder"], folder)
     kept = lines(folder)
     (folder / "cells.jsonl").write_text("".join(kept[:5]) + kept[5][:30])
-    count, translate = [], Translator.translate
-    monkeypatch.setattr(Translator, "translate", lambda self: count.append(1) or translate(self))
-    document = run_json("ablate", *flags, "-o", folder)
-    assert len(count) == 8 and lines(folder)[:5] == kept[:5]
+    packs = count_masks(monkeypatch)
+    document = run_json("ablate", *flags, "-o", folder, "--masks-at-once", "5")
+    assert packs == [5, 3] and lines(folder)[:5] == kept[:5]
     assert timeless(folder) == timeless(study["folder"])
     run_json("ablate", *flags, "-o", folder)
-    assert len(count) == 8 and document["found"] == study["document"]["found"]
+    assert packs == [5, 3] and document["found"] == study["document"]["found"]
+
+
+def test_one_by_one_gives_the_same(study, flags, tmp_path, monkeypatch):
+    # Source: fairseq's own generator, one mask after the other.
+    packs = count_masks(monkeypatch)
+    run_json("ablate", *flags, "-o", tmp_path / "s", "--masks-at-once", "1")
+    assert packs == [] and timeless(tmp_path / "s") == timeless(study["folder"])
+
+
+def test_settings_that_need_fairseqs_generator_go_one_by_one(flags, tmp_path, monkeypatch, caplog):
+    packs = count_masks(monkeypatch)
+    argv = ["ablate", *flags, "-o", tmp_path / "s", "--components", "dec_self", "--no-repeat-ngram-size", "2"]
+    assert len(run_json(*argv, "--masks-at-once", "4")["cells"]) == 5
+    assert packs == [] and caplog.text.count("--masks-at-once 4: one by one instead, since --match") == 1
 
 
 def test_pruned_heads_are_passed_over(flags, tmp_path, capsys):
@@ -184,6 +197,7 @@ def test_wrong_input_is_refused_and_nothing_is_written(flags, lively, tmp_path, 
     for wrong, message in (
         (["--components", "encoder"], "unknown component 'encoder'"),
         (["--alpha", "0"], "--alpha must be between 0 and 1"),
+        (["--masks-at-once", "0"], "--masks-at-once: must be a whole number from 1 on, got 0"),
         (["--gen-subset", "dev"], "Dataset not found: dev"),
     ):
         assert message in refused(capsys, "ablate", *flags, *target, *wrong)

@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from fairseq_headprune.modules import attention
 from fairseq_headprune.modules.attention import apply_gate, attend, attention_weights, combine_masks
 
 B, H, T, S, D = 3, 4, 5, 6, 7
@@ -208,3 +209,13 @@ def test_nothing_set_changes_nothing_and_copies_nothing():
     heads = torch.ones(B, H, T, D)
     assert apply_gate(heads, None, None) is heads
     assert combine_masks(None, None, torch.float32) is None
+
+
+def test_a_step_of_decoding_on_cuda_computes_the_same(monkeypatch):
+    # Source: the fused way, which all other tests check.
+    q, k, v = qkv()
+    mask = combine_masks(padding(), None, q.dtype)
+    expected = attend(q, k, v, SCALE, mask, 0.0)
+    monkeypatch.setattr(attention, "_is_one_step", lambda query: True)
+    assert torch.allclose(attend(q, k, v, SCALE, mask, 0.0), expected, atol=1e-6)
+    assert torch.allclose(attend(q, k, v, SCALE, None, 0.0), torch.softmax(SCALE * q @ k.mT, -1) @ v, atol=1e-6)

@@ -4,11 +4,10 @@ import json
 import shutil
 
 import pytest
-from verbs import generated, refused, run_json, write_lively
+from verbs import count_masks, generated, refused, run_json, write_lively
 
 from fairseq_headprune.cli import main
 from fairseq_headprune.cli.keep_one import paper_table
-from fairseq_headprune.evaluation.translate import Translator
 from fairseq_headprune.files import read_lines
 from fairseq_headprune.heads import Head, HeadMask, all_heads
 from fairseq_headprune.studies.ablate import best_of_layers
@@ -154,10 +153,9 @@ def test_a_stopped_study_repeats_nothing(across, flags, tmp_path, monkeypatch):
     shutil.copytree(across["folder"], folder)
     kept = (folder / "cells.jsonl").read_text().splitlines(keepends=True)
     (folder / "cells.jsonl").write_text("".join(kept[:16]))
-    count, translate = [], Translator.translate
-    monkeypatch.setattr(Translator, "translate", lambda self: count.append(1) or translate(self))
+    packs = count_masks(monkeypatch)
     document = run_json("keep-one", *flags, "-o", folder)
-    assert len(count) == 4 and cell_ids(folder) == cell_ids(across["folder"])
+    assert packs == [4] and cell_ids(folder) == cell_ids(across["folder"])
     assert chosen(document) == chosen(across["document"])
     assert [c["delta"] for c in document["cells"]] == [c["delta"] for c in across["document"]["cells"]]
 

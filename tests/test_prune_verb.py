@@ -10,7 +10,7 @@ import time
 
 import pytest
 import tiny
-from verbs import generated, refused, run_json, write_lively
+from verbs import count_masks, generated, refused, run_json, write_lively
 
 from fairseq_headprune.cli import main
 from fairseq_headprune.evaluation.translate import Translator
@@ -154,6 +154,7 @@ def test_a_finished_study_is_not_done_again(each, flags, tmp_path, monkeypatch):
         raise AssertionError("nothing is left to compute")
 
     monkeypatch.setattr(Translator, "translate", never)
+    monkeypatch.setattr(Translator, "translate_many", never)
     monkeypatch.setattr(study_module, "estimate_scores", never)
     found = run_json("prune", *flags, "-o", folder, "--components", "each", "--step", "50%")
     assert (folder / "cells.jsonl").read_bytes() == before
@@ -166,16 +167,15 @@ def test_a_stopped_study_goes_on_where_it_stopped(each, flags, tmp_path, monkeyp
     shutil.copytree(each["folder"], folder)
     lines = (folder / "cells.jsonl").read_text().splitlines(keepends=True)
     (folder / "cells.jsonl").write_text("".join(lines[:3]) + lines[3][:40])
-    count, translate = [], Translator.translate
-    monkeypatch.setattr(Translator, "translate", lambda self: count.append(1) or translate(self))
+    packs = count_masks(monkeypatch)
     run_json("prune", *flags, "-o", folder, "--components", "each", "--step", "50%")
-    assert cells(folder) == cells(each["folder"]) and len(count) == 4
+    assert cells(folder) == cells(each["folder"]) and packs == [4]
 
 
 def test_a_killed_study_goes_on_to_the_same_result(joint, flags, tmp_path):
     # Source: the study that was never disturbed.
     folder = tmp_path / "study"
-    argv = ["prune", *map(str, flags), "-o", str(folder), "--step", "25%", "--quiet"]
+    argv = ["prune", *map(str, flags), "-o", str(folder), "--step", "25%", "--quiet", "--masks-at-once", "2"]
     environment = {**os.environ, "PYTHONPATH": str(tiny.ROOT), "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen([sys.executable, "-m", "fairseq_headprune", *argv], env=environment, text=True)
     listed = folder / "cells.jsonl"

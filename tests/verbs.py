@@ -8,6 +8,7 @@ import tiny
 import torch
 
 from fairseq_headprune.cli import main
+from fairseq_headprune.evaluation.translate import Translator
 
 
 def run_json(*argv):
@@ -51,3 +52,12 @@ def generated(kind, *argv):
     output = tiny.fairseq_here("generate", *argv, "--required-batch-size-multiple", "1")
     rows = [line.split("\t") for line in output.splitlines() if line.startswith(f"{kind}-")]
     return [row[-1] for row in sorted(rows, key=lambda row: int(row[0][2:]))]
+
+
+def count_masks(monkeypatch):
+    """Note how many masks each pack holds that is translated from now on."""
+    packs, translate = [], Translator.translate_many
+    monkeypatch.setattr(
+        Translator, "translate_many", lambda self, masks: packs.append(len(masks)) or translate(self, masks)
+    )
+    return packs

@@ -9,11 +9,32 @@ from tqdm import tqdm
 
 from fairseq_headprune.report.tables import FORMS
 
+#: Default of ``--masks-at-once`` by the kind of device; a study that is killed loses up to that many cells.
+MASKS_AT_ONCE = {"cpu": 8, "cuda": 128}
+
 
 def add_study_flags(group: Any, choices: str, components: str) -> None:
-    """Add ``--output`` and ``--components`` (all by default), whose choices and meaning are the verb's."""
+    """Add ``--output``, ``--masks-at-once``, and ``--components``, whose choices and meaning are the verb's."""
     group.add_argument("-o", "--output", metavar="DIR", required=True, help="study folder (required)")
     group.add_argument("--components", default="all", metavar=choices, help=f"{components} (default: all)")
+    group.add_argument(
+        "--masks-at-once",
+        metavar="N",
+        type=_positive,
+        default=0,
+        help="masks that are translated in one batch, if they are known ahead; 1: one by one. A study that is killed "
+        f"loses what it was at (default: {_default_masks()}, less if the study has less)",
+    )
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be a whole number from 1 on, got {text}")
+    return int(text)
+
+
+def _default_masks() -> str:
+    return ", ".join(f"{count} on {'a CPU' if device == 'cpu' else 'CUDA'}" for device, count in MASKS_AT_ONCE.items())
 
 
 def add_comparison_flags(parser: argparse.ArgumentParser, forms: bool = True) -> None:

@@ -1,11 +1,16 @@
-"""Translate a split with fairseq's generator under the mask in force."""
+"""Translate a split: with fairseq's generator under the mask in force, or under many masks at once."""
 
+from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import torch
 from fairseq import utils
 from fairseq_cli.generate import get_symbols_to_strip_from_output
 
+from fairseq_headprune.evaluation.many_masks import ManyMasks, obstacle
+from fairseq_headprune.evaluation.packing import Packer, fitting_rows
+from fairseq_headprune.heads import HeadMask
 from fairseq_headprune.session import Session
 
 
@@ -13,20 +18,23 @@ class Translator:
     """Translates one split again and again, with all of fairseq-generate's settings (beam, lenpen, post-process, …).
 
     Attributes:
+        obstacle: why many masks cannot be translated at once with this model and these settings; None where they can.
         references: the target side, decoded in the same way (unknown words escaped as fairseq-generate does), for the
             sentences that are translated, in corpus order.
     """
 
-    def __init__(self, session: Session, split: str) -> None:
-        """Batch the split and build the generator.
+    def __init__(self, session: Session, split: str, indices: Sequence[int] | None = None) -> None:
+        """Batch the split (or those sentences of it) and build the generator.
 
         Raises:
             ValueError: an empty split, one without a target side, or a setting that has no place here.
         """
         _check_settings(session.cfg.generation)
         self._session = session
-        self._batches = session.batches(split)
+        self._batches = session.batches(split, indices)
         self._generator = session.task.build_generator([session.model], session.cfg.generation)
+        self.obstacle = obstacle(session.model, session.gates, self._generator)
+        self._split = split
         self._tokenizer = session.task.build_tokenizer(session.cfg.tokenizer)
         self._bpe = session.task.build_bpe(session.cfg.bpe)
         target = session.dataset(split).tgt
@@ -39,19 +47,71 @@ class Translator:
         The mask is the model's present one.
         """
         found: dict[int, str] = {}
-        prefix_size = self._session.cfg.generation.prefix_size
         for sample in self._batches:
-            prefix = sample["target"][:, :prefix_size] if prefix_size > 0 else None
+            models, prefix = [self._session.model], self._prefix(sample)
             with torch.no_grad():
-                best = self._session.task.inference_step(self._generator, [self._session.model], sample, prefix)
+                best = self._session.task.inference_step(self._generator, models, sample, prefix)
             for number, hypotheses in zip(sample["id"].tolist(), best, strict=True):
                 found[number] = self._decode(hypotheses[0]["tokens"])
         return [found[i] for i in self._indices]
 
+    def translate_many(self, masks: Sequence[HeadMask]) -> list[list[str]]:
+        """Return for each mask what :meth:`translate` does under it, all translated at once.
+
+        The largest length of a translation is that of the batches of :meth:`translate`: with ``--max-len-a`` it
+        depends on the longest sentence of the batch, and must not depend on how many masks share one here.
+
+        Raises:
+            ValueError: many masks cannot be translated at once (see :attr:`obstacle`), or a mask does not fit.
+        """
+        if self.obstacle:
+            raise ValueError(f"many masks at once: {self.obstacle}")
+        found: list[dict[int, str]] = [{} for _ in masks]
+        texts: dict[tuple[int, ...], str] = {}
+
+        def work(sentences: Sequence[int], numbers: Sequence[int]) -> None:
+            sample = self._session.collate(self._split, sentences)
+            ids, prefix = sample["id"].tolist(), self._prefix(sample)
+            limits = [self._limits[number] for number in ids]
+            translated = self._many.translate(sample, [masks[number] for number in numbers], limits, prefix)
+            for number, hypotheses in zip(numbers, translated, strict=True):
+                for place, tokens in zip(ids, hypotheses, strict=True):
+                    # Most masks change few translations.
+                    key = tuple(tokens)
+                    if key not in texts:
+                        texts[key] = self._decode(tokens)
+                    found[number][place] = texts[key]
+
+        sizes = self._session.dataset(self._split).src_sizes
+        self._packer.run(self._indices, [int(sizes[i]) for i in self._indices], len(masks), work)
+        return [[of_mask[i] for i in self._indices] for of_mask in found]
+
+    @cached_property
+    def _many(self) -> ManyMasks:
+        return ManyMasks(self._session.model, self._session.gates, self._generator)
+
+    @cached_property
+    def _packer(self) -> Packer:
+        fitting = fitting_rows(self._session.model, self._session.device, self._many.beam, self._many.limit)
+        return Packer(fitting, self._many.beam)
+
+    @cached_property
+    def _limits(self) -> dict[int, int]:
+        """The largest length of each sentence's translation in the batches of :meth:`translate`."""
+        if not self._generator.max_len_a:
+            return dict.fromkeys(self._indices, self._many.limit(0))
+        widths = ((sample["id"].tolist(), sample["net_input"]["src_tokens"].size(1)) for sample in self._batches)
+        return {number: self._many.limit(width) for ids, width in widths for number in ids}
+
+    def _prefix(self, sample: dict[str, Any]) -> Any:
+        size = self._session.cfg.generation.prefix_size
+        return sample["target"][:, :size] if size > 0 else None
+
     def _decode(self, tokens: Any, escape_unk: bool = False) -> str:
         """Turn indices into text: dictionary, ``--post-process``, ``--bpe`` and ``--tokenizer``, in this order."""
         dictionary = self._session.task.target_dictionary
-        tokens = utils.strip_pad(torch.as_tensor(tokens), dictionary.pad()).int().cpu()
+        # The dictionary looks at tokens one by one, which is slow on a tensor.
+        tokens = utils.strip_pad(torch.as_tensor(tokens).cpu(), dictionary.pad()).numpy()
         text = dictionary.string(
             tokens,
             self._session.cfg.common_eval.post_process,

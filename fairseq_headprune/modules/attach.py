@@ -65,8 +65,7 @@ class GatedHeads:
             ValueError: the mask does not fit the model, or keeps a head that was removed.
         """
         if mask is not None:
-            mask.check_shape(self.shape)
-            self.layout().check_absent(mask.kept())
+            self.check(mask)
         self.ffn.set_mask(None if mask is None else mask.ffn, fixed)
         for component, layer, module in self.items():
             keep, source = None, None
@@ -74,6 +73,15 @@ class GatedHeads:
                 row = mask.heads[component][layer]
                 keep, source = [row[head] for head in module.original_heads], mask.source
             module.set_keep(keep, fixed, source)
+
+    def check(self, mask: HeadMask) -> None:
+        """Make sure that a mask fits the model.
+
+        Raises:
+            ValueError: it does not, or it keeps a head that was removed.
+        """
+        mask.check_shape(self.shape)
+        self.layout().check_absent(mask.kept())
 
     def mask(self) -> HeadMask:
         """Return the mask in force (all heads kept where none was set), with its source; removed heads are 0."""

@@ -6,6 +6,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+#: Queries of a sentence (its beams) up to which plain products are faster than fused attention on CUDA.
+_FEW_QUERIES = 16
+
 
 def combine_masks(
     key_padding_mask: Optional[Tensor], attn_mask: Optional[Tensor], dtype: torch.dtype
@@ -51,12 +54,19 @@ def attention_weights(query: Tensor, key: Tensor, scale: float, mask: Optional[T
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor, scale: float, mask: Optional[Tensor], dropout: float) -> Tensor:
-    """Return each head's output, (batch, heads, tgt, head_dim), without ever holding the attention weights.
+    """Return each head's output, (batch, heads, tgt, head_dim); the attention weights of many queries are never held.
 
     A row that may attend nowhere gives 0 (torch's own convention since 2.5, on every back end), so a fully padded
     sentence adds only ``out_proj``'s bias and never NaN.
     """
+    if not dropout and _is_one_step(query):
+        return torch.matmul(attention_weights(query, key, scale, mask)[0].to(query.dtype), value)
     return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=dropout, scale=scale)
+
+
+def _is_one_step(query: Tensor) -> bool:
+    """Whether this is a step of decoding on CUDA: fused kernels spend a block of many queries on each of few."""
+    return query.is_cuda and query.size(2) <= _FEW_QUERIES and not torch.is_grad_enabled()
 
 
 def apply_gate(heads: Tensor, gate: Optional[Tensor], keep: Optional[Tensor]) -> Tensor:
@@ -66,8 +76,8 @@ def apply_gate(heads: Tensor, gate: Optional[Tensor], keep: Optional[Tensor]) ->
         heads: (batch, heads, tgt, head_dim).
         gate: None, or one value a head (heads,), a sentence and head (batch, heads), or a sentence, head and target
             position (batch, heads, tgt).
-        keep: None, or bool (heads,). A pruned head is replaced by 0, not multiplied by it: even a NaN in it cannot
-            reach the output, exactly as if the head had been removed.
+        keep: None, or bool (heads,) or (batch, heads). A pruned head is replaced by 0, not multiplied by it: even a
+            NaN in it cannot reach the output, exactly as if the head had been removed.
 
     Raises:
         ValueError: the gate's shape fits neither.
@@ -80,7 +90,7 @@ def apply_gate(heads: Tensor, gate: Optional[Tensor], keep: Optional[Tensor]) ->
         view = gate.view(1, -1, 1, 1) if gate.dim() == 1 else gate.view(gate.shape + (1,) * (4 - gate.dim()))
         heads = heads * view.to(heads.dtype)
     if keep is not None:
-        heads = heads.masked_fill(~keep.view(1, -1, 1, 1), 0.0)
+        heads = heads.masked_fill(~(keep if keep.dim() == 2 else keep[None])[:, :, None, None], 0.0)
     return heads
 
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from fairseq_headprune.heads import attention_place
 from fairseq_headprune.modules.attention import apply_gate, attend, attention_weights, combine_masks, gate_and_merge
+from fairseq_headprune.modules.cache import extend
 from fairseq_headprune.modules.no_heads import attend_without_heads
 
 #: incremental state of one decoder, as fairseq keeps it
@@ -26,6 +27,7 @@ class GatedMultiheadAttention(MultiheadAttention):
     Attributes:
         head_keep: None (every head is kept) or bool (heads,). Saved in checkpoints when set.
         keep_source: where ``head_keep`` comes from. Saved with it, in the state dict's metadata.
+        row_keep: None or bool (batch, heads), a mask for each row, which counts in place of ``head_keep``. Never saved.
         head_gate: None or a float gate, (heads,), (batch, heads) or (batch, heads, tgt). Never saved.
         learned_gate: None or a float gate (heads,) that is being learned: while training it stands in the place of
             ``head_gate`` and ``head_keep``, which are what counts in evaluation mode. Never saved.
@@ -37,6 +39,7 @@ class GatedMultiheadAttention(MultiheadAttention):
     original_heads: list[int]
     original_count: int
     head_keep: Optional[Tensor]
+    row_keep: Optional[Tensor]
     head_gate: Optional[Tensor]
     learned_gate: Optional[Tensor]
     on_weights: Optional[Callable[["GatedMultiheadAttention", Tensor], None]]
@@ -58,7 +61,7 @@ class GatedMultiheadAttention(MultiheadAttention):
         module.register_buffer("head_keep", None)
         module.register_buffer("head_gate", None, persistent=False)
         module.learned_gate = None
-        module.on_weights = None
+        module.on_weights = module.row_keep = None
         module.original_heads, module.original_count = list(range(module.num_heads)), module.num_heads
         module.keep_is_fixed, module.keep_source = False, {}
         return module
@@ -135,7 +138,7 @@ class GatedMultiheadAttention(MultiheadAttention):
         if self.training and self.learned_gate is not None:
             output = self.out_proj(gate_and_merge(heads, self.learned_gate))
         else:
-            heads = apply_gate(heads, self.head_gate, self.head_keep)
+            heads = apply_gate(heads, self.head_gate, self.head_keep if self.row_keep is None else self.row_keep)
             output = self.out_proj(heads.permute(2, 0, 1, 3).reshape(length, batch, -1))
         if weights is None or not (need_weights or need_head_weights):
             return output, None
@@ -175,8 +178,8 @@ class GatedMultiheadAttention(MultiheadAttention):
         """Append this step's keys and values to the cache, in fairseq's format, and return all of them."""
         saved = self._get_input_buffer(incremental_state)
         if "prev_key" in saved:
-            k = saved["prev_key"] if static_kv else torch.cat([saved["prev_key"], k], dim=2)
-            v = saved["prev_value"] if static_kv else torch.cat([saved["prev_value"], v], dim=2)
+            k = saved["prev_key"] if static_kv else extend(saved, "prev_key", k)
+            v = saved["prev_value"] if static_kv else extend(saved, "prev_value", v)
         key_padding_mask = self._append_prev_key_padding_mask(
             key_padding_mask=key_padding_mask,
             prev_key_padding_mask=saved.get("prev_key_padding_mask"),

@@ -57,11 +57,11 @@ def keep_one(
     first = select.unpruned(**_NO_HEAD)
     tried = with_holm([with_delta(cell, first) for cell in progress(select.run(plan), len(plan))])
     best = best_of_layers(tried)
+    plan = _plan({cell_head(cell): masks[cell_head(cell)] for cell in best})
     baseline = report.unpruned(**_NO_HEAD)
     if report is select:
         chosen = best
     else:
-        plan = _plan({cell_head(cell): masks[cell_head(cell)] for cell in best})
         chosen = with_holm([with_delta(cell, baseline) for cell in progress(report.run(plan), len(plan))])
     cells = [{**cell, "select_delta": found["delta"]} for cell, found in zip(chosen, best, strict=True)]
     return {"baseline": baseline, "cells": cells, "select_baseline": first, "candidates": tried}

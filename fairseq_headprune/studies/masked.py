@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from fairseq_headprune.cli.comparison_flags import MASKS_AT_ONCE
 from fairseq_headprune.evaluation.detokenised import looks_detokenised, warning
 from fairseq_headprune.evaluation.significance import SystemResult, bootstrap_statistics
 from fairseq_headprune.evaluation.statistics import Metric, corpus_metric
@@ -51,8 +52,11 @@ class PlannedCell:
 class MaskedCells:
     """Computes cells of one split and keeps them in a study folder; a cell that is there already is just returned.
 
+    The cells of a plan (:meth:`run`) are translated in packs, and saved when their pack is done.
+
     Args:
-        session: the loaded model; its present mask is the unpruned model of the study.
+        session: the loaded model; its present mask is the unpruned model of the study. ``--masks-at-once`` is in its
+            arguments.
         folder: the study.
         study: name of the study, noted in the masks.
         split: what is translated.
@@ -68,6 +72,8 @@ class MaskedCells:
         self.start = session.gates.mask()
         self._prefix = prefix
         self._done = {name: cell for name, cell in folder.cells().items() if name.startswith(prefix)}
+        self._together: list[PlannedCell] = []
+        self._warned = False
         self._translated: dict[str, str] | None = None
         self._translator: Translator | None = None
         self._metric: Metric | None = None
@@ -84,25 +90,52 @@ class MaskedCells:
     def run(self, plan: Iterable[PlannedCell]) -> Iterator[dict[str, Any]]:
         """Yield the cells of a plan in its order; each is saved before it is yielded.
 
-        Processes that run the same plan divide its cells among themselves.
+        Processes that run the same plan divide its cells among themselves, a pack at a time.
         """
         planned = {self._prefix + cell.id: cell for cell in plan}
-        for cell in self.folder.shared(list(planned), lambda pack: self._compute([planned[name] for name in pack])):
+        size = self._masks_at_once() if planned.keys() - self._done.keys() else 1
+        for cell in self.folder.shared(
+            list(planned), lambda pack: self._compute([planned[name] for name in pack]), size
+        ):
             self._done[cell["id"]] = cell
             yield cell
 
     def _compute(self, pack: list[PlannedCell]) -> None:
         """Compute and save the cells of one pack."""
+        self._together = pack
         for planned in pack:
             self.cell(planned)
 
     def cell(self, planned: PlannedCell) -> dict[str, Any]:
         """Return a finished cell, or translate, compare with the unpruned model, and save."""
         cell_id = self._prefix + planned.id
-        if cell_id in self._done:
-            return self._done[cell_id]
-        began = time.perf_counter()
-        hypotheses = self._translate(planned.mask)
+        if cell_id not in self._done:
+            began = time.perf_counter()
+            # Rounding makes steps of small models coincide: the same mask is not translated twice.
+            same = self._seen().get(_key(planned.mask))
+            if same is not None:
+                self._save(planned, read_lines(self.folder.hyp_path(same)), time.perf_counter() - began)
+            else:
+                pack = self._pack(planned)
+                translated = self._translate([cell.mask for cell in pack])
+                seconds = (time.perf_counter() - began) / len(pack)
+                for cell, hypotheses in zip(pack, translated, strict=True):
+                    self._save(cell, hypotheses, seconds)
+        return self._done[cell_id]
+
+    def _pack(self, first: PlannedCell) -> list[PlannedCell]:
+        """The cells to translate together: this one, and those of its pack that are missing, each mask once."""
+        pack = {_key(first.mask): first}
+        size = self._masks_at_once()
+        for planned in self._together:
+            key = _key(planned.mask)
+            if len(pack) < size and planned.id not in self and key not in pack and key not in self._seen():
+                pack[key] = planned
+        return list(pack.values())
+
+    def _save(self, planned: PlannedCell, hypotheses: list[str], seconds: float) -> None:
+        """Compare translations with the unpruned model's and keep the cell; ``seconds`` were spent on it before."""
+        began, cell_id = time.perf_counter(), self._prefix + planned.id
         result = self._compare(hypotheses)
         mask = planned.mask
         mask.source = {"study": self.study, "cell": cell_id, "checkpoint": self.session.checkpoint}
@@ -113,25 +146,34 @@ class MaskedCells:
             **planned.facts,
             **_statistics(result),
             "signature": self._bound().signature,
-            "seconds": round(time.perf_counter() - began, 3),
+            "seconds": round(seconds + time.perf_counter() - began, 3),
         }
         self.folder.append(cell)
         self._done[cell_id] = cell
         self._seen()[_key(mask)] = cell_id
-        return cell
 
     def _seen(self) -> dict[str, str]:
         if self._translated is None:
             self._translated = {_key(HeadMask.load(self.folder.mask_path(name))): name for name in self._done}
         return self._translated
 
-    def _translate(self, mask: HeadMask) -> list[str]:
-        # Rounding makes steps of small models coincide: the same mask is not translated twice.
-        same = self._seen().get(_key(mask))
-        if same is not None:
-            return read_lines(self.folder.hyp_path(same))
-        with self.session.gates.masked(mask):
-            return self._translation().translate()
+    def _masks_at_once(self) -> int:
+        """How many masks are translated in one batch; 1 where model or settings do not allow more."""
+        asked = getattr(self.session.args, "masks_at_once", 0)
+        obstacle = self._translation().obstacle
+        if obstacle and asked > 1 and not self._warned:
+            logger.warning(f"--masks-at-once {asked}: one by one instead, since {obstacle}")
+            self._warned = True
+        return 1 if obstacle else asked or MASKS_AT_ONCE.get(self.session.device.type, 1)
+
+    def _translate(self, masks: list[HeadMask]) -> list[list[str]]:
+        if self._masks_at_once() > 1:
+            return self._translation().translate_many(masks)
+        found = []
+        for mask in masks:
+            with self.session.gates.masked(mask):
+                found.append(self._translation().translate())
+        return found
 
     def _compare(self, hypotheses: list[str]) -> SystemResult:
         """Test a system against the unpruned model (the first system that is compared is that model)."""

@@ -1,0 +1,256 @@
+"""Translate the same sentences under many masks in one batch, with fairseq's transformer and its generation settings.
+
+A row of the batch is a sentence under a mask. What a mask does not touch is computed once: masks that are alike in the
+lower layers of the encoder share them, and keys and values of encoder-decoder attention are computed once for each
+sentence and encoder, whatever the number of masks of the decoder and of beams.
+"""
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from functools import partial
+from typing import Any, Optional
+
+import torch
+from fairseq.models.transformer import (
+    TransformerDecoder,
+    TransformerDecoderBase,
+    TransformerEncoder,
+    TransformerEncoderBase,
+)
+from fairseq.search import BeamSearch
+from fairseq.sequence_generator import SequenceGenerator
+from torch import Tensor
+
+from fairseq_headprune.evaluation.beams import Beams
+from fairseq_headprune.heads import HeadMask
+from fairseq_headprune.modules.attach import GatedHeads, without_attention_weights
+from fairseq_headprune.modules.cache import select_rows, select_static_rows, set_static_rows
+from fairseq_headprune.modules.row_masks import RowMasks, encoder_groups
+
+#: A layer number that no decoder has: "return no alignment".
+_NO_LAYER = -1
+
+#: Largest number of log-probabilities that are held at once.
+_PROBABILITIES = 2**26
+
+
+def obstacle(model: Any, gates: GatedHeads, generator: Any) -> Optional[str]:
+    """Say why a model or its generation settings cannot be translated under many masks at once; None where they can."""
+    if type(generator) is not SequenceGenerator or type(generator.search) is not BeamSearch:
+        return "the generation settings ask for another search than plain beam search"
+    if generator.match_source_len or generator.lm_model is not None or generator.repeat_ngram_blocker is not None:
+        return "--match-source-len, --no-repeat-ngram-size and language models need fairseq's own generator"
+    encoder, decoder = getattr(model, "encoder", None), getattr(model, "decoder", None)
+    known = ((TransformerEncoder, TransformerEncoderBase), (TransformerDecoder, TransformerDecoderBase))
+    if type(encoder) not in known[0] or type(decoder) not in known[1]:
+        return f"{type(model).__name__} is not made of fairseq's transformer encoder and decoder"
+    sizes = {"enc_self": len(encoder.layers), "enc_dec": len(decoder.layers), "dec_self": len(decoder.layers)}
+    if sizes != {component: len(modules) for component, modules in gates.modules.items()}:
+        return "not every layer has its own attention of each component"
+    return None
+
+
+class ManyMasks:
+    """A decoder for one model, with the settings of fairseq's generator (beam, lengths, penalties, prefix).
+
+    Attributes:
+        beam: hypotheses a sentence.
+    """
+
+    def __init__(self, model: Any, gates: GatedHeads, generator: SequenceGenerator) -> None:
+        """Take over the settings.
+
+        Raises:
+            ValueError: a model or settings that need fairseq's own generator; see :func:`obstacle`.
+        """
+        why = obstacle(model, gates, generator)
+        if why:
+            raise ValueError(f"many masks at once: {why}")
+        self.beam = generator.beam_size
+        self._model, self._gates, self._settings = model, gates, generator
+
+    def limit(self, width: int) -> int:
+        """Return the largest length of translations in a batch of this source width, as fairseq has it.
+
+        Raises:
+            ValueError: it is below the smallest length.
+        """
+        settings = self._settings
+        limit = min(int(settings.max_len_a * width + settings.max_len_b), settings.max_len - 1)
+        if limit < settings.min_len:
+            raise ValueError(f"--min-len {settings.min_len} is more than the largest length, {limit}")
+        return limit
+
+    @torch.no_grad()
+    def translate(
+        self, sample: dict[str, Any], masks: Sequence[HeadMask], limits: Sequence[int], prefix: Optional[Tensor] = None
+    ) -> list[list[list[int]]]:
+        """Return the best hypothesis of every sentence under every mask: masks, sentences, tokens (the end included).
+
+        Args:
+            sample: a batch as fairseq collates it, on the model's device.
+            limits: the largest length of each sentence's translation, see :meth:`limit`.
+            prefix: (sentences, n) tokens that translations begin with.
+
+        Raises:
+            ValueError: a mask that does not fit the model.
+            FloatingPointError: a sentence without any hypothesis, since the model's output is not finite.
+        """
+        rows = RowMasks(self._gates, masks)
+        with rows.in_force(), without_attention_weights(self._model):
+            encoded, padding, group = self._encode(sample["net_input"], masks, rows)
+            search = _Search(self._model, self._gates, self._settings, rows, len(limits))
+            found = search.run(encoded, padding, group, limits, prefix)
+        return [found[number :: len(masks)] for number in range(len(masks))]
+
+    def _encode(
+        self, net_input: dict[str, Tensor], masks: Sequence[HeadMask], rows: RowMasks
+    ) -> tuple[Tensor, Optional[Tensor], list[int]]:
+        """Encode the sentences once for each group of masks that are alike in the encoder.
+
+        Returns:
+            The output (src, groups * sentences, d), the padding (groups * sentences, src) or None, and each mask's
+            group.
+        """
+        encoder = self._model.encoder
+        depth = len(encoder.layers)
+        groups = encoder_groups(masks, depth)
+        with ExitStack() as stack:
+            for number, layer in enumerate(encoder.layers):
+                hook = partial(_branch, number, groups[number], groups[number + 1], rows)
+                stack.enter_context(layer.register_forward_pre_hook(hook, with_kwargs=True))
+            output = encoder.forward_torchscript(net_input)
+        padding = output["encoder_padding_mask"][0].to(torch.bool)
+        padding = padding.repeat(1 + max(groups[depth]), 1) if bool(padding.any()) else None
+        return output["encoder_out"][0], padding, groups[depth]
+
+
+def _branch(number: int, before: list[int], after: list[int], rows: RowMasks, layer: Any, args: tuple, kwargs: dict):
+    """Before an encoder layer, give each group of masks its own copy of the sentences, and each row its mask."""
+    (x,), padding = args, kwargs["encoder_padding_mask"]
+    first = [after.index(group) for group in range(1 + max(after))]
+    parents = [before[mask] for mask in first]
+    sentences = x.size(1) // (1 + max(before))
+    if len(first) > 1 + max(before):
+        parts = x.unflatten(1, (-1, sentences))
+        x = parts.index_select(1, torch.tensor(parents, device=x.device)).flatten(1, 2)
+    rows.set("enc_self", torch.tensor(first, device=x.device).repeat_interleave(sentences), number)
+    # The encoder itself goes on with the padding of the sentences.
+    return (x,), {**kwargs, "encoder_padding_mask": None if padding is None else padding.repeat(len(first), 1)}
+
+
+class _Search:
+    """One beam search; sentence i under mask m is number i * masks + m."""
+
+    def __init__(self, model: Any, gates: GatedHeads, settings: SequenceGenerator, rows: RowMasks, count: int) -> None:
+        self._model, self._settings, self._masks = model, settings, rows
+        self._sentences = count
+        self._cross = [module for module in gates.modules["enc_dec"] if module.num_heads]
+        self._own = [module for module in gates.modules["dec_self"] if module.num_heads]
+
+    def run(
+        self,
+        encoded: Tensor,
+        padding: Optional[Tensor],
+        group: list[int],
+        limits: Sequence[int],
+        prefix: Optional[Tensor],
+    ) -> list[list[int]]:
+        device, count, masks = encoded.device, self._sentences, self._masks.masks
+        outputs = torch.tensor(group, device=device) * count + torch.arange(count, device=device)[:, None]
+        state: dict[str, dict[str, Optional[Tensor]]] = {}
+        for module in self._cross:
+            set_static_rows(module, state, encoded, padding, outputs.view(-1))
+        # Only that there is an encoder still matters to the decoder: keys and values are there already.
+        memory = {"encoder_out": [encoded[:1, :1]], "encoder_padding_mask": []}
+        settings = self._settings
+        beams = Beams(
+            torch.tensor(limits, device=device).repeat_interleave(masks),
+            settings.eos,
+            settings.eos,
+            settings.beam_size,
+            settings.len_penalty if settings.normalize_scores else None,
+        )
+        lowest, changed = min(limits), True
+        while True:
+            if changed:
+                self._set_masks(beams)
+            features, _ = self._model.decoder(
+                beams.tokens, memory, state, features_only=True, alignment_layer=_NO_LAYER
+            )
+            forced = self._forced(beams, prefix)
+            values = self._candidates(features, beams, forced, beams.step >= lowest)
+            before = beams.sentences.numel(), beams.beam
+            keep, order = beams.advance(*values, None if forced is None else forced.eq(settings.eos))
+            if not keep.numel():
+                return self._found(beams)
+            for module in self._own:
+                select_rows(module, state, order)
+            changed = (keep.numel(), beams.beam) != before
+            for module in self._cross if changed else []:
+                select_static_rows(module, state, keep)
+
+    def _set_masks(self, beams: Beams) -> None:
+        rows = (beams.sentences % self._masks.masks).repeat_interleave(beams.beam)
+        for component in ("enc_dec", "dec_self"):
+            self._masks.set(component, rows)
+
+    def _forced(self, beams: Beams, prefix: Optional[Tensor]) -> Optional[Tensor]:
+        """The token that every sentence has to go on with: (n,), padding where it is free; None where all are."""
+        if prefix is None or beams.step >= prefix.size(1):
+            return None
+        forced = prefix[torch.div(beams.sentences, self._masks.masks, rounding_mode="floor"), beams.step]
+        return forced.masked_fill(beams.at_limit(), self._settings.pad)
+
+    def _candidates(self, features: Tensor, beams: Beams, forced: Optional[Tensor], limited: bool) -> list[Tensor]:
+        """The best continuations of each sentence (see :meth:`Beams.candidates`), for some sentences at a time."""
+        size = max(1, _PROBABILITIES // (self._settings.vocab_size * beams.beam))
+        parts = []
+        for start in range(0, beams.sentences.numel(), size):
+            sentences = slice(start, min(start + size, beams.sentences.numel()))
+            rows = self._log_probabilities(features[sentences.start * beams.beam : sentences.stop * beams.beam])
+            ending = beams.at_limit()[sentences] if limited else None
+            self._restrict(rows, beams, None if forced is None else forced[sentences], ending)
+            parts.append(beams.candidates(rows, sentences))
+        return [torch.cat(part) for part in zip(*parts, strict=True)]
+
+    def _log_probabilities(self, features: Tensor) -> Tensor:
+        logits = self._model.decoder.output_layer(features)
+        if self._settings.temperature != 1.0:
+            logits = logits / self._settings.temperature
+        return self._model.get_normalized_probs((logits, None), log_probs=True, sample=None)[:, -1]
+
+    def _restrict(self, rows: Tensor, beams: Beams, forced: Optional[Tensor], ending: Optional[Tensor]) -> None:
+        """Apply fairseq's rules to log-probabilities (hypotheses, vocabulary), in place and in its order."""
+        settings = self._settings
+        # Where any value of a row is NaN, all are, or infinite: one token is enough to look at.
+        if not bool(rows[:, settings.pad].isfinite().all()):
+            rows.masked_fill_(rows.isnan(), -torch.inf)
+        rows[:, settings.pad] = -torch.inf
+        if settings.unk_penalty:
+            rows[:, settings.unk] -= settings.unk_penalty
+        if ending is not None:
+            _keep_only(rows, ending, torch.full_like(ending, settings.eos, dtype=torch.long), beams.beam)
+        if forced is not None:
+            _keep_only(rows, forced.ne(settings.pad), forced, beams.beam)
+        elif beams.step < settings.min_len:
+            rows[:, settings.eos] = -torch.inf
+
+    def _found(self, beams: Beams) -> list[list[int]]:
+        hypotheses = beams.best()
+        for number, tokens in enumerate(hypotheses):
+            if tokens is None:
+                masks = self._masks.masks
+                raise FloatingPointError(
+                    f"sentence {number // masks} of a batch has no translation under mask {number % masks} of it: "
+                    "the model's output is not finite"
+                )
+        return hypotheses
+
+
+def _keep_only(rows: Tensor, where: Tensor, token: Tensor, beam: int) -> None:
+    """Leave the hypotheses of some sentences one token each: ``where`` and ``token`` are (sentences,)."""
+    where, token = where.repeat_interleave(beam)[:, None], token.repeat_interleave(beam)[:, None]
+    value = rows.gather(1, token)
+    rows.masked_fill_(where, -torch.inf)
+    rows.scatter_(1, token, value)

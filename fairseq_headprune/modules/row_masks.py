@@ -1,0 +1,70 @@
+"""Let every row of a batch have its own head mask: many masks are then at work at once."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Optional
+
+import torch
+from torch import Tensor
+
+from fairseq_headprune.heads import HeadMask
+from fairseq_headprune.modules.attach import GatedHeads
+
+
+class RowMasks:
+    """Several masks of one model, as tables that rows of a batch pick from.
+
+    Attributes:
+        masks: how many there are.
+    """
+
+    def __init__(self, gates: GatedHeads, masks: Sequence[HeadMask]) -> None:
+        """Check the masks and make the tables.
+
+        Raises:
+            ValueError: a mask that does not fit the model.
+        """
+        for mask in masks:
+            gates.check(mask)
+        self.masks = len(masks)
+        self._gates = gates
+        self._tables: dict[tuple[str, int], Tensor] = {}
+        for component, layer, module in gates.items():
+            rows = [[mask.heads[component][layer][head] for head in module.original_heads] for mask in masks]
+            # Where no mask prunes anything there is nothing to do.
+            if not all(map(all, rows)):
+                device = module.out_proj.weight.device
+                self._tables[component, layer] = torch.tensor(rows, dtype=torch.bool, device=device)
+
+    def set(self, component: str, rows: Tensor, layer: Optional[int] = None) -> None:
+        """Give row i of the next batches the mask number ``rows[i]``, in all layers of a component or in one."""
+        for number, module in enumerate(self._gates.modules.get(component, [])):
+            if layer in (None, number):
+                table = self._tables.get((component, number))
+                module.row_keep = None if table is None else table.index_select(0, rows)
+
+    @contextmanager
+    def in_force(self) -> Iterator[None]:
+        """Put the model's present mask out of force for a while; afterwards it is back, and no row has its own."""
+        with self._gates.masked(None):
+            try:
+                yield
+            finally:
+                for _, _, module in self._gates.items():
+                    module.row_keep = None
+
+
+def encoder_groups(masks: Sequence[HeadMask], layers: int) -> list[list[int]]:
+    """Tell which masks are still alike in the encoder after each layer.
+
+    Returns:
+        For each number of layers from 0 to ``layers``, one number a mask: masks of one number are the same in all
+        layers below. Numbers count from 0 in the order of their first mask, so that the groups after a layer refine
+        those before it.
+    """
+    result = []
+    for depth in range(layers + 1):
+        numbers: dict[str, int] = {}
+        parts = (str(mask.heads.get("enc_self", [])[:depth]) for mask in masks)
+        result.append([numbers.setdefault(part, len(numbers)) for part in parts])
+    return result

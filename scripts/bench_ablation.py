@@ -1,0 +1,151 @@
+"""Time a one-head ablation grid: all masks in packs against one mask at a time, in one run and one process.
+
+Sides: ``many``, what ``headprune ablate`` does with its translations (without BLEU and bootstrap); ``loop``, which sets
+one mask after the other and calls fairseq's own generator, at the fastest of several batch sizes. Both translate the
+same sentences with the same settings and decode them to text. The floor is the arithmetic of ``many`` at the speed of
+one large matrix product.
+"""
+
+import argparse
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import benchmarks
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from fairseq_headprune.evaluation.translate import Translator
+from fairseq_headprune.files import write_json
+from fairseq_headprune.heads import COMPONENTS, HeadMask
+from fairseq_headprune.session import Session, parse_generation_args
+from fairseq_headprune.single_heads import one_removed
+
+#: Sizes of the factors of the product that measures the peak, by device.
+_PEAK_SIZE = {"cpu": 2048, "cuda": 8192}
+
+
+def main() -> None:
+    """Run the benchmark and print its table."""
+    args, flags = _arguments()
+    torch.set_num_threads(args.threads)
+    session = Session(parse_generation_args("ablate", flags, lambda parser: None, str(__doc__)))
+    split, cuda = session.cfg.dataset.gen_subset, session.device.type == "cuda"
+    start = session.gates.mask()
+    grid = [start, *one_removed(start, COMPONENTS).values()]
+    masks = grid[:: max(1, len(grid) // args.masks)][: args.masks] if args.masks else grid
+    indices = range(args.sentences) if args.sentences else None
+    loops = {size: _translator(session, split, indices, size) for size in args.batch_sizes}
+    tried = {size: _best_of_two(session, loop, masks[:1], cuda) for size, loop in loops.items()}
+    loop = loops[min(tried, key=tried.__getitem__)]
+    many = _translator(session, split, indices, None)
+    with FlopCounterMode(display=False) as counter:
+        found = _in_packs(many, masks, args.masks_at_once)
+    expected = _one_by_one(session, loop, masks)
+    sides = {
+        "many": lambda: _in_packs(many, masks, args.masks_at_once),
+        "loop": lambda: _one_by_one(session, loop, masks),
+    }
+    times, peaks = benchmarks.interleave(sides, args.rounds, cuda)
+    pairs = [mine == other for mine, other in zip(_flat(found), _flat(expected), strict=True)]
+    precision = torch.float16 if session.cfg.common.fp16 else torch.float32
+    peak = _matmul_peak(session.device, precision)
+    result = {
+        "benchmark": "ablation",
+        "command": benchmarks.command(),
+        "device": session.device.type,
+        "precision": "fp16" if session.cfg.common.fp16 else "fp32",
+        "checkpoint": session.checkpoint["sha256"],
+        "data": session.data(split),
+        "beam": session.cfg.generation.beam,
+        "masks": len(masks),
+        "sentences": len(many.references),
+        "rounds": args.rounds,
+        "seconds": {name: benchmarks.spread(values) for name, values in times.items()},
+        "speedup": benchmarks.paired_ratios(times["loop"], to=times["many"]),
+        "loop_batch_sizes": {str(size): seconds for size, seconds in tried.items()},
+        "identical_hypotheses": sum(pairs) / len(pairs),
+        "differing_hypotheses": len(pairs) - sum(pairs),
+        "operations": counter.get_total_flops(),
+        "peak_operations_per_second": peak,
+        "floor_seconds": counter.get_total_flops() / peak,
+        "peak_bytes": peaks,
+        "environment": benchmarks.environment("torch", "numpy", "ve-fairseq", "fairseq-fixed", "fairseq"),
+    }
+    if args.output:
+        write_json(args.output, result)
+    _show(result, cuda)
+
+
+def _arguments() -> tuple[argparse.Namespace, list[str]]:
+    """Return our own flags, and the others, which are fairseq-generate's."""
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        usage="%(prog)s DATA --path CHECKPOINT [flags of fairseq-generate] [flags below]",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("--masks", type=int, default=0, help="only that many masks, spread over the grid; 0: all")
+    add("--sentences", type=int, default=0, help="only the first sentences of the split; 0: all")
+    add("--masks-at-once", type=int, default=0, help="masks in a pack; 0: all of them")
+    add("--batch-sizes", type=int, nargs="+", default=[128, 500, 1000], help="sizes tried for the loop, in sentences")
+    add("--rounds", type=int, default=3, help="rounds; each measures both sides once, in turning order")
+    add("--threads", type=int, default=2, help="CPU threads of torch")
+    add("--output", help="write the result to this JSON file")
+    args, flags = parser.parse_known_args()
+    if args.rounds < 1 or min(args.masks, args.sentences, args.masks_at_once) < 0:
+        parser.error("--rounds must be at least 1, the other numbers at least 0")
+    return args, flags
+
+
+def _translator(session: Session, split: str, indices: Any, batch_size: int | None) -> Translator:
+    session.cfg.dataset.batch_size, session.cfg.dataset.max_tokens = batch_size or 128, None
+    return Translator(session, split, indices)
+
+
+def _in_packs(translator: Translator, masks: Sequence[HeadMask], size: int) -> list[list[str]]:
+    size = size or len(masks)
+    packs = (translator.translate_many(masks[i : i + size]) for i in range(0, len(masks), size))
+    return list(itertools.chain.from_iterable(packs))
+
+
+def _one_by_one(session: Session, translator: Translator, masks: Sequence[HeadMask]) -> list[list[str]]:
+    found = []
+    for mask in masks:
+        with session.gates.masked(mask):
+            found.append(translator.translate())
+    return found
+
+
+def _best_of_two(session: Session, translator: Translator, masks: Sequence[HeadMask], cuda: bool) -> float:
+    return min(benchmarks.seconds(lambda: _one_by_one(session, translator, masks), cuda) for _ in range(2))
+
+
+def _flat(translations: list[list[str]]) -> list[str]:
+    return list(itertools.chain.from_iterable(translations))
+
+
+def _matmul_peak(device: torch.device, precision: torch.dtype) -> float:
+    """Operations a second of a large matrix product, the best of some."""
+    size = _PEAK_SIZE[device.type]
+    factor = torch.randn(size, size, device=device, dtype=precision)
+    times = [benchmarks.seconds(lambda: factor @ factor, device.type == "cuda") for _ in range(10)]
+    return 2 * size**3 / min(times)
+
+
+def _show(result: dict[str, Any], cuda: bool) -> None:
+    grid = f"{result['masks']} masks x {result['sentences']} sentences, beam {result['beam']}"
+    print(f"{grid}, {result['device']}, {result['precision']}, {result['rounds']} rounds: median (min-max)")
+    for name, value in result["seconds"].items():
+        memory = f", peak {result['peak_bytes'][name] / 2**20:,.0f} MiB" if cuda else ""
+        print(f"{name:<5} {benchmarks.shown(value, 2)} s{memory}")
+    floor, many = result["floor_seconds"], result["seconds"]["many"]["median"]
+    print(f"speedup {benchmarks.shown(result['speedup'], 2)}")
+    print(f"floor {floor:.3f} s ({result['operations']:.3g} operations); many takes {many / floor:.1f} times that")
+    share = 100 * result["identical_hypotheses"]
+    print(f"identical hypotheses {share:.3f}% ({result['differing_hypotheses']} differ)")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,182 @@
+"""Many masks in one batch: the translations of one run a mask."""
+
+import pytest
+import torch
+from verbs import write_lively
+
+from fairseq_headprune.evaluation import many_masks
+from fairseq_headprune.evaluation.translate import Translator
+from fairseq_headprune.heads import COMPONENTS, Head, HeadMask, all_heads
+from fairseq_headprune.modules.shrink import shrink
+from fairseq_headprune.removal.layout import HeadLayout
+from fairseq_headprune.session import Session, parse_generation_args
+from fairseq_headprune.single_heads import one_kept, one_removed
+
+
+@pytest.fixture(scope="module")
+def lively(trained, tmp_path_factory):
+    return write_lively(trained, tmp_path_factory.mktemp("lively"))
+
+
+def session(run, *flags):
+    argv = [str(run["data"]), "--path", str(run["checkpoint"]), "--cpu", *map(str, flags)]
+    return Session(parse_generation_args("score", argv, lambda parser: None, "a test"))
+
+
+def some_masks(gates):
+    """The unpruned model, every head alone removed, and masks that prune whole components or everything."""
+    full = gates.mask()
+    whole = [full.without(full.kept([component])) for component in COMPONENTS]
+    return [full, *one_removed(full, COMPONENTS).values(), *whole, full.without(full.kept())]
+
+
+def one_by_one(loaded, translator, masks):
+    found = []
+    for mask in masks:
+        with loaded.gates.masked(mask):
+            found.append(translator.translate())
+    return found
+
+
+SETTINGS = {
+    "beam 1": ["--beam", "1", "--max-len-b", "20"],
+    "beam 5, some end early and some never": ["--beam", "5", "--max-len-b", "12"],
+    "batch of one": ["--beam", "3", "--batch-size", "1", "--max-len-b", "8"],
+    "limit by batch": ["--beam", "4", "--max-len-a", "1.5", "--max-len-b", "1", "--batch-size", "3"],
+    "penalties": "--beam 3 --lenpen 0.3 --unkpen 2 --min-len 4 --temperature 1.3 --max-len-b 10".split(),
+    "no normalisation": ["--unnormalized", "--max-len-b", "9"],
+    "prefix": ["--beam", "4", "--prefix-size", "2", "--max-len-b", "10"],
+    "prefix with its end": ["--beam", "4", "--prefix-size", "5", "--max-len-b", "10"],
+    "prefix beyond the limit": ["--prefix-size", "3", "--max-len-b", "2"],
+    "no tokens at all": ["--beam", "4", "--min-len", "0", "--max-len-b", "0"],
+    "some sentences without any": [
+        "--beam",
+        "4",
+        "--min-len",
+        "0",
+        "--max-len-a",
+        "0.2",
+        "--max-len-b",
+        "0",
+        "--batch-size",
+        "1",
+    ],
+    "a beam as wide as the vocabulary": ["--beam", "50", "--max-len-b", "4"],
+    "the best of several": ["--beam", "4", "--nbest", "2", "--max-len-b", "9"],
+}
+
+
+@pytest.mark.parametrize("flags", SETTINGS.values(), ids=SETTINGS.keys())
+def test_translations_are_those_of_one_run_a_mask(lively, flags):
+    # Source: fairseq's own generator, one mask after the other.
+    loaded = session(lively, *flags)
+    translator, masks = Translator(loaded, "test"), some_masks(loaded.gates)
+    expected = one_by_one(loaded, translator, masks)
+    assert translator.translate_many(masks) == expected
+    # Masks make a difference, except where prefixes or limits leave no choice.
+    assert len(set(map(tuple, expected))) >= (1 if {"--prefix-size", "--min-len"} & set(flags) else 10)
+
+
+def test_packing_does_not_change_translations(lively):
+    # Source: the same masks in another order, one a pack, and in batches of few rows.
+    loaded = session(lively, "--beam", "3", "--max-len-b", "12")
+    translator, masks = Translator(loaded, "test"), some_masks(loaded.gates)
+    found = translator.translate_many(masks)
+    assert translator.translate_many(masks[::-1]) == found[::-1]
+    assert [translator.translate_many([mask])[0] for mask in masks] == found
+    translator._packer.rows = 40
+    assert translator.translate_many(masks) == found
+
+
+def test_probabilities_in_parts_give_the_same(lively, monkeypatch):
+    # Source: all rows at once.
+    loaded = session(lively, "--beam", "3", "--max-len-b", "9", "--max-len-a", "0.5")
+    translator, masks = Translator(loaded, "test"), some_masks(loaded.gates)
+    found = translator.translate_many(masks)
+    monkeypatch.setattr(many_masks, "_PROBABILITIES", 200)
+    assert translator.translate_many(masks) == found
+
+
+def test_uneven_heads_and_layers_without_any(lively):
+    # Source: fairseq's own generator on the same model.
+    loaded = session(lively, "--beam", "5", "--max-len-b", "12")
+    gone = [Head("enc_self", 0, 0), Head("enc_dec", 1, 1), Head("dec_self", 0, 0), Head("dec_self", 0, 1)]
+    shrink(loaded.gates, HeadLayout.full(loaded.gates.shape).under(loaded.gates.full().without(gone)))
+    translator = Translator(loaded, "test")
+    full = loaded.gates.full()
+    masks = [full, *one_removed(full, COMPONENTS).values(), full.without(full.kept())]
+    assert len(masks) == 10
+    expected = one_by_one(loaded, translator, masks)
+    assert translator.translate_many(masks) == expected and len(set(map(tuple, expected))) > 5
+    with pytest.raises(ValueError, match="removed"):
+        translator.translate_many([HeadMask.full(full.shape)])
+
+
+def test_the_mask_in_force_does_not_count_and_comes_back(lively):
+    # Source: the contract: a mask says everything about the heads.
+    loaded = session(lively, "--beam", "2", "--max-len-b", "9")
+    translator, full = Translator(loaded, "test"), loaded.gates.full()
+    masks = [mask for heads in one_kept(full, ["enc_self", "dec_self"]).values() for mask in heads.values()]
+    expected = translator.translate_many(masks)
+    present = full.without(all_heads(full.shape)[:5])
+    loaded.gates.set_mask(present)
+    before = translator.translate()
+    assert translator.translate_many(masks) == expected
+    assert loaded.gates.mask() == present and translator.translate() == before
+    assert all(module.row_keep is None for _, _, module in loaded.gates.items())
+
+
+def test_the_encoder_is_computed_once_for_all_masks_of_the_decoder(lively, monkeypatch):
+    loaded = session(lively, "--beam", "2", "--max-len-b", "3")
+    full = loaded.gates.full()
+    translator, rows = Translator(loaded, "test"), []
+    for layer in loaded.model.encoder.layers:
+        layer.register_forward_hook(lambda module, given, output: rows.append(output.size(1)))
+    translator.translate_many([full, *one_removed(full, ["enc_dec", "dec_self"]).values()])
+    # Source: by hand: 8 sentences, two layers.
+    assert rows == [8, 8]
+    rows.clear()
+    # Layer 0 with its heads 0 and 1 removed: 3 ways; layer 1 as well: the two masks of layer 1 share layer 0.
+    translator.translate_many([full, *one_removed(full, COMPONENTS).values()])
+    assert rows == [3 * 8, 5 * 8]
+
+
+def test_a_stock_checkpoint(trained_stock, tmp_path):
+    # Source: fairseq's own generator.
+    loaded = session(write_lively(trained_stock, tmp_path), "--beam", "5", "--max-len-b", "12")
+    translator, masks = Translator(loaded, "test"), some_masks(loaded.gates)
+    assert translator.translate_many(masks) == one_by_one(loaded, translator, masks)
+
+
+@pytest.mark.parametrize(
+    "flags, name",
+    [
+        (["--no-repeat-ngram-size", "2"], "--no-repeat-ngram-size"),
+        (["--match-source-len"], "another search"),
+        (["--diverse-beam-groups", "2", "--beam", "4"], "another search"),
+    ],
+)
+def test_what_needs_fairseqs_own_generator_is_named(lively, flags, name):
+    loaded = session(lively, *flags)
+    translator = Translator(loaded, "test")
+    assert name in translator.obstacle
+    with pytest.raises(ValueError, match=name):
+        translator.translate_many([loaded.gates.mask()])
+
+
+def test_a_model_that_is_not_finite_is_an_error(lively):
+    loaded = session(lively, "--max-len-b", "4")
+    with torch.no_grad():
+        loaded.model.decoder.layers[0].fc1.bias.fill_(float("nan"))
+    with pytest.raises(FloatingPointError, match="mask 0"):
+        Translator(loaded, "test").translate_many([loaded.gates.mask()])
+
+
+def test_a_head_that_is_not_finite_is_silenced_in_its_rows_only(lively):
+    # Source: the same head masked by ``set_mask``. A NaN times 0 would be NaN.
+    loaded = session(lively, "--max-len-b", "6")
+    width = loaded.gates.modules["dec_self"][0].head_dim
+    with torch.no_grad():
+        loaded.gates.modules["dec_self"][0].v_proj.bias[:width] = float("nan")
+    translator, mask = Translator(loaded, "test"), loaded.gates.full().without([Head("dec_self", 0, 0)])
+    assert translator.translate_many([mask]) == one_by_one(loaded, translator, [mask])

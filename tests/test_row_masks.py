@@ -1,0 +1,51 @@
+"""A mask for each row of a batch."""
+
+import pytest
+import torch
+
+from fairseq_headprune.heads import Head, HeadMask
+from fairseq_headprune.modules.attach import find_gates
+from fairseq_headprune.modules.attention import apply_gate
+from fairseq_headprune.modules.row_masks import RowMasks, encoder_groups
+
+SHAPE = {"enc_self": [2, 2], "enc_dec": [2, 2], "dec_self": [2, 2]}
+
+
+def test_rows_are_masked_as_whole_batches_are(tiny_model, batch):
+    # Source: each mask set for the whole batch.
+    gates = find_gates(tiny_model)
+    full = HeadMask.full(SHAPE)
+    masks = [full, full.without([Head("enc_self", 0, 1), Head("dec_self", 1, 0)]), full.without(full.kept(["enc_dec"]))]
+    inputs = batch["net_input"]
+    rows = RowMasks(gates, masks)
+    assert rows.masks == 3
+    with rows.in_force(), torch.no_grad():
+        for component in SHAPE:
+            rows.set(component, torch.tensor([2, 0, 1]))
+        found = tiny_model(**inputs)[0]
+    for row, mask in enumerate([masks[2], masks[0], masks[1]]):
+        with gates.masked(mask), torch.no_grad():
+            assert torch.allclose(tiny_model(**inputs)[0][row], found[row], atol=1e-6)
+    with torch.no_grad():
+        assert not torch.allclose(tiny_model(**inputs)[0], found, atol=1e-3)
+
+
+def test_a_pruned_head_is_replaced_not_multiplied():
+    # Source: by hand; NaN times 0 would be NaN.
+    heads = torch.ones(2, 2, 1, 1)
+    heads[0, 1] = float("nan")
+    keep = torch.tensor([[True, False], [False, True]])
+    assert apply_gate(heads, None, keep).flatten().tolist() == [1, 0, 0, 1]
+
+
+def test_groups_of_the_encoder():
+    # Source: by hand.
+    full = HeadMask.full(SHAPE)
+    first, second = full.without([Head("enc_self", 0, 0)]), full.without([Head("enc_self", 1, 0)])
+    masks = [full, first, full.without([Head("dec_self", 0, 0)]), second, first.without([Head("enc_self", 1, 0)])]
+    assert encoder_groups(masks, 2) == [[0, 0, 0, 0, 0], [0, 1, 0, 0, 1], [0, 1, 0, 2, 3]]
+
+
+def test_a_mask_of_another_model_is_refused(tiny_model):
+    with pytest.raises(ValueError, match="enc_self"):
+        RowMasks(find_gates(tiny_model), [HeadMask.full({"enc_self": [3, 2]})])
