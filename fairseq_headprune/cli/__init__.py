@@ -16,6 +16,7 @@ VERBS = {
     "ablate": "mask every head alone, translate, score and test each mask",
     "keep-one": "keep one head of a layer: the best one, and what it costs",
     "correlate": "does masking a head have the same effect on two test sets?",
+    "dynamics": "how gates were learned: from the logs of trainings",
     "slim": "remove pruned heads from a checkpoint's weights",
     "compare": "paired bootstrap between translation systems",
 }
