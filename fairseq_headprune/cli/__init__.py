@@ -19,6 +19,7 @@ VERBS = {
     "weight-change": "how much each head's q, k and v weights changed between two checkpoints",
     "sweep-epochs": "the pruning curve at every epoch of a training run",
     "correlate": "does masking a head have the same effect on two test sets?",
+    "dynamics": "how gates were learned: from the logs of trainings",
     "slim": "remove pruned heads from a checkpoint's weights",
     "export": "write a model for CTranslate2 or ONNX",
     "compare": "paired bootstrap between translation systems",

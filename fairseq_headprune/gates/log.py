@@ -19,6 +19,8 @@ class GateLog:
     def __init__(self, folder: PathLike) -> None:
         """Name the log after its folder; nothing is written yet."""
         self.path = Path(folder) / NAME
+        #: the last update whose gates were appended
+        self.logged = 0
 
     def start(self, description: dict[str, Any], updates: int) -> None:
         """Write the header, and keep what earlier parts of the run wrote up to update ``updates``."""
@@ -46,6 +48,7 @@ class GateLog:
             **stats,
         }
         self._append(line)
+        self.logged = learner.updates
 
     def validation(self, updates: int, values: dict[str, float]) -> None:
         """Append the results of a validation, which is done under the learned set."""

@@ -133,9 +133,12 @@ class GateTraining:
             self._log.update(learner)
 
     def record_validation(self, values: dict[str, float]) -> None:
-        """Write a validation's results to the log."""
+        """Write a validation's results to the log, and the set that was validated where it is not there yet."""
         if self._log is not None:
-            self._log.validation(self.learned.learner.updates, values)
+            learner = self.learned.learner
+            if self._log.logged != learner.updates:
+                self._log.update(learner)
+            self._log.validation(learner.updates, values)
 
     def metrics(self) -> dict[str, float]:
         """Return what is logged with the loss; fairseq asks after every update, and shows it now and then."""

@@ -1,0 +1,199 @@
+"""``headprune dynamics``: how gates were learned, from the logs of trainings."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from fairseq_headprune.cli.common import Parser, emit
+from fairseq_headprune.files import sha256
+from fairseq_headprune.gates import dynamics
+from fairseq_headprune.gates.dynamics import GateRun
+from fairseq_headprune.heads import PAPER_NAMES
+from fairseq_headprune.report.gate_dynamics import dynamics_figure
+from fairseq_headprune.report.gate_runs import head_distribution, heads_against_penalty
+from fairseq_headprune.report.tables import FORMS, Table, render_parts
+
+_DESCRIPTION = """How the set of kept heads came about while gates were learned (Li et al. 2021, §5.2, §5.5, §5.6), from
+the log gates.jsonl of trainings. The final set is the one of the last logged update, so a training may still be
+running. One training is drawn by update (Figures 7 and 8); of several, heads against lambda (Figure 2, L0 penalties) and
+the distribution of the kept heads over layers (Figure 6, one figure a method)."""
+
+_METHODS = {"l0": "L0", "dsp": "DSP", "ste": "STE"}
+
+#: results of a validation under which the log is looked through for a score, the best first
+_SCORES = ("bleu", "nll_loss", "loss")
+
+
+def run(argv: list[str]) -> int:
+    """Run the verb."""
+    args = _parser().parse_args(argv)
+    runs = [dynamics.read_run(path) for path in args.runs]
+    score = _score_name(runs, args.score)
+    groups: dict[str, list[GateRun]] = {}
+    for found in runs:
+        groups.setdefault(found.description["kind"], []).append(found)
+    distributions = {kind: dynamics.distribution(group) for kind, group in groups.items()}
+    value: dict[str, Any] = {"score": score, "runs": [_described(found, score, args.at) for found in runs]}
+    value["distribution"] = {
+        kind: [{"kept": kept, "layers": layers} for kept, layers in found.items()]
+        for kind, found in distributions.items()
+    }
+    if len(runs) == 1:
+        value["by_update"] = _by_update(runs[0], score)
+    else:
+        value["heads_by_penalty"] = [{"penalty": p, "kept": kept} for p, kept in dynamics.heads_by_penalty(runs)]
+    value["figures"] = []
+    if args.output is not None:
+        folder = Path(args.output)
+        folder.mkdir(parents=True, exist_ok=True)
+        written = _draw_one(runs[0], value, folder) if len(runs) == 1 else _draw_many(runs, distributions, folder)
+        value["figures"] = [str(path) for path in written]
+    emit(value, args.json, _text(value, args.format))
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = Parser(prog="headprune dynamics", description=_DESCRIPTION)
+    parser.add_argument("runs", metavar="RUN", nargs="+", help="--save-dir of a training, or its gates.jsonl")
+    parser.add_argument(
+        "-o", "--output", metavar="FOLDER", help="draw figures into this folder, as PNG and SVG (default: no figures)"
+    )
+    parser.add_argument(
+        "--at",
+        metavar="N,N…",
+        type=_updates,
+        help="updates at which to tell how much of the set is in the final one (default: 25%%, 50%%, 75%% of each run)",
+    )
+    parser.add_argument(
+        "--score",
+        metavar="NAME",
+        help="result of the validations to show, by its name in the log (default: the first there is of "
+        + ", ".join(_SCORES)
+        + ")",
+    )
+    output = parser.add_mutually_exclusive_group()
+    output.add_argument("--json", action="store_true", help="print one JSON document (default: off)")
+    output.add_argument("--format", choices=FORMS, default="text", help="form of the tables")
+    return parser
+
+
+def _updates(text: str) -> list[int]:
+    try:
+        updates = [int(part) for part in text.split(",")]
+    except ValueError:
+        updates = [-1]
+    if min(updates) < 0:
+        raise argparse.ArgumentTypeError(f"{text!r}: give updates as in 1000,16000")
+    return updates
+
+
+def _score_name(runs: list[GateRun], asked: str | None) -> str | None:
+    """Return the validations' result to show, None if there were no validations yet."""
+    names = {name for found in runs for _, values in found.validations for name in values}
+    if asked is None:
+        return next((name for name in _SCORES if name in names), None)
+    for found in runs:
+        if not dynamics.scores(found, asked):
+            known = ", ".join(sorted(names)) or "none, as there was no validation yet"
+            raise ValueError(f"{found.path}: the log has no {asked!r} of a validation; there are {known}")
+    return asked
+
+
+def _described(run: GateRun, score: str | None, at: list[int] | None) -> dict[str, Any]:
+    """Describe a run with plain values: its settings and the numbers of §5.6."""
+    updates = at or [round(share * run.last_update) for share in (0.25, 0.5, 0.75)]
+    first, before = dynamics.settled(run)
+    scores = dynamics.scores(run, score) if score else []
+    return {
+        "run": str(run.path),
+        "sha256": sha256(run.path),
+        "gates": run.description,
+        "heads": len(run.heads),
+        "kept": len(run.final),
+        "final_set_of_update": run.sets[-1][0],
+        "components": {c: sum(layers) for c, layers in dynamics.layer_counts(run).items()},
+        "settled": {"from_update": first, "other_at_update": before},
+        "overlap": [{"update": n, "percent": dynamics.overlap_at(run, n)} for n in updates],
+        "score": {"update": scores[-1][0], "value": scores[-1][1]} if scores else None,
+    }
+
+
+def _by_update(run: GateRun, score: str | None) -> dict[str, list[dict[str, Any]]]:
+    """Return what the figure of one run draws."""
+    return {
+        "sets": [
+            {"update": n, "kept": len(chosen), "percent": dynamics.overlap(chosen, run.final)} for n, chosen in run.sets
+        ],
+        "temperature": [{"update": n, "value": tau} for n, tau in run.temperatures],
+        "score": [{"update": n, "value": found} for n, found in (dynamics.scores(run, score) if score else [])],
+    }
+
+
+def _draw_one(run: GateRun, value: dict[str, Any], folder: Path) -> list[Path]:
+    drawn = value["by_update"]
+    overlap = [(point["update"], point["percent"]) for point in drawn["sets"] if point["percent"] is not None]
+    score, temperature = ([(p["update"], p["value"]) for p in drawn[name]] for name in ("score", "temperature"))
+    title = f"{run.name}: {_METHODS[run.description['kind']]}, {len(run.final)} of {len(run.heads)} heads"
+    return dynamics_figure(overlap, score, temperature, _shown(value["score"]), title, folder / "dynamics")
+
+
+def _draw_many(
+    runs: list[GateRun], distributions: dict[str, dict[int, dict[str, list[float]]]], folder: Path
+) -> list[Path]:
+    written = []
+    points = dynamics.heads_by_penalty(runs)
+    if points:
+        total = max(len(run.heads) for run in runs if "penalty" in run.description)
+        written += heads_against_penalty(points, total, folder / "heads-against-lambda")
+    for kind, counts in distributions.items():
+        title = f"{_METHODS[kind]}: where the kept heads are"
+        written += head_distribution(counts, title, folder / f"distribution-{kind}")
+    return written
+
+
+def _text(value: dict[str, Any], form: str) -> str:
+    parts: list[Any] = [_runs_table(value)]
+    for kind, columns in value["distribution"].items():
+        names = list(columns[0]["layers"])
+        rows = [[str(c["kept"]), *(_layers(c["layers"][name]) for name in names)] for c in columns]
+        header = [f"{_METHODS[kind]}: kept", *(f"{PAPER_NAMES[name]}, by layer" for name in names)]
+        parts += ["", Table(header, rows, "r" + "l" * len(names))]
+    if value.get("heads_by_penalty"):
+        rows = [[f"{point['penalty']:g}", str(point["kept"])] for point in value["heads_by_penalty"]]
+        parts += ["", Table(["lambda", "heads kept"], rows, "rr")]
+    parts += ["", *(_settled_text(run) for run in value["runs"])]
+    parts += [f"figure {path}" for path in value["figures"]]
+    return render_parts(parts, form)
+
+
+def _runs_table(value: dict[str, Any]) -> Table:
+    """Tabulate one run a row."""
+    shown = [c for c in PAPER_NAMES if any(c in run["components"] for run in value["runs"])]
+    count = len(value["runs"][0]["overlap"])
+    header = ["run", "method", "lambda", "kept", "of", *(PAPER_NAMES[c] for c in shown)]
+    header += [f"overlap {number}" for number in range(1, count + 1)]
+    header += [_shown(value["score"])]
+    rows = []
+    for run in value["runs"]:
+        price = run["gates"].get("penalty")
+        row = [Path(run["run"]).parent.name or run["run"], _METHODS[run["gates"]["kind"]]]
+        row += [None if price is None else f"{price:g}", str(run["kept"]), str(run["heads"])]
+        row += [run["components"].get(c) for c in shown]
+        row += [None if o["percent"] is None else f"{o['percent']:.1f}% ({o['update']})" for o in run["overlap"]]
+        row += [None if run["score"] is None else f"{run['score']['value']:.2f} ({run['score']['update']})"]
+        rows.append(row)
+    return Table(header, rows, "ll" + "r" * (len(header) - 2))
+
+
+def _settled_text(run: dict[str, Any]) -> str:
+    first, before = run["settled"]["from_update"], run["settled"]["other_at_update"]
+    line = f"{run['run']}: the set of update {run['final_set_of_update']} is there from update {first} on"
+    return line + (f"; at update {before} it was another" if before else ", the first in the log")
+
+
+def _layers(counts: list[float]) -> str:
+    return " ".join(f"{count:.0f}" if count == int(count) else f"{count:.1f}" for count in counts)
+
+
+def _shown(score: str | None) -> str:
+    return "BLEU" if score == "bleu" else score or "score"
