@@ -1,0 +1,92 @@
+"""``headprune dynamics``: what the logs of trainings tell, by hand counts."""
+
+import json
+
+import pytest
+
+from fairseq_headprune.cli import main
+from fairseq_headprune.gates import dynamics
+from fairseq_headprune.heads import Head
+
+#: two layers of two heads in the encoder, one layer of two in the decoder
+HEADS = [
+    ["enc_self", 0, 0],
+    ["enc_self", 0, 1],
+    ["enc_self", 1, 0],
+    ["enc_self", 1, 1],
+    ["dec_self", 0, 0],
+    ["dec_self", 0, 1],
+]
+#: update -> set: the final one (enc_self 0.0, 1.1; dec_self 0.1) is there at 10, gone at 20, back from 30 on
+SETS = {
+    10: {"enc_self": ["10", "01"], "dec_self": ["01"]},
+    20: {"enc_self": ["11", "00"], "dec_self": ["10"]},
+    30: {"enc_self": ["10", "01"], "dec_self": ["01"]},
+    40: {"enc_self": ["10", "01"], "dec_self": ["01"]},
+}
+
+
+def write_run(folder, sets=SETS, **description):
+    """Write a log of DSP, or as the description says."""
+    folder.mkdir()
+    kind = {"version": 1, "kind": "dsp", "heads_kept": 3, "tau_start": 1.0, "tau_end": 1e-8, "tau_updates": 20}
+    lines = [{"gates": {**kind, "heads": HEADS, **description}}]
+    lines += [{"update": n, "temperature": 10.0 ** (-n / 10), "kept": kept} for n, kept in sets.items()]
+    lines.append({"update": 40, "valid": {"loss": 4.5, "nll_loss": 2.5}})
+    (folder / "gates.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return folder
+
+
+def test_overlap_and_settling(tmp_path):
+    run = dynamics.read_run(write_run(tmp_path / "run"))
+    assert run.final == {Head("enc_self", 0, 0), Head("enc_self", 1, 1), Head("dec_self", 0, 1)}
+    # At 20 one of the three (enc_self 0.0) is a final one.
+    assert [dynamics.overlap_at(run, n) for n in (5, 10, 25, 40)] == [None, 100.0, pytest.approx(100 / 3), 100.0]
+    assert dynamics.settled(run) == (30, 20)
+    assert dynamics.layer_counts(run) == {"enc_self": [1, 1], "dec_self": [1]}
+    assert dynamics.scores(run, "nll_loss") == [(40, 2.5)]
+
+
+def test_a_line_that_is_being_written_is_left_out_and_a_damaged_one_named(tmp_path):
+    log = write_run(tmp_path / "run") / "gates.jsonl"
+    whole = log.read_text()
+    log.write_text(whole + '{"update": 50, "ke')
+    assert dynamics.read_run(log).last_update == 40
+    log.write_text(whole.replace('{"update": 20', "{update: 20"))
+    with pytest.raises(ValueError, match="line 3"):
+        dynamics.read_run(log)
+
+
+def test_runs_of_several_penalties_and_counts(tmp_path):
+    few = {40: {"enc_self": ["00", "00"], "dec_self": ["01"]}}
+    runs = [
+        dynamics.read_run(write_run(tmp_path / name, sets, kind="l0", penalty=penalty))
+        for name, sets, penalty in (("a", few, 0.1), ("b", SETS, 0.01), ("c", SETS, 0.02))
+    ]
+    assert dynamics.heads_by_penalty(runs) == [(0.01, 3), (0.02, 3), (0.1, 1)]
+    assert dynamics.distribution(runs) == {
+        1: {"enc_self": [0.0, 0.0], "dec_self": [1.0]},
+        3: {"enc_self": [1.0, 1.0], "dec_self": [1.0]},
+    }
+
+
+def test_the_verb_draws_one_run_and_many(tmp_path, capsys):
+    one, other = write_run(tmp_path / "one"), write_run(tmp_path / "two", kind="l0", penalty=0.5)
+    assert main(["dynamics", str(one), "-o", str(tmp_path / "figures"), "--at", "20", "--json"]) == 0
+    value = json.loads(capsys.readouterr().out)
+    assert value["runs"][0]["overlap"] == [{"update": 20, "percent": pytest.approx(100 / 3)}]
+    assert value["runs"][0]["settled"] == {"from_update": 30, "other_at_update": 20}
+    assert {path.name for path in (tmp_path / "figures").iterdir()} == {"dynamics.png", "dynamics.svg"}
+    assert main(["dynamics", str(one), str(other), "-o", str(tmp_path / "many")]) == 0
+    text = capsys.readouterr().out
+    assert "heads kept" in text and "0.5" in text
+    names = {path.stem for path in (tmp_path / "many").iterdir()}
+    assert names == {"heads-against-lambda", "distribution-dsp", "distribution-l0"}
+
+
+@pytest.mark.parametrize("words", [["nowhere"], ["run", "--score", "bleu"]])
+def test_wrong_input_is_one_line_and_status_2(tmp_path, capsys, monkeypatch, words):
+    write_run(tmp_path / "run")
+    monkeypatch.chdir(tmp_path)
+    assert main(["dynamics", *words]) == 2
+    assert len(capsys.readouterr().err.strip().splitlines()) == 1
