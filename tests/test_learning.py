@@ -7,8 +7,9 @@ import tiny
 import torch
 from learning import DSP, L0, SHAPE, gate_state, same, train, weights
 
-from fairseq_headprune.checkpoints import read_state, stored_mask
+from fairseq_headprune.checkpoints import head_layout, read_state, stored_mask
 from fairseq_headprune.heads import Head, HeadMask
+from fairseq_headprune.removal.checkpoint import slim_checkpoint
 
 
 @pytest.fixture(scope="module")
@@ -167,3 +168,17 @@ def test_gates_of_another_kind_or_count_are_refused(joint, trained, tmp_path):
         train(trained["data"], tmp_path / "a", *L0, "--l0-penalty", "1", *restore, "--reset-optimizer")
     with pytest.raises(ValueError, match="head"):
         train(trained["data"], tmp_path / "b", *DSP, "--heads-kept", "3", "--gate-components", "enc_self", *restore)
+
+
+def test_slimming_carries_the_choice_out(joint, tmp_path):
+    """The slim model has the 5 heads that were kept, and no gates any more; it translates as the masked one."""
+    checkpoint, slim = joint["save"] / "checkpoint_last.pt", tmp_path / "slim.pt"
+    slim_checkpoint(checkpoint, slim)
+    state = read_state(slim)
+    assert not gate_state(state) and "head_gates" not in state["model"]._metadata
+    assert sum(len(row) for rows in head_layout(state).kept.values() for row in rows) == 5  # --heads-kept
+    base = [joint["data"], "--task", "translation_headprune", "--cpu", "--max-len-b", "12", "--path"]
+    texts = [tiny.fairseq_here("generate", *base, path) for path in (checkpoint, slim)]
+    assert [line for line in texts[0].splitlines() if line.startswith("D-")] == [
+        line for line in texts[1].splitlines() if line.startswith("D-")
+    ]

@@ -32,6 +32,9 @@ from fairseq_headprune.removal.surgery import (
     with_projections,
 )
 
+#: what the names of learned gates begin with; their choice has been carried out when the heads are gone
+LEARNED = "head_gates."
+
 
 @dataclass
 class Removal:
@@ -76,7 +79,7 @@ def remove_heads(state: State, mask: HeadMask | None = None, bake: bool = False,
     if ffn_after != ffn_before and not ffn:
         raise ValueError("the mask prunes feed-forward units or blocks; remove them, too, with --ffn")
     new: State = dict(state)
-    weights = compact(state["model"])
+    weights = compact({name: t for name, t in state["model"].items() if not name.startswith(LEARNED)})
     before_count, removed = parameter_count(weights), 0
     for component, layer, prefix in attention_modules(state):
         have, keep = before.kept[component][layer], layout.kept[component][layer]
@@ -171,6 +174,7 @@ def _in(name: str, prefix: str) -> bool:
 def _note_heads(state: State, new: State, layout: HeadLayout | None) -> None:
     """Note the head counts beside the weights, as gated modules do; stock modules note none."""
     metadata: dict[str, Any] = {k: dict(v) for k, v in getattr(state["model"], "_metadata", {}).items()}
+    metadata.pop(LEARNED.rstrip("."), None)
     for component, layer, prefix in attention_modules(state):
         notes = metadata.setdefault(prefix, {"version": 1})
         for name in ("num_heads", "original_heads", "keep_source"):

@@ -1,0 +1,97 @@
+"""The mean of several checkpoints' weights, where they have the same structure and the same heads."""
+
+import os
+from collections import OrderedDict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fairseq_headprune.checkpoints import State, head_layout, read_state, saved_settings
+from fairseq_headprune.files import PathLike, sha256, write_with
+from fairseq_headprune.removal.checkpoint import LEARNED
+from fairseq_headprune.removal.ffn import ffn_layout
+from fairseq_headprune.removal.settings import forget_training
+
+
+def average_checkpoints(paths: Sequence[PathLike], output: PathLike) -> dict[str, Any]:
+    """Write the mean of checkpoints: settings, dictionaries' hashes and masks of the last one, no optimizer state.
+
+    Floating-point weights are averaged in float64 and kept in their type. Everything else must be equal: names and
+    shapes, which heads and feed-forward parts there are, masks, and integer buffers. Learned gates are left out; the
+    masks they chose are kept.
+
+    Raises:
+        ValueError: fewer than two checkpoints, or two that differ in structure; the first difference is named.
+        FileNotFoundError: there is no such checkpoint, or no folder for the output.
+    """
+    if len(paths) < 2:
+        raise ValueError("give at least two checkpoints to average")
+    if any(os.path.exists(output) and os.path.exists(p) and os.path.samefile(p, output) for p in paths):
+        raise ValueError(f"the output {output} is one of the inputs; choose another name")
+    if not Path(output).parent.is_dir():
+        raise FileNotFoundError(f"{output}: there is no folder {Path(output).parent}; make it first")
+    state = average([read_state(path) for path in paths], [str(path) for path in paths])
+    write_with(output, lambda stream: torch.save(state, stream))
+    inputs = [{"path": str(path), "sha256": sha256(path)} for path in paths]
+    return {"checkpoints": inputs, "output": {"path": str(output), "sha256": sha256(output)}}
+
+
+def average(states: Sequence[State], names: Sequence[str]) -> State:
+    """Return the mean of checkpoints that were read; see :func:`average_checkpoints`.
+
+    Raises:
+        ValueError: two that differ in structure.
+    """
+    first, new = states[0], dict(states[-1])
+    for state, name in zip(states[1:], names[1:], strict=True):
+        difference = _difference(first, state)
+        if difference:
+            raise ValueError(f"{names[0]} and {name} cannot be averaged: {difference}")
+    weights: OrderedDict[str, torch.Tensor] = OrderedDict()
+    means: dict[tuple, torch.Tensor] = {}
+    for name, last in states[-1]["model"].items():
+        if name.startswith(LEARNED):
+            continue
+        tensors = [state["model"][name] for state in states]
+        if not last.is_floating_point():
+            weights[name] = last.clone()
+            continue
+        # Tied weights stay one tensor: the mean of the same tensors is computed once.
+        key = tuple((t.data_ptr(), tuple(t.shape)) for t in tensors)
+        if key not in means:
+            means[key] = (sum(t.double() for t in tensors) / len(tensors)).to(last.dtype)
+        weights[name] = means[key]
+    notes = {k: dict(v) for k, v in getattr(states[-1]["model"], "_metadata", {}).items()}
+    notes.pop(LEARNED.rstrip("."), None)
+    weights._metadata = notes  # type: ignore[attr-defined]
+    new["model"] = weights
+    forget_training(new, stock=False)
+    return new
+
+
+def _difference(left: State, right: State) -> str:
+    """Say in what the structures of two checkpoints differ; empty where they do not."""
+    mine, other = head_layout(left), head_layout(right)
+    for component in mine.kept.keys() | other.kept.keys():
+        rows, others = mine.kept.get(component, []), other.kept.get(component, [])
+        if len(rows) != len(others):
+            return f"{component} has {len(rows)} layers in one and {len(others)} in the other"
+        for layer, (have, found) in enumerate(zip(rows, others, strict=True)):
+            if have != found:
+                return f"{component} layer {layer} has the heads {have} in one and {found} in the other"
+    if ffn_layout(left["model"], saved_settings(left)) != ffn_layout(right["model"], saved_settings(right)):
+        return "they have other feed-forward blocks or units"
+    names = [{n for n in state["model"] if not n.startswith(LEARNED)} for state in (left, right)]
+    alone = sorted(names[0] ^ names[1])
+    if alone:
+        return f"only one of them has {alone[0]}" + (f" and {len(alone) - 1} more" if len(alone) > 1 else "")
+    for name in sorted(names[0]):
+        a, b = left["model"][name], right["model"][name]
+        if a.shape != b.shape:
+            return f"{name} is {tuple(a.shape)} in one and {tuple(b.shape)} in the other"
+        if not a.is_floating_point() and not torch.equal(a, b):
+            what = "their masks" if name.endswith(("head_keep", "ffn_keep")) else "they"
+            return f"{what} differ ({name}); average models with the same heads"
+    return ""

@@ -1,0 +1,89 @@
+"""``headprune average``: the mean of checkpoints with the same heads."""
+
+import json
+
+import pytest
+import torch
+from slim_models import SETTINGS, lively, rebuild, state_of, uneven
+
+from fairseq_headprune.checkpoints import head_layout, stored_mask
+from fairseq_headprune.cli import main
+from fairseq_headprune.modules.attach import find_gates
+from fairseq_headprune.removal.average import average
+from fairseq_headprune.removal.checkpoint import remove_heads
+
+SHARED = SETTINGS[1]
+
+
+def checkpoints(mask_seeds=(None, None)):
+    """Two models of the same settings and other weights, slimmed by random masks where a seed is given."""
+    states = []
+    for number, seed in enumerate(mask_seeds):
+        model = lively({**SHARED, "seed": 10 + number})
+        state = state_of(model)
+        states.append(state if seed is None else remove_heads(state, uneven(model, seed)).state)
+    return states
+
+
+def test_weights_are_means_and_tied_embeddings_stay_tied():
+    states = checkpoints()
+    mean = average(states, ["a", "b"])
+    for name, value in mean["model"].items():
+        left, right = (state["model"][name] for state in states)
+        # Source: the mean by hand, in float64.
+        assert torch.equal(value, ((left.double() + right.double()) / 2).to(value.dtype))
+    embeddings = {
+        t.data_ptr()
+        for n, t in mean["model"].items()
+        if n.endswith(("embed_tokens.weight", "output_projection.weight"))
+    }
+    assert len(embeddings) == 1
+    assert mean["last_optimizer_state"] == {}
+
+
+def test_slim_models_average_and_load():
+    states = checkpoints((3, 3))
+    mean = average(states, ["a", "b"])
+    assert head_layout(mean).kept == head_layout(states[0]).kept
+    model = rebuild(mean)
+    assert torch.equal(model.state_dict()["decoder.layers.1.fc1.weight"], mean["model"]["decoder.layers.1.fc1.weight"])
+
+
+@pytest.mark.parametrize("seeds, words", [((3, 4), "layer"), ((3, None), "layer")])
+def test_other_heads_are_refused_by_name(seeds, words):
+    with pytest.raises(ValueError, match=f"a.pt and b.pt cannot be averaged: .*{words}"):
+        average(checkpoints(seeds), ["a.pt", "b.pt"])
+
+
+def test_other_masks_and_widths_are_refused():
+    states = []
+    for seed in (3, 4):
+        model = lively(SHARED)
+        find_gates(model).set_mask(uneven(model, seed))
+        states.append(state_of(model))
+    with pytest.raises(ValueError, match="cannot be averaged"):
+        average(states, ["a", "b"])
+    wide = state_of(lively({**SHARED, "encoder_ffn_embed_dim": 48}))
+    with pytest.raises(ValueError, match="fc1|feed-forward"):
+        average([checkpoints()[0], wide], ["a", "b"])
+
+
+def test_equal_masks_are_kept():
+    states = []
+    for seed in (1, 2):
+        model = lively({**SHARED, "seed": seed})
+        find_gates(model).set_mask(uneven(model, 3))
+        states.append(state_of(model))
+    assert stored_mask(average(states, ["a", "b"])).heads == uneven(model, 3).heads
+
+
+def test_the_verb_writes_a_checkpoint(tmp_path, capsys):
+    for name, state in zip(("a", "b"), checkpoints(), strict=True):
+        torch.save(state, tmp_path / f"{name}.pt")
+    words = [str(tmp_path / "a.pt"), str(tmp_path / "b.pt")]
+    assert main(["average", *words, "-o", str(tmp_path / "mean.pt"), "--json"]) == 0
+    value = json.loads(capsys.readouterr().out)
+    assert [c["path"] for c in value["checkpoints"]] == words and (tmp_path / "mean.pt").exists()
+    for wrong in ([words[0], "-o", "x.pt"], [*words, "-o", words[0]], [*words, "-o", str(tmp_path / "no" / "x.pt")]):
+        assert main(["average", *wrong]) == 2
+        assert len(capsys.readouterr().err.strip().splitlines()) == 1
