@@ -21,6 +21,7 @@ VERBS = {
     "correlate": "does masking a head have the same effect on two test sets?",
     "dynamics": "how gates were learned: from the logs of trainings",
     "slim": "remove pruned heads from a checkpoint's weights",
+    "bench": "speed and size of models side by side",
     "average": "average the weights of checkpoints with the same heads",
     "export": "write a model for CTranslate2 or ONNX",
     "compare": "paired bootstrap between translation systems",

@@ -15,8 +15,8 @@ from fairseq_headprune.report.tables import FORMS, Table, render_parts
 
 _DESCRIPTION = """How the set of kept heads came about while gates were learned (Li et al. 2021, §5.2, §5.5, §5.6), from
 the log gates.jsonl of trainings. The final set is the one of the last logged update, so a training may still be
-running. One training is drawn by update (Figures 7 and 8); of several, heads against lambda (Figure 2, L0 penalties) and
-the distribution of the kept heads over layers (Figure 6, one figure a method)."""
+running. One training is drawn by update (Figures 7 and 8); of several, heads against lambda (Figure 2, L0 penalties)
+and the distribution of the kept heads over layers (Figure 6, one figure a method)."""
 
 _METHODS = {"l0": "L0", "dsp": "DSP", "ste": "STE"}
 

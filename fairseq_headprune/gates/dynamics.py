@@ -1,4 +1,4 @@
-"""How the chosen set of heads came about: what the log of a training with learned gates tells (Li et al. 2021, §5.6)."""
+"""How the chosen set of heads came about: what the log of a training with gates tells (Li et al. 2021, §5.6)."""
 
 import math
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""The figures of many trainings with learned gates: heads against lambda, and where the kept heads are (Li et al. 2021)."""
+"""The figures of many trainings with learned gates: heads against lambda, and where kept heads are (Li et al. 2021)."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,0 +1,148 @@
+"""``headprune bench``: speed and size of models side by side."""
+
+import argparse
+import copy
+import os
+from typing import Any
+
+from fairseq_headprune.cli.common import emit
+from fairseq_headprune.report.tables import FORMS, Table, render_parts
+
+_DESCRIPTION = """Translation speed and size of models, each against the first one (--path), measured in one run: the
+same sentences, the same number of tokens for every sentence (--length), in turning order after a round to warm up.
+fairseq-generate's flags hold, except those of the length."""
+
+
+def run(argv: list[str]) -> int:
+    """Run the verb."""
+    from fairseq_headprune.session import Session, parse_generation_args
+    from fairseq_headprune.speed.measure import Side, measure
+
+    args = parse_generation_args("bench", argv, _add_flags, _DESCRIPTION)
+    _check(args)
+    import torch
+
+    if args.threads:
+        torch.set_num_threads(args.threads)
+    paths = [args.path, *args.models]
+    names = _names(paths)
+    sides = {}
+    for name, path in zip(names, paths, strict=True):
+        mine = copy.copy(args)
+        mine.path = path
+        sides[name] = Side(Session(mine), args.gen_subset, args.length, args.beams)
+    rows = measure(sides, args.sentences, args.batch_sizes, args.beams, args.rounds)
+    value = _value(args, sides, dict(zip(names, paths, strict=True)), rows)
+    emit(value, args.json, _text(value, args.format))
+    return 0
+
+
+def _add_flags(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("models")
+    group.add_argument(
+        "--models", nargs="+", default=[], metavar="CKPT", help="compared with --path CHECKPOINT (default: none)"
+    )
+    group = parser.add_argument_group("measurement")
+    add = group.add_argument
+    add(
+        "--batch-sizes",
+        type=_numbers,
+        default=[1, 4, 16, 64],
+        metavar="N,N…",
+        help="sentences a batch; 0: by --max-tokens (default: 1,4,16,64)",
+    )
+    add("--beams", type=_numbers, default=[1, 5], metavar="N,N…", help="beam sizes (default: 1,5)")
+    add("--sentences", type=int, default=64, metavar="N", help="first sentences of the split (default: 64)")
+    add("--length", type=int, default=20, metavar="T", help="tokens of every translation (default: 20)")
+    add("--rounds", type=int, default=5, metavar="N", help="rounds that are timed (default: 5)")
+    add("--threads", type=int, default=0, metavar="N", help="CPU threads of torch (default: torch's own choice)")
+    output = parser.add_mutually_exclusive_group()
+    output.add_argument("--json", action="store_true", help="print one JSON document (default: off)")
+    output.add_argument("--format", choices=FORMS, default="text", help="form of the tables (default: text)")
+
+
+def _numbers(text: str) -> list[int]:
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r}: give numbers as in 1,16") from None
+
+
+def _check(args: argparse.Namespace) -> None:
+    """Refuse numbers that make no sense.
+
+    Raises:
+        ValueError: one is out of range.
+    """
+    for flag in ("sentences", "rounds"):
+        if getattr(args, flag) < 1:
+            raise ValueError(f"--{flag} {getattr(args, flag)}: must be at least 1")
+    if args.length < 2:
+        raise ValueError(f"--length {args.length}: a translation has at least 2 tokens, the last one ends it")
+    if min(args.batch_sizes) < 0 or min(args.beams) < 1 or args.threads < 0:
+        raise ValueError("--batch-sizes and --threads must not be below 0, --beams not below 1")
+
+
+def _names(paths: list[str]) -> list[str]:
+    """Name models by their file, or by their path where files are called the same."""
+    files = [os.path.basename(path) for path in paths]
+    if len(set(paths)) < len(paths):
+        raise ValueError("--models: a model is given twice")
+    return files if len(set(files)) == len(files) else list(paths)
+
+
+def _value(args: argparse.Namespace, sides: dict, paths: dict[str, str], rows: list[dict]) -> dict[str, Any]:
+    import torch
+
+    from fairseq_headprune.studies.provenance import environment
+
+    first = next(iter(sides.values()))
+    facts = {name: side.facts(paths[name]) for name, side in sides.items()}
+    base = next(iter(facts.values()))["multiply_adds"]
+    return {
+        "device": first.session.device.type,
+        "precision": "fp16" if args.fp16 else "fp32",
+        "threads": torch.get_num_threads(),
+        "length": args.length,
+        "data": first.session.data(args.gen_subset),
+        "models": {name: {**fact, "floor_speed": base / fact["multiply_adds"]} for name, fact in facts.items()},
+        "rows": rows,
+        "environment": environment(),
+    }
+
+
+def _text(value: dict[str, Any], form: str) -> str:
+    header = ["model", "heads", "parameters", "bytes", "multiply-adds", "floor", "attention", "a head"]
+    sizes = [
+        [
+            name,
+            str(m["heads"]),
+            f"{m['parameters']:,}",
+            f"{m['bytes']:,}",
+            f"{m['multiply_adds']:,}",
+            f"{m['floor_speed']:.2f}x",
+            f"{m['attention_share']:.1%}",
+            f"{m['head_share']:.3%}",
+        ]
+        for name, m in value["models"].items()
+    ]
+    times = [
+        [
+            row["model"],
+            str(row["beam"]),
+            str(row["batch_size"] or "max-tokens"),
+            f"{row['sentences_per_second']:.1f}",
+            f"{row['tokens_per_second']:.0f}",
+            f"{row['speed']['median']:.2f}x ({row['speed']['min']:.2f}-{row['speed']['max']:.2f})",
+        ]
+        for row in value["rows"]
+    ]
+    parts = [
+        Table(header, sizes),
+        "",
+        Table(["model", "beam", "batch", "sentences/s", "tokens/s", "speed to the first"], times),
+        "",
+        f"{value['device']}, {value['precision']}, {value['threads']} threads; {value['length']} tokens a sentence; "
+        "floor: speed to the first by multiply-adds of a sentence, source as long as target, beam 1",
+    ]
+    return render_parts(parts, form)

@@ -1,0 +1,117 @@
+"""Times the translation of the same sentences by several models, in turn, at a fixed length."""
+
+import os
+import statistics
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from fairseq_headprune.session import Session
+from fairseq_headprune.speed.size import multiply_adds, parameter_shares
+
+
+class Side:
+    """One model that is timed.
+
+    Every hypothesis gets exactly ``length`` tokens, so that all models do the same number of steps: models of other
+    quality would end their sentences elsewhere.
+    """
+
+    def __init__(self, session: Session, split: str, length: int, beams: Sequence[int]) -> None:
+        """Load the generators, one a beam size."""
+        self.session, self.split, self.length = session, split, length
+        generation = session.cfg.generation
+        generation.min_len, generation.max_len_a, generation.max_len_b = length - 1, 0, length - 1
+        self.generators = {}
+        for beam in beams:
+            generation.beam = beam
+            self.generators[beam] = session.task.build_generator([session.model], generation)
+
+    def batches(self, sentences: int, batch_size: int) -> list[dict[str, Any]]:
+        """Return the first sentences of the split, ``batch_size`` a batch (or as many as fit --max-tokens for 0)."""
+        dataset = self.session.cfg.dataset
+        before = dataset.batch_size, dataset.max_tokens
+        if batch_size:
+            dataset.batch_size, dataset.max_tokens = batch_size, None
+        try:
+            total = min(sentences, len(self.session.dataset(self.split)))
+            return list(self.session.batches(self.split, range(total)))
+        finally:
+            dataset.batch_size, dataset.max_tokens = before
+
+    def seconds(self, batches: list[dict[str, Any]], beam: int) -> float:
+        """Translate batches once, and return how long it took."""
+        cuda = self.session.device.type == "cuda"
+        if cuda:
+            torch.cuda.synchronize()
+        began = time.perf_counter()
+        with torch.no_grad():
+            for batch in batches:
+                self.session.task.inference_step(self.generators[beam], [self.session.model], batch)
+        if cuda:
+            torch.cuda.synchronize()
+        return time.perf_counter() - began
+
+    def facts(self, path: str) -> dict[str, Any]:
+        """Return size and multiply-adds; the source is as long as the target."""
+        model: nn.Module = self.session.model
+        return {
+            **self.session.checkpoint,
+            "bytes": os.path.getsize(path),
+            **parameter_shares(model, self.session.gates),
+            "multiply_adds": multiply_adds(model, self.session.gates, self.length, self.length),
+        }
+
+
+def measure(
+    sides: dict[str, Side], sentences: int, batch_sizes: Sequence[int], beams: Sequence[int], rounds: int
+) -> list[dict[str, Any]]:
+    """Time every model at every batch size and beam: one round to warm up, then ``rounds`` in turning order.
+
+    Returns:
+        One row a model, batch size (0: by --max-tokens) and beam: seconds of the rounds, median sentences and tokens a
+        second, and the ratio of speeds to the first model's, round by round (median, smallest, largest). On CUDA the
+        peak memory in bytes, models included.
+    """
+    rows = []
+    names = list(sides)
+    for beam in beams:
+        for size in batch_sizes:
+            batches = {name: side.batches(sentences, size) for name, side in sides.items()}
+            times: dict[str, list[float]] = {name: [] for name in sides}
+            peaks = dict.fromkeys(sides, 0)
+            for number in range(rounds + 1):
+                turn = number % len(names)
+                for name in names[turn:] + names[:turn]:
+                    if torch.cuda.is_available():
+                        torch.cuda.reset_peak_memory_stats()
+                    taken = sides[name].seconds(batches[name], beam)
+                    if torch.cuda.is_available():
+                        peaks[name] = max(peaks[name], torch.cuda.max_memory_allocated())
+                    if number:
+                        times[name].append(taken)
+            count = sum(len(batch["id"]) for batch in batches[names[0]])
+            rows += [_row(name, size, beam, times, count, sides[name].length, peaks) for name in names]
+    return rows
+
+
+def _row(
+    name: str, size: int, beam: int, times: dict[str, list[float]], count: int, length: int, peaks: dict[str, int]
+) -> dict[str, Any]:
+    mine, first = times[name], next(iter(times.values()))
+    ratios = [base / own for base, own in zip(first, mine, strict=True)]
+    middle = statistics.median(mine)
+    return {
+        "model": name,
+        "batch_size": size,
+        "beam": beam,
+        "sentences": count,
+        "seconds": [round(value, 4) for value in mine],
+        "sentences_per_second": count / middle,
+        "tokens_per_second": count * length / middle,
+        "speed": {"median": statistics.median(ratios), "min": min(ratios), "max": max(ratios)},
+        "peak_bytes": peaks[name] or None,
+    }

@@ -1,0 +1,60 @@
+"""Parameters and multiply-adds of a model, counted from its modules."""
+
+from typing import Any
+
+from torch import nn
+
+from fairseq_headprune.modules.attach import GatedHeads
+
+
+def parameter_shares(model: nn.Module, gates: GatedHeads) -> dict[str, Any]:
+    """Return how many parameters there are, in attention, and in one head (Michel et al. 2019, §4.3).
+
+    Tied parameters count once. ``head`` is the mean over the heads that are there: rows of the q, k and v projections
+    with their biases, and columns of out_proj, whose bias belongs to no head; 0 without heads.
+    """
+    total = sum(parameter.numel() for parameter in {id(p): p for p in model.parameters()}.values())
+    attention = heads = in_heads = 0
+    for _, _, module in gates.items():
+        mine = sum(parameter.numel() for parameter in module.parameters())
+        bias = module.out_proj.bias
+        attention += mine
+        heads += module.num_heads
+        in_heads += mine - (0 if bias is None else bias.numel())
+    head = in_heads / heads if heads else 0.0
+    return {
+        "parameters": total,
+        "attention_share": attention / total,
+        "heads": heads,
+        "parameters_per_head": head,
+        "head_share": head / total,
+    }
+
+
+def multiply_adds(model: Any, gates: GatedHeads, source: int, target: int) -> int:
+    """Count the multiply-adds of translating one sentence with beam 1, by hand formula; layer norms are left out.
+
+    Encoder layer: S (4 d w + 2 d f) + 2 S² w. Decoder layer, step by step with a cache: T (4 d w + 2 d f) + T (T + 1) w
+    for itself, and 2 T d w + 2 S e w + 2 S T w for the encoder's output. Output: T d V. S and T are the lengths; d and e
+    the widths of the model and of its encoder; w the width of the heads that are there; f the width inside the
+    feed-forward block; V the vocabulary.
+
+    Args:
+        source, target: S and T, tokens with end of sentence.
+    """
+    total = 0
+    for component, _, module in gates.items():
+        width, d = module.num_heads * module.head_dim, module.embed_dim
+        if component == "enc_self":
+            total += 4 * source * d * width + 2 * source**2 * width
+        elif component == "dec_self":
+            total += 4 * target * d * width + target * (target + 1) * width
+        else:
+            total += 2 * target * d * width + 2 * source * module.kdim * width + 2 * source * target * width
+    for layers, length in ((model.encoder.layers, source), (model.decoder.layers, target)):
+        for layer in layers:
+            for name in ("fc1", "fc2"):
+                weight = getattr(getattr(layer, name, None), "weight", None)
+                total += 0 if weight is None else length * weight.numel()
+    projection = model.decoder.output_projection.weight
+    return total + target * projection.numel()

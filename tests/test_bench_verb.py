@@ -1,0 +1,67 @@
+"""``headprune bench``: counts by hand, and translations of a fixed length."""
+
+import pytest
+import tiny
+from verbs import refused, run_json
+
+from fairseq_headprune.heads import HeadMask
+from fairseq_headprune.modules.attach import find_gates
+from fairseq_headprune.removal.checkpoint import slim_checkpoint
+from fairseq_headprune.session import Session, parse_generation_args
+from fairseq_headprune.speed.measure import Side
+from fairseq_headprune.speed.size import multiply_adds, parameter_shares
+
+#: ES=01 ED=12 DS=10: 5 of 12 heads stay
+MASK = HeadMask({"enc_self": [[0, 0], [0, 1]], "enc_dec": [[0, 1], [1, 1]], "dec_self": [[1, 0], [0, 0]]})
+
+
+def test_sizes_equal_the_hand_counts():
+    """transformer_tiny: 2 + 2 layers, width 64, 2 heads of 32, feed-forward 64; 24 entries in the dictionary."""
+    model = tiny.make_model()
+    gates, words = find_gates(model), model.decoder.output_projection.weight.size(0)
+    s, t, d, w, f = 7, 5, 64, 64, 64
+    encoder = 2 * (s * (4 * d * w + 2 * d * f) + 2 * s * s * w)
+    decoder = 2 * (t * (4 * d * w + 2 * d * f) + t * (t + 1) * w + 2 * t * d * w + 2 * s * d * w + 2 * s * t * w)
+    assert multiply_adds(model, gates, s, t) == encoder + decoder + t * d * words
+    shares = parameter_shares(model, gates)
+    # A head has 32 rows of q, k and v with biases, and 32 columns of out_proj.
+    assert shares["parameters_per_head"] == 32 * (4 * 64 + 3)
+    assert shares["attention_share"] * shares["parameters"] == pytest.approx(6 * (4 * 64 * 64 + 4 * 64))
+
+
+@pytest.fixture(scope="module")
+def models(trained, tmp_path_factory):
+    """The trained model and its slim form."""
+    slim = tmp_path_factory.mktemp("bench") / "slim.pt"
+    slim_checkpoint(trained["checkpoint"], slim, MASK)
+    data = [trained["data"], "--path", trained["checkpoint"], "--cpu", "--gen-subset", "test"]
+    return {"full": [str(word) for word in data], "slim": str(slim)}
+
+
+def test_every_translation_has_the_length_that_was_asked_for(models):
+    session = Session(parse_generation_args("bench", models["full"], lambda parser: None, ""))
+    side = Side(session, "test", 6, [2])
+    for batch in side.batches(8, 4):
+        found = session.task.inference_step(side.generators[2], [session.model], batch)
+        assert {len(hypotheses[0]["tokens"]) for hypotheses in found} == {6}
+
+
+def test_the_verb_compares_models(models):
+    few = ["--batch-sizes", "4,0", "--beams", "1,2", "--rounds", "2", "--length", "5", "--sentences", "8"]
+    value = run_json("bench", *models["full"], "--models", models["slim"], *few)
+    rows = value["rows"]
+    assert [(row["beam"], row["batch_size"]) for row in rows[::2]] == [(1, 4), (1, 0), (2, 4), (2, 0)]
+    assert all(len(row["seconds"]) == 2 and row["sentences"] == 8 for row in rows)
+    assert all(row["speed"] == {"median": 1.0, "min": 1.0, "max": 1.0} for row in rows[::2])
+    full, slim = value["models"].values()
+    # 7 heads go, each of 32 (4 * 64 + 3) parameters.
+    assert full["parameters"] - slim["parameters"] == 7 * 32 * (4 * 64 + 3)
+    assert full["heads"] == 12 and slim["heads"] == 5 and slim["floor_speed"] > 1
+
+
+@pytest.mark.parametrize(
+    "flags, words",
+    [(["--rounds", "0"], "--rounds"), (["--length", "1"], "--length"), (["--beams", "0"], "--beams")],
+)
+def test_wrong_numbers_are_refused(models, capsys, flags, words):
+    assert words in refused(capsys, "bench", *models["full"], *flags)
