@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from slim_models import SETTINGS, lively, rebuild, state_of, uneven
 from test_task import training
 
 from fairseq_headprune.checkpoints import read_state
@@ -9,6 +10,7 @@ from fairseq_headprune.cli import main
 from fairseq_headprune.heads import Head, HeadMask
 from fairseq_headprune.modules.attach import find_gates
 from fairseq_headprune.modules.hold import PrunedWeights
+from fairseq_headprune.removal.checkpoint import remove_heads
 from fairseq_headprune.tasks.translation_headprune import TranslationHeadpruneTask
 
 #: transformer_tiny: 2 + 2 layers with 2 heads of width 32; one layer loses all heads
@@ -117,3 +119,49 @@ def test_slim_and_masked_have_one_loss_curve(dropout, trained, mask_file, tmp_pa
     training(trained["data"], tmp_path / "slim", *common, "--finetune-from-model", slim)
     assert len(losses) == 24 and losses[0] != losses[11]
     assert losses[:12] == pytest.approx(losses[12:], abs=1e-4)
+
+
+def test_slim_with_its_optimizer_trains_on_as_the_masked_model(trained, mask_file, tmp_path, losses):
+    """Reference: the masked model resumed with its whole optimizer."""
+    common = [*GATED, "--dropout", "0", "--update-epoch-batch-itr", "True"]
+    training(trained["data"], tmp_path / "first", *common, "--head-mask", mask_file, "--max-update", "4")
+    full, slim = tmp_path / "first" / "checkpoint_last.pt", tmp_path / "slim.pt"
+    assert main(["slim", str(full), "-o", str(slim), "--keep-optimizer"]) == 0
+    losses.clear()
+    for path in (full, slim):
+        training(trained["data"], tmp_path / path.stem, *common, "--restore-file", path, "--max-update", "10")
+    masked, slimmed = losses[:6], losses[6:]
+    assert len(masked) == len(slimmed) == 6
+    assert slimmed == pytest.approx(masked, abs=1e-4)
+
+
+def test_an_optimizer_that_is_not_there_is_named(trained, mask_file, tmp_path, capsys):
+    training(trained["data"], tmp_path, *GATED, "--max-update", "1", "--no-save-optimizer-state")
+    words = [str(tmp_path / "checkpoint_last.pt"), "--mask", str(mask_file), "-o", str(tmp_path / "slim.pt")]
+    assert main(["slim", *words, "--keep-optimizer"]) == 2
+    assert "--keep-optimizer" in capsys.readouterr().err
+    assert not (tmp_path / "slim.pt").exists()
+
+
+def test_a_flat_optimizer_is_cut_as_one_of_single_parameters():
+    """--fp16 keeps the moments of all parameters in one vector: cut, it is the vector of the cut moments."""
+    model = lively(SETTINGS[1])
+    state, mask = state_of(model), uneven(model, 3)
+    generator = torch.Generator().manual_seed(5)
+    moments = [torch.rand(parameter.shape, generator=generator) for parameter in model.parameters()]
+    group = {"lr": 0.1, "params": list(range(len(moments)))}
+    single = {"state": {n: {"step": 7, "exp_avg": m} for n, m in enumerate(moments)}, "param_groups": [group]}
+    vector = torch.cat([m.flatten() for m in moments])
+    flat = {"state": {0: {"step": 7, "exp_avg": vector}}, "param_groups": [{**group, "params": [0]}], "loss_scale": 2.0}
+    cut = []
+    for optimizer in (single, flat):
+        slim = remove_heads({**state, "last_optimizer_state": optimizer}, mask, keep_optimizer=True).state
+        cut.append(slim["last_optimizer_state"])
+    rebuilt = rebuild(slim)
+    assert [e["exp_avg"].shape for e in cut[0]["state"].values()] == [p.shape for p in rebuilt.parameters()]
+    joined = torch.cat([entry["exp_avg"].flatten() for entry in cut[0]["state"].values()])
+    assert torch.equal(cut[1]["state"][0]["exp_avg"], joined)
+    assert (cut[1]["loss_scale"], cut[1]["state"][0]["step"], cut[1]["param_groups"][0]["params"]) == (2.0, 7, [0])
+    with pytest.raises(ValueError, match="entries"):
+        flat["state"][0]["exp_avg"] = vector[1:]
+        remove_heads({**state, "last_optimizer_state": flat}, mask, keep_optimizer=True)

@@ -22,7 +22,7 @@ def run(argv: list[str]) -> int:
     if args.mask:
         mask = HeadMask.load(args.mask)
         mask.source = {"path": args.mask, "sha256": sha256(args.mask), "source": mask.source}
-    value = slim_checkpoint(args.checkpoint, args.output, mask, args.bake, args.ffn)
+    value = slim_checkpoint(args.checkpoint, args.output, mask, args.bake, args.ffn, args.keep_optimizer)
     value = _described(value)
     emit(value, args.json, _text(value))
     return 0
@@ -43,6 +43,11 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help='remove the feed-forward units and blocks that the mask\'s "ffn" entry prunes, too (default: off)',
     )
+    parser.add_argument(
+        "--keep-optimizer",
+        action="store_true",
+        help="cut the optimizer's state as the weights are, to train on with --restore-file (default: it is dropped)",
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON document (default: off)")
     return parser
 
@@ -60,7 +65,9 @@ def _notes(value: dict[str, Any]) -> list[str]:
         notes.append("no head was removed: the mask keeps every head that is there; the model written is equal")
     if value["mode"] == "bake":
         notes.append("--bake saves nothing: the heads are zeros in weights of full size, for stock fairseq")
-    return notes + ["optimizer state is dropped: train on with --finetune-from-model, or --reset-optimizer"]
+    if value["optimizer"] == "kept":
+        return [*notes, "optimizer state is cut to match: train on with --restore-file"]
+    return [*notes, "optimizer state is dropped: train on with --finetune-from-model, or --reset-optimizer"]
 
 
 def _ffn_lines(value: dict[str, Any]) -> list[str]:

@@ -1,11 +1,13 @@
 """Checkpoints without the pruned heads (slim), and of full size with zeros in their place (baked)."""
 
 import os
+from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from fairseq_headprune.checkpoints import (
     State,
@@ -21,6 +23,7 @@ from fairseq_headprune.heads import HeadMask
 from fairseq_headprune.removal.ffn import cut_ffn, ffn_layout
 from fairseq_headprune.removal.ffn_layout import FfnLayout
 from fairseq_headprune.removal.layout import HeadLayout
+from fairseq_headprune.removal.optimizer import cut_optimizer
 from fairseq_headprune.removal.settings import check_removable, forget_training, set_layout
 from fairseq_headprune.removal.surgery import (
     Attention,
@@ -56,7 +59,9 @@ class Removal:
     ffn: FfnLayout
 
 
-def remove_heads(state: State, mask: HeadMask | None = None, bake: bool = False, ffn: bool = False) -> Removal:
+def remove_heads(
+    state: State, mask: HeadMask | None = None, bake: bool = False, ffn: bool = False, keep_optimizer: bool = False
+) -> Removal:
     """Remove the heads that a mask prunes from a fairseq checkpoint; the given one stays as it is.
 
     Args:
@@ -64,6 +69,7 @@ def remove_heads(state: State, mask: HeadMask | None = None, bake: bool = False,
         mask: which heads are kept, in original numbers; default: the one stored in the checkpoint.
         bake: keep the size, with zeros in the place of pruned heads, and make it a checkpoint of stock fairseq.
         ffn: remove the feed-forward units and blocks that the mask prunes, too; without it they must all be kept.
+        keep_optimizer: cut the optimizer's state as the weights are, instead of dropping it.
 
     Raises:
         ValueError: no mask, one that does not fit or brings a removed head back, or a checkpoint that cannot be cut.
@@ -80,20 +86,39 @@ def remove_heads(state: State, mask: HeadMask | None = None, bake: bool = False,
         raise ValueError("the mask prunes feed-forward units or blocks; remove them, too, with --ffn")
     new: State = dict(state)
     weights = compact({name: t for name, t in state["model"].items() if not name.startswith(LEARNED)})
-    before_count, removed = parameter_count(weights), 0
-    for component, layer, prefix in attention_modules(state):
-        have, keep = before.kept[component][layer], layout.kept[component][layer]
-        attention = split_joined({n[len(prefix) + 1 :]: weights.pop(n) for n in state["model"] if _in(n, prefix)})
-        _check_attention(attention, f"{component} layer {layer}")
-        removed += (len(have) - len(keep)) * weights_per_head(attention, len(have))
-        key_width = settings.encoder_embed_dim if component == "enc_dec" else attention["out_proj.weight"].size(0)
-        cut = _cut(attention, have, keep, before.original[component][layer], key_width if bake else None)
-        weights |= {f"{prefix}.{name}": tensor for name, tensor in cut.items()}
-    removed += cut_ffn(weights, ffn_before, ffn_after, bake)
+    before_count = parameter_count(weights)
+
+    def cut(tensors: MutableMapping[str, Tensor]) -> int:
+        """Cut weights, or moments in their place, and return how many numbers the removed parts had."""
+        removed = 0
+        for component, layer, prefix in attention_modules(state):
+            have, keep = before.kept[component][layer], layout.kept[component][layer]
+            mine = [name for name in state["model"] if _in(name, prefix) and name in tensors]
+            attention = split_joined({name[len(prefix) + 1 :]: tensors.pop(name) for name in mine})
+            _check_attention(attention, f"{component} layer {layer}")
+            removed += (len(have) - len(keep)) * weights_per_head(attention, len(have))
+            key_width = settings.encoder_embed_dim if component == "enc_dec" else attention["out_proj.weight"].size(0)
+            found = _cut(attention, have, keep, before.original[component][layer], key_width if bake else None)
+            tensors |= {f"{prefix}.{name}": tensor for name, tensor in found.items()}
+        return removed + cut_ffn(tensors, ffn_before, ffn_after, bake)
+
+    removed = cut(weights)
     new["model"] = weights
     _note_heads(state, new, None if bake else layout)
     set_layout(new, None if bake else layout, None if bake else ffn_after)
+    history, optimizer = state.get("optimizer_history"), state.get("last_optimizer_state") or {}
     forget_training(new, stock=bake)
+    if keep_optimizer:
+        if bake:
+            raise ValueError("--keep-optimizer does not go with --bake, which is for programs without the plugin")
+
+        def cut_moments(moments: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+            copied = dict(moments)
+            cut(copied)
+            return copied
+
+        new["last_optimizer_state"] = cut_optimizer(state["model"], optimizer, cut_moments)
+        new["optimizer_history"] = history
     counts = {"before": before_count, "after": parameter_count(weights), "by_formula": removed}
     return Removal(new, before, layout, counts, ffn_after)
 
@@ -109,7 +134,12 @@ def _cut(attention: Attention, have: list[int], keep: list[int], heads: int, bak
 
 
 def slim_checkpoint(
-    path: PathLike, output: PathLike, mask: HeadMask | None = None, bake: bool = False, ffn: bool = False
+    path: PathLike,
+    output: PathLike,
+    mask: HeadMask | None = None,
+    bake: bool = False,
+    ffn: bool = False,
+    keep_optimizer: bool = False,
 ) -> dict[str, Any]:
     """Read a checkpoint, remove heads (see :func:`remove_heads`), write the result atomically and describe it.
 
@@ -122,7 +152,7 @@ def slim_checkpoint(
     if not Path(output).parent.is_dir():
         raise FileNotFoundError(f"{output}: there is no folder {Path(output).parent}; make it first")
     try:
-        removal = remove_heads(read_state(path), mask, bake, ffn)
+        removal = remove_heads(read_state(path), mask, bake, ffn, keep_optimizer)
     except (ValueError, KeyError) as error:
         text = str(error.args[0])
         raise type(error)(text if text.startswith(str(path)) else f"{path}: {text}") from error
@@ -137,6 +167,7 @@ def slim_checkpoint(
         "removed": len(removal.layout.mask().dropped()) - already,
         "removed_before": already,
         "parameters": removal.parameters,
+        "optimizer": "kept" if keep_optimizer else "dropped",
         **({"ffn": {**removal.ffn.to_dict(), "counts": removal.ffn.counts()}} if ffn else {}),
     }
 

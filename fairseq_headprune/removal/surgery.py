@@ -12,7 +12,7 @@ Attention = dict[str, Tensor]
 _PROJECTIONS = ("q_proj", "k_proj", "v_proj")
 
 #: entries of a state dict that are no parameters
-_BUFFERS = ("head_keep", "_float_tensor", "version")
+_BUFFERS = ("head_keep", "ffn_keep", "_float_tensor", "version")
 
 _TIED = ("embed_tokens.weight", "output_projection.weight")
 
@@ -80,6 +80,19 @@ def weights_per_head(attention: Attention, heads: int) -> int:
     """Return how many parameters belong to one head: with biases and one width d, head_dim * (4 d + 3)."""
     mine = [t for name, t in attention.items() if name not in ("out_proj.bias", "head_keep")]
     return sum(t.numel() for t in mine) // heads if heads else 0
+
+
+def parameter_names(weights: Mapping[str, Tensor]) -> list[str]:
+    """List the parameters of a state dict in the model's order, tied ones once (the first name counts)."""
+    seen: set[tuple] = set()
+    names = []
+    for name, tensor in weights.items():
+        key = (tensor.data_ptr(), tuple(tensor.shape))
+        if name.split(".")[-1] in _BUFFERS or name.startswith("head_gates.") or (tensor.numel() and key in seen):
+            continue
+        seen.add(key)
+        names.append(name)
+    return names
 
 
 def parameter_count(weights: Mapping[str, Tensor]) -> int:

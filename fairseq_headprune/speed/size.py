@@ -32,10 +32,10 @@ def parameter_shares(model: nn.Module, gates: GatedHeads) -> dict[str, Any]:
 
 
 def multiply_adds(model: Any, gates: GatedHeads, source: int, target: int) -> int:
-    """Count the multiply-adds of translating one sentence with beam 1, by hand formula; layer norms are left out.
+    """Count the multiply-adds of translating one sentence with beam 1, by hand formula; without layer norms.
 
     Encoder layer: S (4 d w + 2 d f) + 2 S² w. Decoder layer, step by step with a cache: T (4 d w + 2 d f) + T (T + 1) w
-    for itself, and 2 T d w + 2 S e w + 2 S T w for the encoder's output. Output: T d V. S and T are the lengths; d and e
+    for itself, and 2 T d w + 2 S e w + 2 S T w for the encoder's output. Output: T d V. S and T are the lengths; d, e
     the widths of the model and of its encoder; w the width of the heads that are there; f the width inside the
     feed-forward block; V the vocabulary.
 
