@@ -7,10 +7,9 @@ import threading
 import pytest
 import tiny
 import torch
-from verbs import refused, run_json, write_lively
+from verbs import count_masks, refused, run_json, write_lively
 
 from fairseq_headprune.cli import main
-from fairseq_headprune.evaluation.translate import Translator
 from fairseq_headprune.report.epochs import epoch_figure
 from fairseq_headprune.studies import sweep as sweep_module
 from fairseq_headprune.tasks.translation_headprune import TranslationHeadpruneTask
@@ -119,11 +118,10 @@ def test_started_again_it_does_only_what_is_missing(swept, flags, run, tmp_path,
         path = folder / name / "cells.jsonl"
         path.write_text("".join(path.read_text().splitlines(keepends=True)[:count]))
     shutil.rmtree(folder / "epochs" / "004")
-    count, translate = [], Translator.translate
-    monkeypatch.setattr(Translator, "translate", lambda self: count.append(1) or translate(self))
+    count = count_masks(monkeypatch)
     argv = ["sweep-epochs", *map(str, flags), "--checkpoints", str(run), "-o", str(folder), "--format", "markdown"]
     assert main([*argv, "--panel", "1,4", "--keep", "2"]) == 0
-    assert len(count) == 2 + 3 and timeless(folder) == timeless(swept["folder"])
+    assert sum(count) == 2 + 3 and timeless(folder) == timeless(swept["folder"])
     out = capsys.readouterr().out
     assert "| Epoch | 0% | 50% | 100% |" in out and "the final 2 heads are first reached at epoch" in out
     assert "epoch 3 was skipped: " in out and "can go at epoch 4, " in out.splitlines()[-1]

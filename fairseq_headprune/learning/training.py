@@ -140,9 +140,14 @@ class GateTraining:
                 self._log.update(learner)
             self._log.validation(learner.updates, values)
 
-    def metrics(self) -> dict[str, float]:
-        """Return what is logged with the loss; fairseq asks after every update, and shows it now and then."""
+    def metrics(self, training: bool) -> dict[str, float]:
+        """Return what is logged with the loss.
+
+        While training fairseq asks after every update and shows it now and then; some updates' delay saves time.
+        """
         updates = self.learned.learner.updates
+        if not training:
+            return gate_metrics(self.learned.learner)
         if self._shown is None or self._shown[0] // _SHOW != updates // _SHOW:
             self._shown = (updates, gate_metrics(self.learned.learner))
         return self._shown[1]
