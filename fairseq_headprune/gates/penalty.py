@@ -49,7 +49,7 @@ class TargetPenalty:
     """
 
     #: units: rise of the multiplier in one update in which all heads are too many; and the damping term then. Chosen
-    #: in simulated trainings (see the tests).
+    #: in simulated trainings (tests/test_gates_math.py has some).
     RATE, DAMPING = 0.5, 50.0
     #: weight of the past in the unit's running mean
     _PAST = 0.98

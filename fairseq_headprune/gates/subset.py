@@ -125,6 +125,7 @@ def _pull_back(steps: Array, tau: float, gradient: Array) -> Array:
             by_r += by_step
         size, limit = np.linalg.norm(by_r), np.linalg.norm(gradient) / tau
     if not np.isfinite(size):
+        # Beyond float64: the direction is lost, too. No step is better than one in a wrong direction.
         return np.zeros_like(by_r)
     return by_r * (limit / size) if size > limit else by_r
 
