@@ -88,20 +88,7 @@ def remove_heads(
     weights = compact({name: t for name, t in state["model"].items() if not name.startswith(LEARNED)})
     before_count = parameter_count(weights)
 
-    def cut(tensors: MutableMapping[str, Tensor]) -> int:
-        """Cut weights, or moments in their place, and return how many numbers the removed parts had."""
-        removed = 0
-        for component, layer, prefix in attention_modules(state):
-            have, keep = before.kept[component][layer], layout.kept[component][layer]
-            mine = [name for name in state["model"] if _in(name, prefix) and name in tensors]
-            attention = split_joined({name[len(prefix) + 1 :]: tensors.pop(name) for name in mine})
-            _check_attention(attention, f"{component} layer {layer}")
-            removed += (len(have) - len(keep)) * weights_per_head(attention, len(have))
-            key_width = settings.encoder_embed_dim if component == "enc_dec" else attention["out_proj.weight"].size(0)
-            found = _cut(attention, have, keep, before.original[component][layer], key_width if bake else None)
-            tensors |= {f"{prefix}.{name}": tensor for name, tensor in found.items()}
-        return removed + cut_ffn(tensors, ffn_before, ffn_after, bake)
-
+    cut = _Cut(state, before, layout, ffn_before, ffn_after, bake)
     removed = cut(weights)
     new["model"] = weights
     _note_heads(state, new, None if bake else layout)
@@ -111,16 +98,45 @@ def remove_heads(
     if keep_optimizer:
         if bake:
             raise ValueError("--keep-optimizer does not go with --bake, which is for programs without the plugin")
-
-        def cut_moments(moments: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-            copied = dict(moments)
-            cut(copied)
-            return copied
-
-        new["last_optimizer_state"] = cut_optimizer(state["model"], optimizer, cut_moments)
+        new["last_optimizer_state"] = cut_optimizer(state["model"], optimizer, cut.copied)
         new["optimizer_history"] = history
     counts = {"before": before_count, "after": parameter_count(weights), "by_formula": removed}
     return Removal(new, before, layout, counts, ffn_after)
+
+
+@dataclass
+class _Cut:
+    """What is cut out of a checkpoint's weights, or out of moments of an optimizer that lie as the weights do."""
+
+    state: State
+    before: HeadLayout
+    layout: HeadLayout
+    ffn_before: FfnLayout
+    ffn_after: FfnLayout
+    bake: bool
+
+    def __call__(self, tensors: MutableMapping[str, Tensor]) -> int:
+        """Cut tensors by name, in place, and return how many numbers the removed parts had."""
+        removed = 0
+        for component, layer, prefix in attention_modules(self.state):
+            have, keep = self.before.kept[component][layer], self.layout.kept[component][layer]
+            mine = [name for name in self.state["model"] if _in(name, prefix) and name in tensors]
+            attention = split_joined({name[len(prefix) + 1 :]: tensors.pop(name) for name in mine})
+            _check_attention(attention, f"{component} layer {layer}")
+            removed += (len(have) - len(keep)) * weights_per_head(attention, len(have))
+            key_width = attention["out_proj.weight"].size(0)
+            if component == "enc_dec":
+                key_width = saved_settings(self.state).encoder_embed_dim
+            width = key_width if self.bake else None
+            found = _cut(attention, have, keep, self.before.original[component][layer], width)
+            tensors |= {f"{prefix}.{name}": tensor for name, tensor in found.items()}
+        return removed + cut_ffn(tensors, self.ffn_before, self.ffn_after, self.bake)
+
+    def copied(self, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        """Return what is left of tensors, which stay as they are."""
+        result = dict(tensors)
+        self(result)
+        return result
 
 
 def _cut(attention: Attention, have: list[int], keep: list[int], heads: int, baked_width: int | None) -> Attention:
