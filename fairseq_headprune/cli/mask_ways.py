@@ -8,6 +8,7 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
+from fairseq_headprune.choosing.budget import keep_within, parse_share
 from fairseq_headprune.choosing.complement import complement
 from fairseq_headprune.choosing.layer_sets import prune_layers
 from fairseq_headprune.choosing.per_layer import keep_per_layer, mirrored, picking_by_chance, picking_highest
@@ -51,6 +52,24 @@ def by_config(args: argparse.Namespace, start: HeadMask) -> Chosen:
     return keep_per_layer(start, config, pick), how | {"drawn": drawn}
 
 
+def by_parameters(args: argparse.Namespace, start: HeadMask) -> Chosen:
+    """``--for-params``."""
+    from fairseq_headprune.checkpoints import read_state  # torch: not for masks of other ways
+    from fairseq_headprune.removal.checkpoint import parameters_of_heads
+    from fairseq_headprune.removal.surgery import compact, parameter_count
+
+    share = parse_share(args.for_params)
+    scores, source = _read_scores(args.scores, start)
+    try:
+        state = read_state(args.like)
+    except ValueError as error:
+        raise ValueError(f"--for-params needs a checkpoint as --like, whose parameters it counts ({error})") from error
+    total = parameter_count(compact(state["model"]))
+    mask, left = keep_within(start, scores, total, parameters_of_heads(state), share)
+    budget = {"share": args.for_params, "parameters": left, "of": total, "reached": round(left / total, 4)}
+    return mask, {"chosen": "the highest scores within a number of parameters", "budget": budget, **source}
+
+
 def by_name(args: argparse.Namespace, start: HeadMask) -> Chosen:
     """``--drop``."""
     heads = (head for text in args.drop for head in parse_descriptor(text))
@@ -91,6 +110,7 @@ def by_complement(args: argparse.Namespace, start: HeadMask) -> Chosen:
 #: flag (as argparse names it) -> way
 WAYS: dict[str, Way] = {
     "heads": by_scores,
+    "for_params": by_parameters,
     "config": by_config,
     "drop": by_name,
     "random": by_chance,
@@ -101,7 +121,7 @@ WAYS: dict[str, Way] = {
 
 #: flag that changes how a way chooses -> the ways it goes with
 _WITH = {
-    "scores": ("heads", "config"),
+    "scores": ("heads", "config", "for_params"),
     "mirror": ("config",),
     "seed": ("random", "triple", "config"),
     "at_least_one": ("random", "triple"),
@@ -120,10 +140,12 @@ def chosen_way(args: argparse.Namespace) -> Way | None:
         if flag == "scores" and args.ffn is not None:
             continue
         if getattr(args, flag) not in (None, False) and name not in ways:
-            needed = " or ".join(f"--{way}" + (" K" if way == "heads" else "") for way in ways)
+            names = [f"--{way.replace('_', '-')}" + (" K" if way == "heads" else "") for way in ways]
+            needed = " or ".join(names)
             raise ValueError(f"--{flag.replace('_', '-')} needs {needed}")
-    if name == "heads" and not args.scores:
-        raise ValueError("--heads keeps the highest-scored heads: say where the scores are with --scores FILE")
+    if name in ("heads", "for_params") and not args.scores:
+        flag = f"--{name.replace('_', '-')}"
+        raise ValueError(f"{flag} keeps the highest-scored heads: say where the scores are with --scores FILE")
     if args.scores and args.seed is not None:
         raise ValueError("--config keeps the highest --scores or draws with --seed, not both")
     return WAYS[name] if name else None
@@ -137,6 +159,12 @@ def add_ways(what: argparse._MutuallyExclusiveGroup, how: argparse._ArgumentGrou
         type=heads_flag,
         metavar="K",
         help="keep K heads over all components that are scored (default: all heads)",
+    )
+    add(
+        "--for-params",
+        metavar="0.8x",
+        help="keep the highest-scored heads so that the slim model has at most this share of the parameters of the "
+        "checkpoint --like (default: none)",
     )
     add(
         "--config",

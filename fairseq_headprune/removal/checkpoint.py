@@ -19,7 +19,7 @@ from fairseq_headprune.checkpoints import (
     stored_mask,
 )
 from fairseq_headprune.files import PathLike, sha256, write_with
-from fairseq_headprune.heads import HeadMask
+from fairseq_headprune.heads import Head, HeadMask
 from fairseq_headprune.removal.ffn import cut_ffn, ffn_layout
 from fairseq_headprune.removal.ffn_layout import FfnLayout
 from fairseq_headprune.removal.layout import HeadLayout
@@ -186,6 +186,17 @@ def slim_checkpoint(
         "optimizer": "kept" if keep_optimizer else "dropped",
         **({"ffn": {**removal.ffn.to_dict(), "counts": removal.ffn.counts()}} if ffn else {}),
     }
+
+
+def parameters_of_heads(state: State) -> dict[Head, int]:
+    """Return how many parameters go with each head that a checkpoint has."""
+    layout, found = head_layout(state), {}
+    for component, layer, prefix in attention_modules(state):
+        attention = {n[len(prefix) + 1 :]: t for n, t in state["model"].items() if _in(n, prefix)}
+        heads = layout.kept[component][layer]
+        size = weights_per_head(attention, len(heads))
+        found |= {Head(component, layer, head): size for head in heads}
+    return found
 
 
 def _file(path: PathLike) -> dict[str, Any]:
