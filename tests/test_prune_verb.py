@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import signal
+import statistics
 import subprocess
 import sys
 import time
@@ -273,6 +274,26 @@ def test_random_order_is_that_of_its_seed(flags, tmp_path):
     assert json.loads((tmp_path / "s" / "scores.json").read_text())["scores"] == expected["scores"]
 
 
+def test_several_random_orders_are_averaged(flags, tmp_path, capsys):
+    # Source: one study a seed; mean and standard deviation by the statistics module.
+    half = ["--order", "random", "--step", "1/2"]
+    alone = [run_json("prune", *flags, "-o", tmp_path / s, *half, "--score-seed", s)["curves"]["all"] for s in "37"]
+    found = run_json("prune", *flags, "-o", tmp_path / "both", *half, "--order-seeds", "3", "7")
+    assert [[point["score"] for point in found["curves"][f"all-seed{s}"]] for s in "37"] == [
+        [point["score"] for point in curve] for curve in alone
+    ]
+    for place in ("3", "7"):
+        name = f"all-seed{place}-01"
+        assert mask(tmp_path / "both", name).heads == mask(tmp_path / place, "all-01").heads
+    for point, pair in zip(found["means"]["all"], zip(*alone, strict=True), strict=True):
+        scores = [one["score"] for one in pair]
+        assert point["score"] == pytest.approx(statistics.mean(scores))
+        assert point["sd"] == pytest.approx(statistics.stdev(scores)) and point["seeds"] == [3, 7]
+    capsys.readouterr()
+    assert main(["prune", *map(str, flags), "-o", str(tmp_path / "both"), *half, "--order-seeds", "3", "7"]) == 0
+    assert f"{found['means']['all'][1]['score']:.2f} (sd {found['means']['all'][1]['sd']:.2f})" in capsys.readouterr().out
+
+
 def test_importance_and_results_from_one_split_are_warned_of(flags, tmp_path, capsys):
     run_json("prune", *flags, "-o", tmp_path / "s", "--step", "1", "--score-subset", "test")
     assert "importance and results both come from test" in capsys.readouterr().err
@@ -294,6 +315,8 @@ def test_tokenised_bleu_is_named_in_the_signature(flags, tmp_path):
         (["--resamples", "0"], "--resamples must be at least 1"),
         (["--alpha", "1"], "--alpha must be between 0 and 1"),
         (["--order", "random", "--reestimate"], "--reestimate needs estimated importance"),
+        (["--order-seeds", "1", "2"], "--order-seeds 1 2: only --order random has seeds, not scores"),
+        (["--order", "random", "--order-seeds", "1", "1"], "--order-seeds 1 1: a seed is given twice"),
         (["--order", "no-such-file"], "no-such-file"),
         (["--gen-subset", "dev"], "Dataset not found: dev"),
         (["--score-subset", "dev"], "Dataset not found: dev"),

@@ -20,7 +20,7 @@ from fairseq_headprune.heads import PAPER_NAMES
 from fairseq_headprune.importance.scores import HeadScores
 from fairseq_headprune.report.figures import head_map, pruning_curve
 from fairseq_headprune.report.tables import Marked, Table, mark_of
-from fairseq_headprune.studies.results import Ablation, with_holm
+from fairseq_headprune.studies.results import Ablation, mean_curves, with_holm
 
 _DESCRIPTION = """Prune heads step by step in order of importance, translate the split --gen-subset with all of
 fairseq-generate's settings at each step, score BLEU, and test each step against the unpruned model by paired
@@ -66,13 +66,21 @@ def run(argv: list[str]) -> int:
 
 
 def _add_flags(parser: argparse.ArgumentParser) -> None:
-    add_prune_flags(parser)
+    group = add_prune_flags(parser)
+    group.add_argument(
+        "--order-seeds",
+        type=int,
+        nargs="+",
+        default=[],
+        metavar="S",
+        help="with --order random: several orders, one curve a seed, with mean and deviation (default: --score-seed)",
+    )
     add_comparison_flags(parser, forms=False)
     add_scale_flags(parser)
 
 
-def add_prune_flags(parser: argparse.ArgumentParser) -> None:
-    """Add the flags that say what is pruned in which order."""
+def add_prune_flags(parser: argparse.ArgumentParser) -> Any:
+    """Add the flags that say what is pruned in which order; return their group."""
     group = parser.add_argument_group("pruning")
     add = group.add_argument
     in_play = "heads in play: all jointly, each component by itself, or those of a comma-separated list"
@@ -87,6 +95,7 @@ def add_prune_flags(parser: argparse.ArgumentParser) -> None:
         "of a study of headprune ablate (Michel et al. 2019, Figure 3, dashed) (default: scores)",
     )
     add_scoring_flags(parser)
+    return group
 
 
 def prune_settings(args: argparse.Namespace) -> Any:
@@ -100,8 +109,13 @@ def prune_settings(args: argparse.Namespace) -> Any:
 
     score, comparison = scoring_settings(args, "train"), comparison_settings(args)
     order = args.order if args.order in ("scores", "random") else "oracle" if _oracle_study(args) else "file"
+    seeds = getattr(args, "order_seeds", [])
+    if seeds and order != "random":
+        raise ValueError(f"--order-seeds {' '.join(map(str, seeds))}: only --order random has seeds, not {args.order}")
+    if len(set(seeds)) < len(seeds):
+        raise ValueError(f"--order-seeds {' '.join(map(str, seeds))}: a seed is given twice")
     if order == "random":
-        score = type(score)(estimator="random", normalize="none", seed=score.seed)
+        score = type(score)(estimator="random", normalize="none", seed=[*seeds, score.seed][0])
     if args.reestimate and order != "scores":
         raise ValueError(f"--reestimate needs estimated importance, not --order {args.order}")
     return PruneSettings(
@@ -110,6 +124,7 @@ def prune_settings(args: argparse.Namespace) -> Any:
         reestimate=args.reestimate,
         order=order,
         score=score,
+        seeds=tuple(seeds),
         **comparison,
     )
 
@@ -159,17 +174,19 @@ def summary(cells: list[dict], plan: dict, alpha: float) -> dict[str, Any]:
     curves: dict[str, list[dict]] = {label: [{**unpruned, "p_holm": 1.0}] for label in plan}
     for cell in with_holm(others):
         curves[cell["curve"]].append(cell)
-    return {"baseline": unpruned, "curves": curves, "alpha": alpha, "signature": unpruned["signature"]}
+    value = {"baseline": unpruned, "curves": curves, "alpha": alpha, "signature": unpruned["signature"]}
+    means = mean_curves(curves)
+    return value | ({"means": means} if means else {})
 
 
 def _figures(folder: Any, value: dict, alpha: float) -> list:
     scores = HeadScores.load(folder.path / "scores.json")
-    drawn = pruning_curve(value["curves"], "BLEU", value["baseline"]["score"], folder.figure_stem("pruning"), alpha)
+    drawn = pruning_curve(value.get("means", value["curves"]), "BLEU", value["baseline"]["score"], folder.figure_stem("pruning"), alpha)
     return drawn + head_map(scores.scores, f"Importance of heads ({scores.estimator})", folder.figure_stem("scores"))
 
 
 def _text(value: dict, settings: Any) -> str:
-    curves = value["curves"]
+    curves = value["curves"] | value.get("means", {})
     names = [PAPER_NAMES.get(label, "All" if label == "all" else label) for label in curves]
     rows = []
     for points in zip(*curves.values(), strict=True):
@@ -184,7 +201,7 @@ def _text(value: dict, settings: Any) -> str:
             f"{value['signature']}; order: {how['order']}; importance from {_source_text(value['score_data'])}",
             *(f"figure {path}" for path in value["figures"]),
             f"study {value['study']}",
-            *(_found(label, points, value["alpha"]) for label, points in curves.items()),
+            *(_found(label, points, value["alpha"]) for label, points in value["curves"].items()),
         ]
     )
 
@@ -204,4 +221,6 @@ def _source_text(data: dict) -> str:
 
 def _cell_text(point: dict, alpha: float) -> Any:
     text = f"{point['score']:.2f}"
+    if "sd" in point:
+        return f"{text} (sd {point['sd']:.2f})"
     return Marked(text, mark_of(point["p"], point["p_holm"], alpha))

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
@@ -16,7 +16,7 @@ from fairseq_headprune.pruning import Step, curves, next_heads, steps
 from fairseq_headprune.session import Session, sample_indices
 from fairseq_headprune.studies.folder import StudyFolder
 from fairseq_headprune.studies.masked import Comparison, MaskedCells, PlannedCell, check_split, model_settings
-
+from fairseq_headprune.studies.results import curve_seed, seeded_curves
 
 @dataclass(frozen=True)
 class PruneSettings(Comparison):
@@ -28,6 +28,7 @@ class PruneSettings(Comparison):
         reestimate: estimate importance again after every step, on the pruned model.
         score: how importance is estimated (``order`` "random" uses its seed only).
         order: ``scores``, ``random``, ``file`` or ``oracle`` (an ablation study).
+        seeds: of several random orders, one curve each; empty: one order, of ``score.seed``.
     """
 
     components: str = "all"
@@ -35,6 +36,7 @@ class PruneSettings(Comparison):
     reestimate: bool = False
     order: str = "scores"
     score: ScoreSettings = field(default_factory=ScoreSettings)
+    seeds: tuple[int, ...] = ()
 
     @property
     def estimates(self) -> bool:
@@ -43,7 +45,9 @@ class PruneSettings(Comparison):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the settings as plain JSON values."""
-        return {**asdict(self), "step": str(self.step), "score": self.score.relevant()}
+        values = {**asdict(self), "step": str(self.step), "score": self.score.relevant()}
+        seeds = values.pop("seeds")
+        return {**values, "seeds": list(seeds)} if seeds else values
 
 
 class PruneStudy:
@@ -60,7 +64,7 @@ class PruneStudy:
     ) -> None:
         self.session, self.folder, self.settings = session, folder, settings
         self.start = session.gates.mask()
-        self.curves = curves(settings.components, list(session.gates.shape))
+        self.curves = seeded_curves(curves(settings.components, list(session.gates.shape)), settings.seeds)
         self.plan = {label: steps(len(self.start.kept(parts)), settings.step) for label, parts in self.curves.items()}
         self._given = scores
         self._cells = MaskedCells(session, folder, "prune", split, settings)
@@ -81,9 +85,9 @@ class PruneStudy:
     def _known(self, scores: HeadScores) -> Iterator[PlannedCell]:
         """All cells of an order that is known before the first of them is computed."""
         for label, components in self.curves.items():
-            mask = self.start
+            mask, order = self.start, self._order(label) or scores
             for step in self.plan[label][1:]:
-                mask = mask.without(next_heads(mask, scores, components, self.start, step.pruned))
+                mask = mask.without(next_heads(mask, order, components, self.start, step.pruned))
                 yield PlannedCell(_cell_id(label, step), mask, _facts(label, step, mask))
 
     def _reestimated(self, first: HeadScores) -> Iterator[dict[str, Any]]:
@@ -100,6 +104,11 @@ class PruneStudy:
                         self._save_scores(cell_id, scores)
                     mask = mask.without(next_heads(mask, scores, components, self.start, step.pruned))
                 yield self._cells.cell(PlannedCell(cell_id, mask, _facts(label, step, mask)))
+
+    def _order(self, label: str) -> HeadScores | None:
+        """The random order of a curve that has a seed of its own."""
+        seed = curve_seed(label)
+        return None if seed is None else estimate_scores(self.session, replace(self.settings.score, seed=seed))
 
     def _first_scores(self) -> HeadScores:
         """The scores of the model as it came: given, stored by an earlier run, or estimated now."""

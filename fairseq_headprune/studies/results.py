@@ -1,5 +1,6 @@
 """Reading finished studies of masks: differences, Holm's correction, and what an ablation says of every head."""
 
+import statistics
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,6 +9,9 @@ from fairseq_headprune.files import PathLike, sha256
 from fairseq_headprune.heads import COMPONENTS, Head, HeadMask
 from fairseq_headprune.importance.scores import HeadScores
 from fairseq_headprune.studies.folder import StudyFolder
+
+#: Stands between the name of a curve and the seed of its random order.
+SEED = "-seed"
 
 #: id of the cell that all others are compared with
 UNPRUNED = "unpruned"
@@ -22,6 +26,42 @@ def with_holm(cells: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 def with_delta(cell: dict[str, Any], baseline: dict[str, Any]) -> dict[str, Any]:
     """Return a copy of a cell with ``delta``, its score minus the unpruned model's."""
     return {**cell, "delta": cell["score"] - baseline["score"]}
+
+
+def mean_curves(curves: dict[str, list[dict[str, Any]]]) -> dict[str, list[dict[str, Any]]]:
+    """Average the curves of several random orders, step by step; empty where no curve has a seed.
+
+    Returns:
+        The name without seed -> points with ``percent``, ``pruned``, the mean ``score``, its standard deviation ``sd``
+        (n - 1; 0 for one seed), ``ci`` (mean - sd, mean + sd) and the ``seeds``.
+    """
+    seeded: dict[str, dict[int, list[dict[str, Any]]]] = {}
+    for label, points in curves.items():
+        seed = curve_seed(label)
+        if seed is not None:
+            seeded.setdefault(label.removesuffix(f"{SEED}{seed}"), {})[seed] = points
+    means = {}
+    for label, of_seed in seeded.items():
+        means[label] = []
+        for points in zip(*of_seed.values(), strict=True):
+            scores = [point["score"] for point in points]
+            mean, sd = statistics.mean(scores), statistics.stdev(scores) if len(scores) > 1 else 0.0
+            same = {name: points[0][name] for name in ("step", "percent", "pruned")}
+            means[label].append({**same, "score": mean, "sd": sd, "ci": [mean - sd, mean + sd], "seeds": list(of_seed)})
+    return means
+
+
+def seeded_curves(found: dict[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
+    """Repeat every curve for each seed, as ``LABEL-seedS``; without seeds they stay as they are."""
+    if not seeds:
+        return found
+    return {f"{label}{SEED}{seed}": value for label, value in found.items() for seed in seeds}
+
+
+def curve_seed(label: str) -> int | None:
+    """Return the seed in the name of a curve of :func:`seeded_curves`, None for others."""
+    _, found, seed = label.rpartition(SEED)
+    return int(seed) if found else None
 
 
 def cell_head(cell: dict[str, Any]) -> Head:

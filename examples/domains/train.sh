@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# Train one model on the folder that prepare.sh wrote:  [SEED=…] [UPDATES=…] [PREPARED=…] [OUT=…] train.sh [flags of fairseq-train]
+#   SEED      1 by default
+#   UPDATES   5000 by default, of 8,192 tokens
+#   PREPARED  the folder that prepare.sh wrote (default: out/ beside this script)
+#   OUT       gets the checkpoints (default: PREPARED/heads-144-SEED)
+# 6+6 layers of 8 heads, in fp16 on one GPU, or on the CPU where there is none (hours). Started again, it goes on.
+set -euo pipefail
+HERE="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
+export PYTHONPATH="$HERE/../..${PYTHONPATH:+:$PYTHONPATH}"
+PYTHON="${PYTHON:-python3}"
+SEED="${SEED:-1}"
+PREPARED="${PREPARED:-$HERE/out}"
+OUT="${OUT:-$PREPARED/heads-144-$SEED}"
+
+DEVICE=--cpu
+if "$PYTHON" -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'; then
+    DEVICE=--fp16
+fi
+exec "$PYTHON" -m fairseq_cli.train "$PREPARED/data-bin" --user-dir "$HERE/../../fairseq_headprune" \
+    --task translation --source-lang de --target-lang en --arch transformer_gated_iwslt_de_en --share-all-embeddings \
+    --encoder-attention-heads 8 --decoder-attention-heads 8 --dropout 0.2 \
+    --criterion label_smoothed_cross_entropy --label-smoothing 0.1 \
+    --optimizer adam --adam-betas '(0.9, 0.98)' --lr 7e-4 --lr-scheduler inverse_sqrt --warmup-updates 1500 \
+    --max-tokens 8192 --max-update "${UPDATES:-5000}" --seed "$SEED" --distributed-world-size 1 "$DEVICE" \
+    --save-dir "$OUT" --no-epoch-checkpoints --log-format simple --log-interval 100 "$@"

@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# Pruning at chosen epochs (Michel et al. 2019, Figure 5) and two orders of pruning (Figure 6d) for the paper's shape, 6+6
+# layers of 8 heads:  [EPOCHS=…] [PREPARED=…] [OUT=…] [RESULTS=…] studies.sh [CHECKPOINTS] [flags]
+#   CHECKPOINTS  folder of a run of EPOCHS=1 train.sh --encoder-attention-heads 8 --decoder-attention-heads 8
+#                (default: PREPARED/heads-144)
+#   EPOCHS       those that are pruned, as headprune sweep-epochs takes them (default: all)
+#   PREPARED     the folder that prepare.sh wrote (default: out/ beside this script)
+#   OUT          gets the study folders (default: PREPARED/studies)
+#   RESULTS      gets JSON and figures (default: results/ beside this script)
+# The text is tokenised and lowercased, so BLEU is tokenised BLEU (--bleu tok). Flags go to each study: --jobs N, --fp16.
+# Started again, it goes on.
+set -euo pipefail
+HERE="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
+export PYTHONPATH="$HERE/../..${PYTHONPATH:+:$PYTHONPATH}"
+PYTHON="${PYTHON:-python3}"
+PREPARED="${PREPARED:-$HERE/out}"
+CHECKPOINTS="${1:-$PREPARED/heads-144}"
+OUT="${OUT:-$PREPARED/studies}"
+RESULTS="${RESULTS:-$HERE/results}"
+mkdir -p "$OUT" "$RESULTS"
+
+SEARCH=(--source-lang de --target-lang en --beam 5 --remove-bpe --bleu tok)
+FLAGS=("${@:2}")
+
+study() {  # NAME VERB [flags]: run a study, and keep its document and figures
+    [ ! -e "$RESULTS/$1.json" ] || return 0
+    echo "$1" >&2
+    "$PYTHON" -m fairseq_headprune "$2" "$PREPARED/data-bin" "${SEARCH[@]}" "${@:3}" ${FLAGS[@]+"${FLAGS[@]}"} \
+        -o "$OUT/$1" --json >"$OUT/$1.json"
+    for figure in "$OUT/$1"/figures/*.png; do cp "$figure" "$RESULTS/$1-${figure##*/}"; done
+    mv "$OUT/$1.json" "$RESULTS/"
+}
+BEST=(--path "$CHECKPOINTS/checkpoint_best.pt")
+study sweep sweep-epochs --checkpoints "$CHECKPOINTS" --gen-subset test ${EPOCHS:+--epochs "$EPOCHS"}
+study ablate-valid ablate "${BEST[@]}" --gen-subset valid
+study order-scores prune "${BEST[@]}" --gen-subset test --order scores
+study order-oracle prune "${BEST[@]}" --gen-subset test --order "oracle:$OUT/ablate-valid"
