@@ -25,9 +25,9 @@ MODELS=("${@:2}")
 for device in ${DEVICES:-cpu}; do
     case $device in
         # Small batches take long for each sentence, so they get fewer.
-        gpu-fp16) measure gpu-fp16-small 8 1,4 --fp16 --rounds 7; measure gpu-fp16-large 1000 16,64,500 --fp16 ;;
-        gpu-fp32) measure gpu-fp32-small 8 1,4 --rounds 7; measure gpu-fp32-large 1000 16,64,500 ;;
-        cpu) measure cpu 64 1,4,16,64 --cpu --threads 2 --rounds 3 ;;
+        gpu-fp16) measure gpu-fp16-small 8 1,4 --fp16; measure gpu-fp16-large 256 16,64,0 --fp16 ;;
+        gpu-fp32) measure gpu-fp32-small 8 1,4; measure gpu-fp32-large 256 16,64,0 ;;
+        cpu) measure cpu-small 16 1,4 --cpu --threads 2 --rounds 3; measure cpu-large 64 16,64 --cpu --threads 2 --rounds 3 ;;
         *) echo "speed.sh: unknown device $device: gpu-fp16, gpu-fp32 or cpu" >&2; exit 2 ;;
     esac
 done
