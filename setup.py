@@ -20,6 +20,7 @@ setup(
     author="fairseq_headprune maintainers",
     license="MIT",
     packages=find_packages(include=["fairseq_headprune", "fairseq_headprune.*"]),
+    package_data={"fairseq_headprune.report.page": ["static/*"]},
     python_requires=">=3.11,<3.13",
     install_requires=[
         "torch>=2.5",  # fully masked attention rows give 0 on every back end since 2.5

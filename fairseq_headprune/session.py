@@ -3,6 +3,7 @@
 import argparse
 import ast
 import os
+import shlex
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -56,6 +57,7 @@ def parse_generation_args(
         raise ValueError(f"--user-dir: {error}") from error
     finally:
         sys.argv = before
+    args.headprune_command = shlex.join(["headprune", verb, *argv])
     if one_model and not args.path:
         parser.error("--path CHECKPOINT is required")
     if args.path and not one_model:

@@ -1,6 +1,7 @@
 """The masks of the one-head experiments (Michel et al. 2019, §3.2 and §3.3), one independent mask a head."""
 
 from collections.abc import Iterable
+from typing import Any
 
 from fairseq_headprune.heads import Head, HeadMask
 
@@ -37,3 +38,13 @@ def one_kept(start: HeadMask, components: Iterable[str]) -> dict[tuple[str, int]
     if not masks:
         raise ValueError("no layer of the chosen components keeps more than one head: there is nothing to choose from")
     return masks
+
+
+def passed_over(start: HeadMask, components: Iterable[str]) -> list[dict[str, Any]]:
+    """List the layers that keep fewer than two heads, with the heads they keep."""
+    return [
+        {"component": c, "layer": layer, "heads": [head for head, kept in enumerate(row) if kept]}
+        for c in components
+        for layer, row in enumerate(start.heads[c])
+        if sum(row) < 2
+    ]

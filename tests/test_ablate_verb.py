@@ -9,13 +9,14 @@ import tiny
 from verbs import count_masks, generated, refused, run_json, write_lively
 
 from fairseq_headprune.cli import main
-from fairseq_headprune.cli.ablate import by_head, found
 from fairseq_headprune.evaluation.significance import paired_bootstrap
 from fairseq_headprune.evaluation.translate import Translator
 from fairseq_headprune.files import read_lines
 from fairseq_headprune.heads import Head, HeadMask, all_heads
 from fairseq_headprune.importance.scores import HeadScores
+from fairseq_headprune.report.study_tables import by_head
 from fairseq_headprune.session import Session, parse_generation_args
+from fairseq_headprune.studies.results import found
 
 SHAPE = {"enc_self": [2, 2], "enc_dec": [2, 2], "dec_self": [2, 2]}
 BEAM = ["--beam", "2", "--max-len-b", "10", "--cpu"]

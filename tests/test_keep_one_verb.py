@@ -7,10 +7,10 @@ import pytest
 from verbs import count_masks, generated, refused, run_json, write_lively
 
 from fairseq_headprune.cli import main
-from fairseq_headprune.cli.keep_one import paper_table
 from fairseq_headprune.files import read_lines
 from fairseq_headprune.heads import Head, HeadMask, all_heads
-from fairseq_headprune.studies.ablate import best_of_layers
+from fairseq_headprune.report.study_tables import keep_one_table
+from fairseq_headprune.studies.results import best_of_layers
 
 SHAPE = {"enc_self": [2, 2], "enc_dec": [2, 2], "dec_self": [2, 2]}
 BEAM = ["--beam", "2", "--max-len-b", "10", "--cpu"]
@@ -121,7 +121,7 @@ def test_the_table_of_the_paper():
         {"component": "enc_dec", "layer": 0, "heads": [7]},
         {"component": "enc_self", "layer": 1, "heads": []},
     ]
-    table = paper_table([dict(zip(names, row, strict=True)) for row in rows], skipped, 0.01)
+    table = keep_one_table([dict(zip(names, row, strict=True)) for row in rows], skipped, 0.01)
     assert table.render("markdown").splitlines() == [
         "| Layer | Enc-Enc | Enc-Dec | Dec-Dec |",
         "| :-- | --: | --: | --: |",

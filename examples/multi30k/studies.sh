@@ -7,7 +7,7 @@
 # Every head alone on test2016, mscoco2017 and valid (Table 1, Figures 1 and 2), one head kept (Tables 2 and 5), and
 # three orders of pruning (Figure 3): importance, the oracle measured on valid, and ten random ones; where the epochs of
 # the run were kept (EPOCHS=1 train.sh), pruning at each of them (Figure 5). Flags go to each study: --jobs N, --fp16.
-# Started again, it goes on.
+# Started again, it goes on. OUT/report.html shows all; it holds sentences of the data, so it is no result to pass on.
 set -euo pipefail
 HERE="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
 export PYTHONPATH="$HERE/../..${PYTHONPATH:+:$PYTHONPATH}"
@@ -41,3 +41,6 @@ study order-oracle prune "${MODEL[@]}" --gen-subset test --order "oracle:$OUT/ab
 study order-random prune "${MODEL[@]}" --gen-subset test --order random --order-seeds 1 2 3 4 5 6 7 8 9 10
 RUN="$(dirname "$CHECKPOINT")"
 [ ! -e "$RUN/checkpoint1.pt" ] || study sweep sweep-epochs --checkpoints "$RUN" --gen-subset test
+SHOWN=()
+for file in "$OUT"/*/study.json; do [ ! -e "$file" ] || SHOWN+=("$(dirname "$file")"); done
+[ ${#SHOWN[@]} = 0 ] || headprune report "${SHOWN[@]}" --title "Heads of $CHECKPOINT" -o "$OUT/report.html" >&2

@@ -6,11 +6,12 @@ from fairseq_headprune.cli.common import emit
 from fairseq_headprune.cli.comparison_flags import legend
 from fairseq_headprune.cli.scale_flags import helpers
 from fairseq_headprune.cli.single_head_study import add_flags, provenance, start_study
-from fairseq_headprune.heads import PAPER_NAMES
 from fairseq_headprune.report.figures import head_map
 from fairseq_headprune.report.histogram import score_histogram
-from fairseq_headprune.report.tables import mark_of, paper_head_table, render_parts
+from fairseq_headprune.report.study_tables import ablation_found, ablation_tables, by_head
+from fairseq_headprune.report.tables import render_parts
 from fairseq_headprune.single_heads import one_removed
+from fairseq_headprune.studies.results import found
 
 _DESCRIPTION = """Mask every head alone, translate the split --gen-subset with all of fairseq-generate's settings,
 score BLEU, and test each mask against the unpruned model by paired bootstrap (Michel et al. 2019, §3.2). Heads that
@@ -37,33 +38,6 @@ def run(argv: list[str]) -> int:
     return 0
 
 
-def found(cells: list[dict], alpha: float) -> dict[str, int]:
-    """Count the heads, those that change BLEU significantly, and those of them that improve it without the head."""
-    holm = [cell for cell in cells if cell["p_holm"] < alpha]
-    raw = [cell for cell in cells if cell["p"] < alpha]
-    return {
-        "heads": len(cells),
-        "significant": len(holm),
-        "improve": sum(cell["delta"] > 0 for cell in holm),
-        "significant_raw": len(raw),
-        "improve_raw": sum(cell["delta"] > 0 for cell in raw),
-    }
-
-
-def by_head(cells: list[dict], shape: dict[str, list[int]], alpha: float) -> dict[str, tuple[list, list]]:
-    """Arrange differences and marks of significance as component -> (one list a layer, one list a layer)."""
-    maps = {}
-    for component in dict.fromkeys(cell["component"] for cell in cells):
-        deltas: list[list] = [[None] * heads for heads in shape[component]]
-        marks: list[list] = [[""] * heads for heads in shape[component]]
-        for cell in cells:
-            if cell["component"] == component:
-                deltas[cell["layer"]][cell["head"]] = cell["delta"]
-                marks[cell["layer"]][cell["head"]] = mark_of(cell["p"], cell["p_holm"], alpha)
-        maps[component] = (deltas, marks)
-    return maps
-
-
 def _figures(folder: Any, value: dict, maps: dict[str, tuple[list, list]]) -> list:
     scores = [cell["score"] for cell in value["cells"]]
     drawn = score_histogram(scores, value["baseline"]["score"], "BLEU", folder.figure_stem("histogram"))
@@ -79,19 +53,13 @@ def _figures(folder: Any, value: dict, maps: dict[str, tuple[list, list]]) -> li
 
 
 def _text(value: dict, maps: dict[str, tuple[list, list]], form: str) -> str:
-    parts: list[Any] = []
-    for component, (deltas, marks) in maps.items():
-        parts.append(f"{PAPER_NAMES[component]} ({component}): difference in BLEU without each head, counted from 1")
-        parts.append(paper_head_table(deltas, marks))
-    count = value["found"]
-    improve = f"{count['improve']} {'improves' if count['improve'] == 1 else 'improve'} it"
-    parts += [
+    parts = [
+        *ablation_tables(maps),
         f"BLEU of the unpruned model on {value['data']['split']}: {value['baseline']['score']:.2f}",
         legend(value["alpha"], value["resamples"], value["seed"], form),
         value["signature"],
         *(f"figure {path}" for path in value["figures"]),
         f"study {value['study']}",
-        f"{count['significant']} of {count['heads']} heads change BLEU significantly; {improve} "
-        f"(without Holm's correction: {count['significant_raw']}; {count['improve_raw']})",
+        ablation_found(value["found"]),
     ]
     return render_parts(parts, form)

@@ -16,11 +16,11 @@ from fairseq_headprune.cli.comparison_flags import (
 from fairseq_headprune.cli.scale_flags import add_scale_flags, helpers, several, take_place
 from fairseq_headprune.cli.scoring_flags import add_scoring_flags, scoring_settings
 from fairseq_headprune.files import sha256
-from fairseq_headprune.heads import PAPER_NAMES
 from fairseq_headprune.importance.scores import HeadScores
 from fairseq_headprune.report.figures import head_map, pruning_curve
-from fairseq_headprune.report.tables import Marked, Table, mark_of
-from fairseq_headprune.studies.results import Ablation, mean_curves, with_holm
+from fairseq_headprune.report.study_tables import CURVE_CAPTION, curve_found, curve_table
+from fairseq_headprune.studies.curves import summary
+from fairseq_headprune.studies.results import Ablation
 
 _DESCRIPTION = """Prune heads step by step in order of importance, translate the split --gen-subset with all of
 fairseq-generate's settings at each step, score BLEU, and test each step against the unpruned model by paired
@@ -44,7 +44,9 @@ def run(argv: list[str]) -> int:
     check_study(session, settings, args.gen_subset, given)
     warn_same_data("prune", args.gen_subset, settings, given)
     folder = StudyFolder.open(
-        args.output, study_settings(session, settings, args.gen_subset, given, order_file(args)), environment()
+        args.output,
+        study_settings(session, settings, args.gen_subset, given, order_file(args)),
+        environment(args.headprune_command),
     )
     study = PruneStudy(session, folder, settings, args.gen_subset, given)
     with helpers("prune", argv, args, folder):
@@ -168,59 +170,29 @@ def warn_same_data(verb: str, split: str, settings: Any, given: HeadScores | Non
         )
 
 
-def summary(cells: list[dict], plan: dict, alpha: float) -> dict[str, Any]:
-    """Arrange cells as curves and add Holm's correction over all pruned cells."""
-    unpruned, others = cells[0], cells[1:]
-    curves: dict[str, list[dict]] = {label: [{**unpruned, "p_holm": 1.0}] for label in plan}
-    for cell in with_holm(others):
-        curves[cell["curve"]].append(cell)
-    value = {"baseline": unpruned, "curves": curves, "alpha": alpha, "signature": unpruned["signature"]}
-    means = mean_curves(curves)
-    return value | ({"means": means} if means else {})
-
-
 def _figures(folder: Any, value: dict, alpha: float) -> list:
     scores = HeadScores.load(folder.path / "scores.json")
-    drawn = pruning_curve(value.get("means", value["curves"]), "BLEU", value["baseline"]["score"], folder.figure_stem("pruning"), alpha)
+    drawn = pruning_curve(
+        value.get("means", value["curves"]), "BLEU", value["baseline"]["score"], folder.figure_stem("pruning"), alpha
+    )
     return drawn + head_map(scores.scores, f"Importance of heads ({scores.estimator})", folder.figure_stem("scores"))
 
 
 def _text(value: dict, settings: Any) -> str:
     curves = value["curves"] | value.get("means", {})
-    names = [PAPER_NAMES.get(label, "All" if label == "all" else label) for label in curves]
-    rows = []
-    for points in zip(*curves.values(), strict=True):
-        rows.append([f"{points[0]['percent']:.0f}%", *(_cell_text(point, value["alpha"]) for point in points)])
-    table = Table(["Pruned", *names], rows).render()
     how = settings.to_dict()
     return "\n".join(
         [
-            "BLEU by share of heads pruned; each column prunes its own heads and leaves the others",
-            table,
+            CURVE_CAPTION,
+            curve_table(curves, value["alpha"]).render(),
             legend(value["alpha"], how["resamples"], how["seed"]),
             f"{value['signature']}; order: {how['order']}; importance from {_source_text(value['score_data'])}",
             *(f"figure {path}" for path in value["figures"]),
             f"study {value['study']}",
-            *(_found(label, points, value["alpha"]) for label, points in value["curves"].items()),
+            *(curve_found(label, points, value["alpha"]) for label, points in value["curves"].items()),
         ]
     )
 
 
-def _found(label: str, points: list[dict], alpha: float) -> str:
-    """Say how many heads can go before BLEU falls significantly (after Holm's correction)."""
-    worse = [point for point in points if point["p_holm"] < alpha and point["score"] < points[0]["score"]]
-    last = [point for point in points if not worse or point["step"] < worse[0]["step"]][-1]
-    better = f" (step {worse[0]['step']}, {worse[0]['percent']:.0f}%, is the first that loses BLEU)" if worse else ""
-    name = PAPER_NAMES.get(label, label)
-    return f"{name}: {last['pruned']} of {points[-1]['pruned']} heads can go without a significant loss of BLEU{better}"
-
-
 def _source_text(data: dict) -> str:
     return f"{data['split']} ({data.get('sentences', 0) or 'all'} sentences)" if data.get("split") else "no data"
-
-
-def _cell_text(point: dict, alpha: float) -> Any:
-    text = f"{point['score']:.2f}"
-    if "sd" in point:
-        return f"{text} (sd {point['sd']:.2f})"
-    return Marked(text, mark_of(point["p"], point["p_holm"], alpha))

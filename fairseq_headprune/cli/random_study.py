@@ -40,7 +40,7 @@ def run(argv: list[str]) -> int:
         **tuning_settings(how, chosen, args.seeds),
         **vars(comparison),
     }
-    folder = StudyFolder.open(args.output, settings, environment())
+    folder = StudyFolder.open(args.output, settings, environment(args.headprune_command))
     study = RandomStudy(session, folder, args.gen_subset, plan, how, comparison, argv)
     jobs = args.jobs or len(visible_gpus())
     cells = list(progress(study.run(jobs), 1 + len(plan), "random-study", args.quiet))

@@ -57,10 +57,11 @@ def start_study(verb: str, args: Any, splits: Iterable[str], masks: Callable[[An
     components = chosen_components(args.components, list(start.shape))
     masks(start, components)
     splits = list(splits)
-    for split in dict.fromkeys(splits):
-        check_split(session, split)
+    translators = {split: check_split(session, split) for split in splits}
     settings = study_settings(session, verb, splits, components, comparison)
-    folder = StudyFolder.open(args.output, settings, environment())
+    folder = StudyFolder.open(args.output, settings, environment(args.headprune_command))
+    for split, translator in translators.items():
+        folder.write_texts(split, translator.sources, translator.references)
     bar = partial(progress, verb=verb, quiet=args.quiet or args.worker)
     return Started(args, session, start, components, comparison, folder, bar)
 

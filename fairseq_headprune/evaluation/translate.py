@@ -41,6 +41,12 @@ class Translator:
         self._indices = sorted(int(i) for group in self._batches.groups for i in group)
         self.references = [self._decode(target[i], escape_unk=True) for i in self._indices]
 
+    @property
+    def sources(self) -> list[str]:
+        """The source side as fairseq-generate prints it on its S- lines, for the sentences that are translated."""
+        source, dictionary = self._session.dataset(self._split).src, self._session.task.source_dictionary
+        return [dictionary.string(source[i], self._session.cfg.common_eval.post_process) for i in self._indices]
+
     def translate(self) -> list[str]:
         """Return the best hypothesis of each sentence as fairseq-generate prints it on its D- line, in corpus order.
 

@@ -1,7 +1,9 @@
 """What all figures share: a style that no user setting changes, and files with the same bytes every time."""
 
 import io
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
+from itertools import cycle
 from pathlib import Path
 
 import matplotlib
@@ -24,6 +26,16 @@ LOOKS = {
     "Enc-Dec": ("#D55E00", "^", (0, (1.2, 1.4))),
     "Dec-Dec": ("#009E73", "D", (0, (6, 2, 1.2, 2))),
 }
+
+# Other labels: four colours, five markers and three kinds of dashes repeat after sixty lines only.
+_COLOURS = ("#CC79A7", "#000000", "#56B4E9", "#7F7F7F")
+_MARKERS = ("v", "p", "<", "h", ">")
+_DASHES = ((0, (3, 1.2)), "-", (0, (8, 2, 1.2, 2, 1.2, 2)))
+
+
+def spare_looks() -> Iterator[tuple]:
+    """Yield (colour, marker, dashes) for labels without a look of their own, one after the other."""
+    return zip(cycle(_COLOURS), cycle(_MARKERS), cycle(_DASHES))
 
 
 def style() -> AbstractContextManager:

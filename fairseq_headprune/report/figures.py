@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from matplotlib.patches import Rectangle
 
 from fairseq_headprune import files
 from fairseq_headprune.heads import PAPER_NAMES
-from fairseq_headprune.report.drawing import LOOKS, save, style
+from fairseq_headprune.report.drawing import LOOKS, save, spare_looks, style
 
 #: Colour maps that colour-blind readers can read: perceptually even for importance, two-sided for differences.
 MAPS = {"importance": "viridis", "delta": "PuOr"}
@@ -25,11 +24,6 @@ _GONE = {"facecolor": "#e6e6e6", "edgecolor": "#9a9a9a", "hatch": "////", "linew
 
 # Frames of heads whose difference is significant, after Holm's correction and only before it.
 _FRAMES = {"holm": {"linewidth": 2.0, "linestyle": "-"}, "raw": {"linewidth": 1.4, "linestyle": (0, (2, 1.2))}}
-
-# Other labels: four colours, five markers and three kinds of dashes repeat after sixty lines only.
-_COLOURS = ("#CC79A7", "#000000", "#56B4E9", "#7F7F7F")
-_MARKERS = ("v", "p", "<", "h", ">")
-_DASHES = ((0, (3, 1.2)), "-", (0, (8, 2, 1.2, 2, 1.2, 2)))
 
 Scores = Mapping[str, Sequence[Sequence[float | None]]]
 Curves = Mapping[str, Sequence[Mapping[str, Any]]]
@@ -219,7 +213,7 @@ def _checked(label: str, points: Sequence[Mapping[str, Any]]) -> list[Mapping[st
 def _pruning_curve(curves: Curves, ylabel: str, baseline: float | None, alpha: float, title: str | None) -> Figure:
     figure = Figure(figsize=(5.6, 4.3), layout="constrained")
     axes = figure.add_subplot()
-    spare = zip(cycle(_COLOURS), cycle(_MARKERS), cycle(_DASHES))
+    spare = spare_looks()
     tested = any(point.get("p") is not None for points in curves.values() for point in points)
     handles, states = [], set()
     for label, points in curves.items():

@@ -9,7 +9,7 @@ from fairseq_headprune.session import Session
 from fairseq_headprune.single_heads import one_kept, one_removed
 from fairseq_headprune.studies.folder import StudyFolder
 from fairseq_headprune.studies.masked import Comparison, MaskedCells, PlannedCell, model_settings
-from fairseq_headprune.studies.results import cell_head, with_delta, with_holm
+from fairseq_headprune.studies.results import best_of_layers, cell_head, with_delta, with_holm
 
 #: Shows progress: wraps an iterable of cells, given their number.
 Progress = Callable[[Iterable[dict], int], Iterable[dict]]
@@ -65,16 +65,6 @@ def keep_one(
         chosen = with_holm([with_delta(cell, baseline) for cell in progress(report.run(plan), len(plan))])
     cells = [{**cell, "select_delta": found["delta"]} for cell, found in zip(chosen, best, strict=True)]
     return {"baseline": baseline, "cells": cells, "select_baseline": first, "candidates": tried}
-
-
-def best_of_layers(cells: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the cell of the highest score of each layer; of equal scores the first one."""
-    best: dict[tuple[str, int], dict[str, Any]] = {}
-    for cell in cells:
-        layer = (cell["component"], cell["layer"])
-        if layer not in best or cell["score"] > best[layer]["score"]:
-            best[layer] = cell
-    return list(best.values())
 
 
 def study_settings(

@@ -1,8 +1,8 @@
 """The study folder: settings, finished cells, masks, hypotheses and figures of one experiment that can be resumed.
 
 Layout: ``study.json`` (all settings), ``cells.jsonl`` (one finished cell a line, in the order they finished),
-``masks/``, ``hyps/``, ``figures/``. Several processes of one file system may add cells at the same time, and divide
-them by claims (``claims.jsonl``, ``workers/``).
+``masks/``, ``hyps/``, ``figures/``, and in studies of single heads ``texts/`` (sources and references). Several
+processes of one file system may add cells at the same time, and divide them by claims (``claims.jsonl``, ``workers/``).
 """
 
 import contextlib
@@ -61,7 +61,7 @@ class StudyFolder:
         """Create the study, or resume it if its settings are these.
 
         Only settings are compared. ``environment`` (where and with what this run computes) may differ from run to
-        run; each new one is noted in ``study.json``.
+        run; each new one is noted in ``study.json``, with the ``command`` of the first run there.
 
         Raises:
             ValueError: the folder holds something else, or a study with other settings: the message names the first
@@ -83,7 +83,7 @@ class StudyFolder:
                     _write_study(path, settings, [])
                 study = cls(path)
                 study._check_same(settings)
-                if environment is not None and environment not in study.runs:
+                if environment is not None and _place(environment) not in map(_place, study.runs):
                     study.runs.append(environment)
                     _write_study(path, settings, study.runs)
             for part in _PARTS:
@@ -155,6 +155,14 @@ class StudyFolder:
         """
         return self.path / "hyps" / f"{_check_id(cell_id)}.txt"
 
+    def text_path(self, split: str, side: str) -> Path:
+        """Return where one side (``source``, ``reference``) of a split is kept (``texts/SPLIT.SIDE.txt``).
+
+        Raises:
+            ValueError: a split that cannot name a file.
+        """
+        return self.path / "texts" / f"{_check_id(split)}.{side}.txt"
+
     def figure_stem(self, name: str) -> Path:
         """Return the path of a figure without its extension (``figures/NAME``).
 
@@ -181,11 +189,25 @@ class StudyFolder:
             ValueError: a sentence holds ``\n``, which would shift all lines after it.
             OSError: no permission, or the disk is full.
         """
-        path = self.hyp_path(cell_id)
+        return self._write_sentences(self.hyp_path(cell_id), sentences, "hypotheses", f"the cell {cell_id}")
+
+    def write_texts(self, split: str, sources: Sequence[str], references: Sequence[str]) -> None:
+        r"""Keep the sentences of a split beside their translations, atomically, unless they are there already.
+
+        Raises:
+            ValueError, OSError: as for :meth:`write_hypotheses`.
+        """
+        for side, sentences in (("source", sources), ("reference", references)):
+            path = self.text_path(split, side)
+            if not path.exists():
+                path.parent.mkdir(exist_ok=True)
+                self._write_sentences(path, sentences, f"{side}s", f"the split {split}")
+
+    def _write_sentences(self, path: Path, sentences: Sequence[str], what: str, whose: str) -> Path:
         for number, sentence in enumerate(sentences, 1):
             if "\n" in sentence:
-                raise ValueError(f"sentence {number} of the cell {cell_id} holds a line end: {sentence!r}")
-        with _explained(f"could not save the hypotheses of the cell {cell_id} in {self.path}"):
+                raise ValueError(f"sentence {number} of {whose} holds a line end: {sentence!r}")
+        with _explained(f"could not save the {what} of {whose} in {self.path}"):
             files.write_text(path, "".join(f"{sentence}\n" for sentence in sentences))
         return path
 
@@ -197,6 +219,11 @@ class StudyFolder:
                 f"{self.path} holds a study with other settings: {name} is {stored} there and {now} now; "
                 "name another folder, or use the settings of this one to resume it"
             )
+
+
+def _place(environment: dict[str, Any]) -> dict[str, Any]:
+    """An environment without the command: printing a finished study in another form is no other run."""
+    return {name: value for name, value in environment.items() if name != "command"}
 
 
 def _check_id(cell_id: Any) -> str:

@@ -207,14 +207,15 @@ def warn_of_pieces(references: list[str], tokenize: str) -> None:
         logger.warning(f"{found} (--remove-bpe or --post-process joins pieces)")
 
 
-def check_split(session: Session, split: str) -> None:
-    """Refuse a split that masks cannot be compared on, before anything is written.
+def check_split(session: Session, split: str) -> Translator:
+    """Refuse a split that masks cannot be compared on, before anything is written; return its translator.
 
     Raises:
         ValueError, FileNotFoundError: no such split, settings that have no place here, fewer than two sentences.
         RuntimeError: gates that have no effect on the output.
     """
-    sentences = len(Translator(session, split).references)
+    translator = Translator(session, split)
+    sentences = len(translator.references)
     if sentences < 2:
         raise ValueError(
             f"{split} has {sentences} sentence; the paired bootstrap needs at least 2: p is not defined for one"
@@ -225,6 +226,7 @@ def check_split(session: Session, split: str) -> None:
         # One component at a time: without any encoder-decoder head the encoder has no effect, rightly.
         with session.gates.masked(full.without(full.kept([component]))):
             check_connected(session.model, sample["net_input"])
+    return translator
 
 
 def model_settings(session: Session, study: str, split: str) -> dict[str, Any]:

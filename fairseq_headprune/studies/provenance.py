@@ -12,8 +12,8 @@ from fairseq_headprune import __version__, files
 _PACKAGE = Path(__file__).resolve().parents[1]
 
 
-def environment() -> dict[str, Any]:
-    """Describe what computes: versions, the package's git commit, processors and GPU.
+def environment(command: str | None = None) -> dict[str, Any]:
+    """Describe what computes: versions, the package's git commit, processors and GPU; and the command, if it is given.
 
     ``git`` is ``None`` unless the package is run from its repository; ``dirty`` there means that the package's files
     differ from that commit. Where the code was copied without its repository, the variable HEADPRUNE_COMMIT may name
@@ -32,6 +32,7 @@ def environment() -> dict[str, Any]:
         "sacrebleu": _version("sacrebleu"),
         "cpus": os.cpu_count(),
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+        **({} if command is None else {"command": command}),
     }
 
 

@@ -1,7 +1,7 @@
 """Reading finished studies of masks: differences, Holm's correction, and what an ablation says of every head."""
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from fairseq_headprune.evaluation.holm import holm
@@ -67,6 +67,29 @@ def curve_seed(label: str) -> int | None:
 def cell_head(cell: dict[str, Any]) -> Head:
     """Return the head that a cell is about."""
     return Head(cell["component"], cell["layer"], cell["head"])
+
+
+def best_of_layers(cells: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the cell of the highest score of each layer; of equal scores the first one."""
+    best: dict[tuple[str, int], dict[str, Any]] = {}
+    for cell in cells:
+        layer = (cell["component"], cell["layer"])
+        if layer not in best or cell["score"] > best[layer]["score"]:
+            best[layer] = cell
+    return list(best.values())
+
+
+def found(cells: list[dict], alpha: float) -> dict[str, int]:
+    """Count the heads, those that change BLEU significantly, and those of them that improve it without the head."""
+    holm = [cell for cell in cells if cell["p_holm"] < alpha]
+    raw = [cell for cell in cells if cell["p"] < alpha]
+    return {
+        "heads": len(cells),
+        "significant": len(holm),
+        "improve": sum(cell["delta"] > 0 for cell in holm),
+        "significant_raw": len(raw),
+        "improve_raw": sum(cell["delta"] > 0 for cell in raw),
+    }
 
 
 class Ablation:

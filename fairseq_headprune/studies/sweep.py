@@ -11,6 +11,7 @@ from typing import Any
 from fairseq_headprune.files import sha256
 from fairseq_headprune.importance.scores import HeadScores
 from fairseq_headprune.session import Session
+from fairseq_headprune.studies.curves import epoch_path
 from fairseq_headprune.studies.epochs import EpochCheckpoints
 from fairseq_headprune.studies.folder import StudyFolder
 from fairseq_headprune.studies.prune import PruneSettings, PruneStudy, study_settings
@@ -82,12 +83,8 @@ class Sweep:
             elif follow is not None:
                 time.sleep(min(LOOK, follow.idle))
 
-    def study(self, epoch: int) -> StudyFolder:
-        """Open the pruning study of a finished epoch for reading."""
-        return StudyFolder(self._path(epoch))
-
     def _path(self, epoch: int) -> Path:
-        return self.folder.path / "epochs" / f"{epoch:03d}"
+        return epoch_path(self.folder.path, epoch)
 
     def _check_done(self) -> None:
         for cell in self.folder.cells().values():

@@ -1,0 +1,69 @@
+"""``headprune report``: one page that shows what studies have found."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from fairseq_headprune.cli.common import Parser, emit
+from fairseq_headprune.files import write_text
+from fairseq_headprune.report.page.document import document, summary
+from fairseq_headprune.report.page.render import render
+
+_DESCRIPTION = """Write one self-contained HTML page about studies of headprune ablate, keep-one, prune and
+sweep-epochs: head maps with the sentences that change most, curves, tables of significance, provenance. Studies may
+be unfinished; the page says what is missing. It needs no network and no other file."""
+
+
+def run(argv: list[str]) -> int:
+    """Run the verb."""
+    args = _parser().parse_args(argv)
+    _check(args)
+    content = document(args.studies, args.title, args.examples)
+    page = render(content)
+    write_text(args.output, page)
+    value = {
+        "page": args.output,
+        "bytes": len(page.encode("utf-8")),
+        "title": args.title,
+        "studies": summary(content),
+        "together": [chart["studies"] for chart in content["together"]],
+    }
+    emit(value, args.json, _text(value))
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = Parser(prog="headprune report", description=_DESCRIPTION)
+    add = parser.add_argument
+    add("studies", metavar="STUDY", nargs="+", help="study folder of ablate, keep-one, prune or sweep-epochs")
+    add("-o", "--output", metavar="FILE", required=True, help="the page, such as report.html (required)")
+    add("--title", default="Attention heads", help="title of the page")
+    add("--examples", type=int, default=2, metavar="N", help="sentences shown of each masked head")
+    add("--json", action="store_true", help="print what went into the page as one JSON document (default: off)")
+    return parser
+
+
+def _check(args: argparse.Namespace) -> None:
+    """Refuse what would stop the verb when the studies have been read.
+
+    Raises:
+        ValueError, FileNotFoundError: a number out of range, an output that cannot be written.
+    """
+    if args.examples < 0:
+        raise ValueError(f"--examples must be 0 or more, got {args.examples}")
+    if Path(args.output).is_dir():
+        raise ValueError(f"--output {args.output} is a folder; name a file in it, such as report.html")
+    if not Path(args.output).parent.is_dir():
+        raise FileNotFoundError(f"--output {args.output}: there is no folder {Path(args.output).parent}; make it first")
+
+
+def _text(value: dict[str, Any]) -> str:
+    lines = []
+    for study in value["studies"]:
+        planned = "epochs" if study["planned"] is None else f"of {study['planned']} cells"
+        lines.append(
+            f"{study['name']}: {study['kind']} on {study['split']}, {study['done']} {planned}, {study['maps']} maps, "
+            f"{study['charts']} charts, {study['tables']} tables, {study['examples']} example sentences"
+        )
+        lines += [f"  missing: {text}" for text in study["missing"]]
+    return "\n".join([*lines, f"page {value['page']} ({value['bytes']:,} bytes)"])

@@ -1,0 +1,79 @@
+"""The report page: a template, a style sheet and scripts around one JSON document, in one file without any link."""
+
+import base64
+import hashlib
+import html
+import json
+from itertools import islice
+from pathlib import Path
+from string import Template
+from typing import Any
+
+import matplotlib
+from matplotlib.colors import to_hex
+
+from fairseq_headprune.report.drawing import LOOKS, spare_looks
+from fairseq_headprune.report.figures import MAPS
+
+_STATIC = Path(__file__).with_name("static")
+
+#: The scripts in the order in which they need each other.
+_SCRIPTS = ("elements", "words", "headmap", "chart", "curves", "page")
+
+#: Colours of a palette; an odd number, so that 0 has one of its own.
+_SHADES = 41
+
+
+def render(document: dict[str, Any]) -> str:
+    """Return the page that shows a document of :func:`~fairseq_headprune.report.page.document.document`.
+
+    Style and scripts are named by their hashes in the page's content security policy: a browser runs nothing else, and
+    loads nothing from anywhere.
+    """
+    style = _read("page.css")
+    # One scope, so that nothing of ours is visible to other scripts (a browser's extensions).
+    script = '(() => {\n"use strict";\n\n' + "\n".join(_read(f"{name}.js") for name in _SCRIPTS) + "})();\n"
+    return Template(_read("page.html")).substitute(
+        title=html.escape(document["title"]),
+        style=style,
+        style_hash=_hash(style),
+        script=script,
+        script_hash=_hash(script),
+        document=_json(document),
+        looks=_json(_looks()),
+    )
+
+
+def _json(value: Any) -> str:
+    """Return JSON that can stand inside a script element: without ``<`` no text of it can end the element."""
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+
+
+def _looks() -> dict[str, Any]:
+    """Return colours, markers and dashes of the figures."""
+    names = {**MAPS, "epochs": "viridis"}
+    return {
+        "palettes": {name: [_shade(scale, k) for k in range(_SHADES)] for name, scale in names.items()},
+        "named": {name: _look(look) for name, look in LOOKS.items()},
+        "spare": [_look(look) for look in islice(spare_looks(), 20)],
+    }
+
+
+def _shade(scale: str, number: int) -> str:
+    return to_hex(matplotlib.colormaps[scale](number / (_SHADES - 1)))
+
+
+def _look(look: tuple) -> dict[str, Any]:
+    colour, marker, dashes = look
+    # Black is the colour of text, on dark pages too; matplotlib counts dashes in widths of the line.
+    colour = "currentColor" if colour == "#000000" else colour
+    return {"colour": colour, "marker": marker, "dash": None if dashes == "-" else " ".join(map(str, dashes[1]))}
+
+
+def _read(name: str) -> str:
+    return (_STATIC / name).read_text(encoding="utf-8")
+
+
+def _hash(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode("utf-8")).digest()).decode("ascii")
