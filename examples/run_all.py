@@ -1,0 +1,214 @@
+"""Make the results of all examples on one machine with two GPUs, in about half an hour:  run_all.py [STEP…].
+
+Wants what the examples' prepare.sh wrote, in examples/*/out. Steps run side by side, each on its GPU, as soon as what
+they need is there; a step that measures time has its GPU to itself. What is done is not done again; a step that fails
+stops those that need it and no others. Results go to examples/*/results, logs to --logs.
+"""
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+
+
+@dataclass(frozen=True)
+class Step:
+    """A command of the list.
+
+    Attributes:
+        command: for bash, in the folder examples/.
+        gpu: which one it runs on; None: none, or those it chooses itself.
+        needs: names of the steps that must have succeeded before.
+        quiet: nothing else may run on its GPU.
+        cores: the processors it is bound to, as taskset takes them; empty: any.
+    """
+
+    name: str
+    command: str
+    gpu: int | None = None
+    needs: tuple[str, ...] = ()
+    quiet: bool = False
+    cores: str = ""
+
+
+_SMALL = "--no-last-checkpoints --no-save-optimizer-state"
+_EIGHT = "--encoder-attention-heads 8 --decoder-attention-heads 8"
+_A = "multi30k/out/transformer_gated_iwslt_de_en-1"
+_BEST = f"{_A}/checkpoint_best.pt"
+_SLIM = "multi30k/out/slim/slim-50.pt multi30k/out/slim/slim-90.pt"
+_ABLATION = (
+    f"$PYTHON ../scripts/bench_ablation.py multi30k/out/data-bin --path {_BEST} --source-lang de --target-lang en "
+    "--beam 5 --remove-bpe sentencepiece --gen-subset test"
+)
+_LEARNED = "stock,gated,gated-l0,gated-ste24,gated-dsp1,gated-dsp24,gated-dsp60"
+
+#: In the order in which they start where there is a choice.
+STEPS = [
+    Step("train-72", f"EPOCHS=1 bash multi30k/train.sh {_SMALL}", 0),
+    Step("train-144", f"OUT=multi30k/out/random/heads-144 bash multi30k/train.sh {_EIGHT} {_SMALL}", 0),
+    Step("train-domains", f"UPDATES=4000 bash domains/train.sh {_SMALL}", 1),
+    Step(
+        "train-iwslt",
+        f"EPOCHS=1 OUT=iwslt14/out/heads-144 bash iwslt14/train.sh {_EIGHT} {_SMALL} --lr 7e-4 --warmup-updates 1500 "
+        "--max-update 4000",
+        1,
+    ),
+    Step(
+        "bench-ablation",
+        f"{_ABLATION} --fp16 --batch-sizes 500 1000 --rounds 2 --output multi30k/results/bench-ablation-gpu-fp16.json",
+        1,
+        ("train-72",),
+        quiet=True,
+    ),
+    Step("slim", f"$PYTHON multi30k/slim.py {_BEST} --jobs 9 --flags=--fp16", 0, ("train-72",)),
+    Step("speed-gpu", f"DEVICES='gpu-fp16 gpu-fp32' bash multi30k/speed.sh {_BEST} {_SLIM}", 0, ("slim",), quiet=True),
+    Step("speed-cpu", f"DEVICES=cpu bash multi30k/speed.sh {_BEST} {_SLIM}", None, ("slim",), cores="0,2"),
+    Step(
+        "bench-ablation-cpu",
+        f"{_ABLATION} --cpu --masks 9 --sentences 64 --batch-sizes 16 32 64 --rounds 3 "
+        "--output multi30k/results/bench-ablation-cpu.json",
+        None,
+        ("train-72",),
+        cores="4,6",
+    ),
+    Step(
+        "bench-train",
+        f"$PYTHON ../scripts/bench_train.py --data multi30k/out/data-bin --variants {_LEARNED} --updates 30 --warm-up 20 "
+        "--rounds 8 --output multi30k/results/learned/bench-train-gpu.json",
+        0,
+        quiet=True,
+    ),
+    Step(
+        "random",
+        "touch multi30k/out/random/heads-144/done && EPOCHS=10 JOBS=8 bash multi30k/random.sh",
+        None,
+        ("train-144", "bench-ablation", "bench-train"),
+    ),
+    Step("studies", f"bash multi30k/studies.sh {_BEST} --fp16 --quiet --jobs 2", 1, ("train-72", "bench-ablation")),
+    Step(
+        "effects",
+        "bash domains/effects.sh domains/out/heads-144-1/checkpoint_best.pt --fp16 --quiet --jobs 2",
+        1,
+        ("train-domains", "bench-ablation"),
+    ),
+    Step(
+        "iwslt",
+        "EPOCHS=1-8,10,12,15,19,24,28 bash iwslt14/studies.sh iwslt14/out/heads-144 --fp16 --quiet --jobs 2",
+        1,
+        ("train-iwslt", "bench-ablation"),
+    ),
+]
+
+
+class Runner:
+    """Runs steps, each in a process group of its own.
+
+    Args:
+        steps: in order of preference.
+        logs: gets NAME.log, and NAME.done when it has succeeded.
+    """
+
+    def __init__(self, steps: list[Step], logs: Path) -> None:
+        self.logs = logs
+        self.done = {step.name for step in STEPS + steps if (logs / f"{step.name}.done").exists()}
+        self.waiting = [step for step in steps if step.name not in self.done]
+        self.failed: list[str] = []
+        self._running: dict[str, tuple[Step, subprocess.Popen, float]] = {}
+
+    def run(self, limit: float) -> bool:
+        """Run until all is done or failed, or for ``limit`` seconds; tell whether all is done."""
+        self.logs.mkdir(parents=True, exist_ok=True)
+        began = time.monotonic()
+        try:
+            while (self.waiting or self._running) and time.monotonic() - began < limit:
+                self._reap()
+                self._drop_hopeless()
+                while step := self.next():
+                    self._start(step)
+                time.sleep(0.1)
+        finally:
+            for _, process, _ in self._running.values():
+                os.killpg(process.pid, signal.SIGTERM)
+        return not self.waiting and not self._running and not self.failed
+
+    def next(self) -> Step | None:
+        """The first step that may start now; a quiet one that waits for its GPU keeps later ones from it."""
+        busy = [step for step, _, _ in self._running.values()]
+        kept: set[int | None] = {step.gpu for step in busy if step.quiet}
+        used = {step.gpu for step in busy}
+        for step in self.waiting:
+            if not self.done.issuperset(step.needs):
+                continue
+            free = step.gpu is None or (step.gpu not in kept and not (step.quiet and step.gpu in used))
+            if free:
+                return step
+            if step.quiet:
+                kept.add(step.gpu)
+        return None
+
+    def _start(self, step: Step) -> None:
+        self.waiting.remove(step)
+        # A folder named by the caller's OUT would be taken by every script.
+        settings = {name: value for name, value in os.environ.items() if name != "OUT"}
+        if step.gpu is not None:
+            settings["CUDA_VISIBLE_DEVICES"] = str(step.gpu)
+        settings["PYTHON"] = sys.executable
+        words = ["bash", "-euo", "pipefail", "-c", step.command]
+        words = ["taskset", "-c", step.cores, *words] if step.cores else words
+        with open(self.logs / f"{step.name}.log", "w") as log:
+            process = subprocess.Popen(
+                words, cwd=HERE, env=settings, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
+        self._running[step.name] = step, process, time.monotonic()
+        print(f"{step.name} starts", file=sys.stderr)
+
+    def _reap(self) -> None:
+        for name, (_, process, began) in list(self._running.items()):
+            if process.poll() is None:
+                continue
+            del self._running[name]
+            taken = time.monotonic() - began
+            print(f"{name} {'done' if process.returncode == 0 else 'FAILED'} in {taken:.0f} s", file=sys.stderr)
+            if process.returncode == 0:
+                self.done.add(name)
+                (self.logs / f"{name}.done").write_text(f"{taken:.0f}\n")
+            else:
+                self.failed.append(name)
+
+    def _drop_hopeless(self) -> None:
+        for step in list(self.waiting):
+            missing = [need for need in step.needs if need in self.failed]
+            if missing:
+                print(f"{step.name} is left out: it needs {', '.join(missing)}", file=sys.stderr)
+                self.waiting.remove(step)
+                self.failed.append(step.name)
+
+
+def main() -> int:
+    """Run the steps that are named, or all."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    names = [step.name for step in STEPS]
+    parser.add_argument("steps", nargs="*", metavar="STEP", help=f"only these: {', '.join(names)}")
+    parser.add_argument("--logs", type=Path, default=HERE / "multi30k" / "out" / "logs", help="(multi30k/out/logs)")
+    parser.add_argument("--limit", type=float, default=7200, help="seconds after which it stops (7200)")
+    args = parser.parse_args()
+    unknown = [name for name in args.steps if name not in names]
+    if unknown:
+        parser.error(f"unknown step {', '.join(unknown)}; steps are {', '.join(names)}")
+    chosen = [step for step in STEPS if not args.steps or step.name in args.steps]
+    runner = Runner(chosen, args.logs)
+    if runner.run(args.limit):
+        return 0
+    missing = [*(step.name for step in runner.waiting), *runner.failed]
+    print(f"not done: {', '.join(missing) or 'what was stopped'}; see {args.logs}; run it again", file=sys.stderr)
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
