@@ -175,6 +175,9 @@ def test_wrong_settings_and_states_are_refused():
     other = GateLearner(RULES["dsp"](), HEADS, 0.1, seed=1)
     with pytest.raises(ValueError, match="dsp"):
         learner.load(other.state(), other.description())
+    broken = learner.state() | {"exp_avg": torch.full((len(HEADS),), float("nan"))}
+    with pytest.raises(ValueError, match=r"not finite \(exp_avg\): take an earlier checkpoint"):
+        learner.load(broken, learner.description())
     learner.begin()
     weight = learner.weight.clone()
     with pytest.raises(FloatingPointError, match="update 0.*enc_self"):

@@ -143,6 +143,8 @@ def test_the_log_holds_every_update_and_the_present_set(joint):
         ([*DSP, "--heads-kept", "5", "--straight-through"], "--tau-updates"),
         ([*DSP, "--heads-kept", "5", "--gates-only"], "--finetune-from-model"),
         ([*DSP, "--heads-kept", "5", "--gate-lr", "0"], "rate"),
+        ([*DSP, "--heads-kept", "5", "--gate-init", "nan"], "--gate-init nan"),
+        ([*L0, "--l0-penalty", "1", "--gate-init", "inf"], "--gate-init inf"),
         ([*L0], "--l0-penalty"),
         ([*L0, "--l0-penalty", "-1"], "-1"),
         ([*L0, "--l0-penalty", "1", "--l0-target-heads", "3"], "one of"),

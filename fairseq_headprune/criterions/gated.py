@@ -57,12 +57,13 @@ def l0_rule(cfg: L0Config, heads: list[Head], run: Optional[int]) -> L0Rule:
     """Build the L0 rule from its flags; a target is approached in the first quarter of the run (or 1,000 updates).
 
     Raises:
-        ValueError: neither or both of --l0-penalty and --l0-target-heads; a value out of range.
+        ValueError: neither or both of --l0-penalty and --l0-target-heads; a value out of range or not finite.
     """
     if (cfg.l0_penalty is None) == (cfg.l0_target_heads is None):
         raise ValueError("L0 needs one of --l0-penalty LAMBDA and --l0-target-heads K")
     target = None if cfg.l0_target_heads is None else parse_count("--l0-target-heads", cfg.l0_target_heads)
     warm_up = 1000 if run is None else max(1, round(_SHARE * run))
+    _check_init(cfg)
     return L0Rule(heads, cfg.l0_penalty, target, cfg.l0_beta, cfg.gate_init, warm_up)
 
 
@@ -76,6 +77,7 @@ def subset_rule(cfg: DSPConfig, heads: list[Head], run: Optional[int]) -> Subset
     if cfg.heads_kept is None:
         raise ValueError("DSP and STE need --heads-kept K, the number of heads to keep")
     kept = parse_count("--heads-kept", cfg.heads_kept)
+    _check_init(cfg)
     if cfg.straight_through:
         given = [name for name in ("tau_start", "tau_end", "tau_updates") if getattr(cfg, name) is not None]
         if given:
@@ -90,6 +92,11 @@ def subset_rate(cfg: DSPConfig) -> float:
     if cfg.gate_lr is not None:
         return cfg.gate_lr
     return 0.2 if cfg.preset is None else PRESETS[str(cfg.preset)][3]
+
+
+def _check_init(cfg: GateConfig) -> None:
+    if cfg.gate_init is not None and not math.isfinite(cfg.gate_init):
+        raise ValueError(f"--gate-init {cfg.gate_init:g}: the gates' first weights must be finite")
 
 
 def _temperature(cfg: DSPConfig, run: Optional[int]) -> Temperature:

@@ -143,7 +143,7 @@ class GateLearner:
         """Go on from a state; the number of heads to keep, the temperature and the rate are this learner's own.
 
         Raises:
-            ValueError: the state is of another kind, of other heads, of a newer version, or lacks something.
+            ValueError: the state is of another kind, of other heads or of a newer version, is incomplete or not finite.
         """
         mine = self.description()
         found = description.get("version", VERSION)
@@ -161,6 +161,9 @@ class GateLearner:
         missing = self.state().keys() - tensors.keys()
         if missing:
             raise ValueError(f"the checkpoint's gates lack {', '.join(sorted(missing))}")
+        broken = [name for name in self.state() if not torch.isfinite(tensors[name]).all()]
+        if broken:
+            raise ValueError(f"the checkpoint's gates are not finite ({', '.join(broken)}): take an earlier checkpoint")
         adam = self._adam.state[self.weight]
         with torch.no_grad():
             self.weight.copy_(tensors["weight"])

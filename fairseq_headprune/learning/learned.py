@@ -8,6 +8,7 @@ from torch import Tensor
 from fairseq_headprune.gates.learner import GateLearner
 from fairseq_headprune.heads import Head, HeadMask
 from fairseq_headprune.modules.attach import GatedHeads
+from fairseq_headprune.modules.gated_columns import gate_columns
 
 
 def present_heads(gates: GatedHeads) -> list[Head]:
@@ -23,12 +24,20 @@ class LearnedGates:
     """
 
     def __init__(self, gates: GatedHeads, learner: GateLearner) -> None:
+        """Find the modules of the learner's heads.
+
+        Raises:
+            ValueError: ``out_proj`` is changed by a hook while training (--quant-noise-pq), which would not be seen.
+        """
         self.gates, self.learner = gates, learner
         self._modules = []
         wanted = set(learner.heads)
         for component, layer, module in gates.items():
             heads = [Head(component, layer, head) for head in module.original_heads]
             if heads and heads[0] in wanted:
+                if module.out_proj._forward_pre_hooks:
+                    place = f"{component} layer {layer}"
+                    raise ValueError(f"{place}: learned gates and --quant-noise-pq do not go together; leave one out")
                 self._modules.append((module, len(heads)))
         self._leaf: Optional[Tensor] = None
         self._mask_is_stale = True
@@ -39,9 +48,10 @@ class LearnedGates:
             device = next(module.out_proj.weight.device for module, _ in self._modules)
             self._leaf = self.learner.begin().to(device, torch.float32)
             self._leaf.requires_grad_(self.learner.needs_gradient)
-        views = self._leaf.split([count for _, count in self._modules])
-        for (module, _), view in zip(self._modules, views, strict=True):
-            module.learned_gate = view
+        weights = [module.out_proj.weight for module, _ in self._modules]
+        scaled = gate_columns(self._leaf, weights, [count for _, count in self._modules])
+        for (module, _), weight in zip(self._modules, scaled, strict=True):
+            module.learned_weight = weight
 
     def forget_gradient(self) -> None:
         """Drop what backward passes have added up: a new update begins, or the last one was skipped."""

@@ -9,7 +9,7 @@ from fairseq.modules import MultiheadAttention
 from torch import Tensor
 
 from fairseq_headprune.heads import attention_place
-from fairseq_headprune.modules.attention import apply_gate, attend, attention_weights, combine_masks, gate_and_merge
+from fairseq_headprune.modules.attention import apply_gate, attend, attention_weights, combine_masks
 from fairseq_headprune.modules.cache import extend
 from fairseq_headprune.modules.no_heads import attend_without_heads
 
@@ -29,8 +29,9 @@ class GatedMultiheadAttention(MultiheadAttention):
         keep_source: where ``head_keep`` comes from. Saved with it, in the state dict's metadata.
         row_keep: None or bool (batch, heads), a mask for each row, which counts in place of ``head_keep``. Never saved.
         head_gate: None or a float gate, (heads,), (batch, heads) or (batch, heads, tgt). Never saved.
-        learned_gate: None or a float gate (heads,) that is being learned: while training it stands in the place of
-            ``head_gate`` and ``head_keep``, which are what counts in evaluation mode. Never saved.
+        learned_weight: None or ``out_proj``'s weight, its columns scaled by gates that are being learned (see
+            ``gated_columns``): while training it stands in the place of ``head_gate`` and ``head_keep``, which are what
+            counts in evaluation mode. Never saved.
         original_heads: the original index of each head; ``original_count`` how many there were before some were
             removed. Saved in the state dict's metadata.
         on_weights: None or a function called with the module and its attention weights (batch, heads, tgt, src).
@@ -41,7 +42,7 @@ class GatedMultiheadAttention(MultiheadAttention):
     head_keep: Optional[Tensor]
     row_keep: Optional[Tensor]
     head_gate: Optional[Tensor]
-    learned_gate: Optional[Tensor]
+    learned_weight: Optional[Tensor]
     on_weights: Optional[Callable[["GatedMultiheadAttention", Tensor], None]]
 
     @classmethod
@@ -60,7 +61,7 @@ class GatedMultiheadAttention(MultiheadAttention):
         module.__class__ = cls
         module.register_buffer("head_keep", None)
         module.register_buffer("head_gate", None, persistent=False)
-        module.learned_gate = None
+        module.learned_weight = None
         module.on_weights = module.row_keep = None
         module.original_heads, module.original_count = list(range(module.num_heads)), module.num_heads
         module.keep_is_fixed, module.keep_source = False, {}
@@ -134,15 +135,18 @@ class GatedMultiheadAttention(MultiheadAttention):
         else:
             active = self.training or dropout.apply_during_inference
             heads = attend(q, k, v, self.scaling, mask, dropout.p if active else 0.0)
-        heads = self._split(heads, beams, length)
-        if self.training and self.learned_gate is not None:
-            output = self.out_proj(gate_and_merge(heads, self.learned_gate))
-        else:
-            heads = apply_gate(heads, self.head_gate, self.head_keep if self.row_keep is None else self.row_keep)
-            output = self.out_proj(heads.permute(2, 0, 1, 3).reshape(length, batch, -1))
+        output = self._output(self._split(heads, beams, length))
         if weights is None or not (need_weights or need_head_weights):
             return output, None
         return output, weights.transpose(0, 1) if need_head_weights else weights.mean(dim=1)
+
+    def _output(self, heads: Tensor) -> Tensor:
+        """Gate the heads, (batch, heads, tgt, head_dim), and project them: (tgt, batch, d)."""
+        learned = self.training and self.learned_weight is not None
+        if not learned:
+            heads = apply_gate(heads, self.head_gate, self.head_keep if self.row_keep is None else self.row_keep)
+        merged = heads.permute(2, 0, 1, 3).flatten(2)
+        return F.linear(merged, self.learned_weight, self.out_proj.bias) if learned else self.out_proj(merged)
 
     @staticmethod
     def _split(rows: Tensor, beams: int, length: int) -> Tensor:

@@ -1,0 +1,68 @@
+"""Gates that are learned, as factors of the columns of ``out_proj``'s weights: one autograd node for all modules.
+
+Scaling a head's output and scaling the columns that read it are the same. The weights are smaller than the outputs of
+a batch, and all modules' can be scaled in one go: training is bound by the number of kernels and Python calls.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Optional
+
+import torch
+from torch import Tensor
+
+
+def gate_columns(gate: Tensor, weights: Sequence[Tensor], counts: Sequence[int]) -> tuple[Tensor, ...]:
+    """Scale the columns of each head by its gate (Michel et al. 2019, §2.3: xi_h).
+
+    Args:
+        gate: float32, of all heads of all modules one after the other.
+        weights: of each module's ``out_proj``, (d, heads * head_dim).
+        counts: heads of each module.
+
+    Returns:
+        The scaled weights. The gradient by gate is computed in float32, whatever the type of the weights.
+    """
+    return _GateColumns.apply(gate, tuple(counts), *weights)
+
+
+class _GateColumns(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, gate: Tensor, counts: tuple[int, ...], *weights: Tensor) -> tuple[Tensor, ...]:
+        ctx.set_materialize_grads(False)
+        parts = gate.split(counts)
+        widths = [weight.size(1) // count for weight, count in zip(weights, counts, strict=True)]
+        if len(set(widths)) == 1:
+            factors = gate.to(weights[0].dtype).repeat_interleave(widths[0]).split([w.size(1) for w in weights])
+        else:
+            factors = [part.to(w.dtype).repeat_interleave(n) for part, w, n in zip(parts, weights, widths, strict=True)]
+        # No saved_tensors, which are freed by the first backward pass: checkpointed activations make one a layer.
+        ctx.counts, ctx.weights, ctx.factors = counts, weights, factors
+        return tuple(weight * factor for weight, factor in zip(weights, factors, strict=True))
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Optional[Tensor]) -> tuple[Any, ...]:
+        by_weight = [
+            gradient * factor if wanted and gradient is not None else None
+            for gradient, factor, wanted in zip(gradients, ctx.factors, ctx.needs_input_grad[2:], strict=True)
+        ]
+        by_gate = _by_gate(gradients, ctx.weights, ctx.counts) if ctx.needs_input_grad[0] else None
+        return by_gate, None, *by_weight
+
+
+def _by_gate(gradients: Sequence[Optional[Tensor]], weights: Sequence[Tensor], counts: Sequence[int]) -> Tensor:
+    """Sum gradient times weight over each head's columns, (heads,), modules of one shape together."""
+    alike: dict[tuple, list[int]] = {}
+    for place, gradient in enumerate(gradients):
+        if gradient is not None:
+            alike.setdefault((counts[place], *weights[place].shape), []).append(place)
+    parts = [weights[0].new_zeros(count, dtype=torch.float32) for count in counts] if len(alike) != 1 else []
+    for (count, *_), places in alike.items():
+        product = torch.stack([gradients[place] for place in places]).float()
+        product *= torch.stack([weights[place] for place in places])
+        sums = product.unflatten(2, (count, -1)).sum((1, 3))
+        if not parts and len(places) == len(counts):
+            return sums.view(-1)
+        parts = parts or [weights[0].new_zeros(number, dtype=torch.float32) for number in counts]
+        for place, values in zip(places, sums, strict=True):
+            parts[place] = values
+    return torch.cat(parts)
