@@ -79,8 +79,8 @@ STEPS = [
     ),
     Step(
         "bench-train",
-        f"$PYTHON ../scripts/bench_train.py --data multi30k/out/data-bin --variants {_LEARNED} --updates 30 --warm-up 20 "
-        "--rounds 8 --output multi30k/results/learned/bench-train-gpu.json",
+        f"$PYTHON ../scripts/bench_train.py --data multi30k/out/data-bin --variants {_LEARNED} "
+        "--updates 30 --warm-up 20 --rounds 8 --output multi30k/results/learned/bench-train-gpu.json",
         0,
         quiet=True,
     ),

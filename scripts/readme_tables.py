@@ -14,6 +14,8 @@ from typing import Any
 
 from benchmarks import shown
 from random_pruning_table import random_pruning
+from removal_result_tables import ablation_speed, removal, speed
+from study_result_tables import epochs, one_head, orders, single_heads
 
 from fairseq_headprune.comparison.tables import COST_NOTE, cost_table, score_note, score_table
 from fairseq_headprune.files import read_json, read_lines, write_text
@@ -133,7 +135,19 @@ def bench_bootstrap(results: Path) -> str:
 TABLES: dict[str, Callable[[Path], str]] = {
     "training": training,
     "pruning": pruning,
-    "random": lambda results: _with_note(*random_pruning(results)),
+    **{
+        name: lambda results, make=make: _with_note(*make(results))
+        for name, make in {
+            "random": random_pruning,
+            "single-heads": single_heads,
+            "one-head": one_head,
+            "orders": orders,
+            "epochs": epochs,
+            "removal": removal,
+            "speed": speed,
+            "bench-ablation": ablation_speed,
+        }.items()
+    },
     "comparison": comparison,
     "comparison-costs": comparison_costs,
     "bench-train": bench_train,

@@ -291,7 +291,9 @@ def test_several_random_orders_are_averaged(flags, tmp_path, capsys):
         assert point["sd"] == pytest.approx(statistics.stdev(scores)) and point["seeds"] == [3, 7]
     capsys.readouterr()
     assert main(["prune", *map(str, flags), "-o", str(tmp_path / "both"), *half, "--order-seeds", "3", "7"]) == 0
-    assert f"{found['means']['all'][1]['score']:.2f} (sd {found['means']['all'][1]['sd']:.2f})" in capsys.readouterr().out
+    assert (
+        f"{found['means']['all'][1]['score']:.2f} (sd {found['means']['all'][1]['sd']:.2f})" in capsys.readouterr().out
+    )
 
 
 def test_importance_and_results_from_one_split_are_warned_of(flags, tmp_path, capsys):

@@ -18,6 +18,7 @@ from fairseq_headprune.studies.folder import StudyFolder
 from fairseq_headprune.studies.masked import Comparison, MaskedCells, PlannedCell, check_split, model_settings
 from fairseq_headprune.studies.results import curve_seed, seeded_curves
 
+
 @dataclass(frozen=True)
 class PruneSettings(Comparison):
     """What is pruned in which order, and how the steps are scored and compared.

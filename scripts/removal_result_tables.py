@@ -1,0 +1,82 @@
+"""The README's tables of removed heads: equality with the mask, size, speed."""
+
+from pathlib import Path
+from typing import Any
+
+from benchmarks import shown
+
+from fairseq_headprune.files import read_json
+from fairseq_headprune.report.tables import Table
+
+Tabulated = tuple[Table, str]
+
+
+def removal(results: Path) -> Tabulated:
+    """Slim models beside masked ones: size, BLEU, equal translations."""
+    value = read_json(results / "slim.json")
+    rows: list[list[Any]] = [["0%", None, None, None, f"{value['bleu_unpruned']:.2f}", None, None]]
+    for row in value["rows"]:
+        before, after = row["parameters"]["before"], row["parameters"]["after"]
+        rows.append(
+            [
+                f"{row['percent']}%",
+                " ".join(f"{name}={counts}" for name, counts in row["config"].items()),
+                f"{after / 1e6:.1f} M ({after / before - 1:+.0%})",
+                f"{row['bytes']['after'] / 2**20:.0f} MiB",
+                f"{row['bleu_masked']:.2f}",
+                f"{row['bleu_slim']:.2f}",
+                f"{row['identical']} of {row['sentences']}",
+            ]
+        )
+    header = ["heads removed", "heads kept", "parameters", "file", "BLEU masked", "BLEU slim", "equal translations"]
+    return Table(header, rows, "llrrrrr"), f"BLEU, {value['signature']}; {_machine(value)}."
+
+
+def speed(results: Path) -> Tabulated:
+    """Decoding speed of slim models against the unpruned one, and the speed that multiply-adds would allow."""
+    rows, value = [], {}
+    for path in sorted(results.glob("bench-speed-*.json")):
+        value = read_json(path)
+        where = value["environment"]["gpu"] if value["device"] == "cuda" else f"{value['threads']} CPU threads"
+        models = list(value["models"])
+        by_place = {(row["beam"], row["batch_size"], row["model"]): row["speed"] for row in value["rows"]}
+        for beam, size in dict.fromkeys((row["beam"], row["batch_size"]) for row in value["rows"]):
+            speeds = [shown(by_place[beam, size, model]) for model in models[1:]]
+            rows.append([f"{where}, {value['precision']}", beam, size or "max-tokens", *speeds])
+    if not rows:
+        raise FileNotFoundError(f"{results}/bench-speed-*.json")
+    floors = ", ".join(f"{name} {value['models'][name]['floor_speed']:.2f}" for name in models[1:])
+    note = f"Speed against {models[0]}: median (min-max) of interleaved rounds. By multiply-adds: {floors}."
+    return Table(["device", "beam", "batch", *models[1:]], rows, "lrr" + "r" * (len(models) - 1)), note
+
+
+def ablation_speed(results: Path) -> Tabulated:
+    """All masks of a grid in one batch against one mask at a time."""
+    rows, value = [], {}
+    for path in sorted(results.glob("bench-ablation-*.json")):
+        value = read_json(path)
+        where = value["environment"]["gpu"] if value["device"] == "cuda" else "CPU"
+        seconds = value["seconds"]
+        rows.append(
+            [
+                f"{where}, {value['precision']}",
+                f"{value['masks']} x {value['sentences']}",
+                shown(seconds["many"], 1),
+                shown(seconds["loop"], 1),
+                shown(value["speedup"], 1),
+                f"{value['floor_seconds']:.1f}",
+                f"{value['identical_hypotheses']:.3%}",
+            ]
+        )
+    if not rows:
+        raise FileNotFoundError(f"{results}/bench-ablation-*.json")
+    header = ["device", "masks x sentences", "in one batch, s", "one by one, s", "faster", "floor, s", "equal"]
+    return Table(header, rows, "lrrrrrr"), (
+        f"Beam {value['beam']}; median (min-max) of {value['rounds']} rounds; floor: its arithmetic at the speed of "
+        "one large matrix product; equal: translations that are the same on both sides."
+    )
+
+
+def _machine(value: dict[str, Any]) -> str:
+    environment = value["environment"]
+    return f"{environment['gpu'] or 'CPU'}, torch {environment['torch']}"
