@@ -13,23 +13,29 @@ Tabulated = tuple[Table, str]
 
 def removal(results: Path) -> Tabulated:
     """Slim models beside masked ones: size, BLEU, equal translations."""
-    value = read_json(results / "slim.json")
-    rows: list[list[Any]] = [["0%", None, None, None, f"{value['bleu_unpruned']:.2f}", None, None]]
-    for row in value["rows"]:
-        before, after = row["parameters"]["before"], row["parameters"]["after"]
-        rows.append(
-            [
-                f"{row['percent']}%",
-                " ".join(f"{name}={counts}" for name, counts in row["config"].items()),
-                f"{after / 1e6:.1f} M ({after / before - 1:+.0%})",
-                f"{row['bytes']['after'] / 2**20:.0f} MiB",
-                f"{row['bleu_masked']:.2f}",
-                f"{row['bleu_slim']:.2f}",
-                f"{row['identical']} of {row['sentences']}",
-            ]
-        )
-    header = ["heads removed", "heads kept", "parameters", "file", "BLEU masked", "BLEU slim", "equal translations"]
-    return Table(header, rows, "llrrrrr"), f"BLEU, {value['signature']}; {_machine(value)}."
+    rows: list[list[Any]] = []
+    for path in sorted(results.glob("slim*.json")):
+        value = read_json(path)
+        precision = "fp16" if "--fp16" in value["commands"]["unpruned"] else "fp32"
+        rows.append([precision, "0%", None, None, None, f"{value['bleu_unpruned']:.2f}", None, None])
+        rows += [[precision, *_removed(row)] for row in value["rows"]]
+    if not rows:
+        raise FileNotFoundError(f"{results}/slim*.json")
+    header = ["", "removed", "heads kept", "parameters", "file", "BLEU masked", "BLEU slim", "equal translations"]
+    return Table(header, rows, "lllrrrrr"), f"BLEU, {value['signature']}; {_machine(value)}."
+
+
+def _removed(row: dict[str, Any]) -> list[str]:
+    before, after = row["parameters"]["before"], row["parameters"]["after"]
+    return [
+        f"{row['percent']}%",
+        " ".join(f"{name}={counts}" for name, counts in row["config"].items()),
+        f"{after / 1e6:.1f} M ({after / before - 1:+.0%})",
+        f"{row['bytes']['after'] / 2**20:.0f} MiB",
+        f"{row['bleu_masked']:.2f}",
+        f"{row['bleu_slim']:.2f}",
+        f"{row['identical']} of {row['sentences']}",
+    ]
 
 
 def speed(results: Path) -> Tabulated:

@@ -57,10 +57,16 @@ def test_removal_and_speed(tmp_path):
     environment = {"gpu": None, "torch": "2"}
     write_json(
         tmp_path / "slim.json",
-        {"bleu_unpruned": 31.0, "rows": [row], "signature": "sig", "environment": environment},
+        {
+            "commands": {"unpruned": "fairseq-generate --fp16"},
+            "bleu_unpruned": 31.0,
+            "rows": [row],
+            "signature": "sig",
+            "environment": environment,
+        },
     )
     assert texts(removal_tables.removal(tmp_path)[0])[1] == [
-        "50%", "ES=21 ED=11", "3.0 M (-25%)", "2 MiB", "30.00", "30.00", "9 of 10",
+        "fp16", "50%", "ES=21 ED=11", "3.0 M (-25%)", "2 MiB", "30.00", "30.00", "9 of 10",
     ]  # fmt: skip
     rows = [
         {"model": name, "beam": 5, "batch_size": 0, "speed": {"median": speed, "min": speed, "max": speed}}

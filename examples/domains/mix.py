@@ -49,6 +49,9 @@ def main() -> None:
         for name, found in plain.items():
             texts[f"{name}.{language}"] = [tokenise(line, return_str=True).lower() for line in found]
         texts[f"iwslt14.{language}"] = lines(data / "iwslt14", f"test.{language}")
+        texts[f"talks-valid.{language}"] = lines(data / "iwslt14", f"valid.{language}")
+        talks = lines(data / "iwslt14", f"train-subset.{language}")
+        texts[f"talks-train.{language}"] = texts[f"train.{language}"] + talks
     joined = {name: "".join(line + "\n" for line in found) for name, found in texts.items()}
     model = train_pieces(joined["train.de"] + joined["train.en"], 10000)
     (out / "spm.model").write_bytes(model)

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Pruning at chosen epochs (Michel et al. 2019, Figure 5) and two orders of pruning (Figure 6d) for the paper's shape, 6+6
-# layers of 8 heads:  [EPOCHS=…] [PREPARED=…] [OUT=…] [RESULTS=…] studies.sh [CHECKPOINTS] [flags]
+# layers of 8 heads:  [EPOCHS=…] [PIECES=…] [PREPARED=…] [OUT=…] [RESULTS=…] studies.sh [CHECKPOINTS] [flags]
 #   CHECKPOINTS  folder of a run of EPOCHS=1 train.sh --encoder-attention-heads 8 --decoder-attention-heads 8
 #                (default: PREPARED/heads-144)
 #   EPOCHS       those that are pruned, as headprune sweep-epochs takes them (default: all)
+#   PIECES       how the text was cut: subword_nmt (default) or sentencepiece
 #   PREPARED     the folder that prepare.sh wrote (default: out/ beside this script)
 #   OUT          gets the study folders (default: PREPARED/studies)
 #   RESULTS      gets JSON and figures (default: results/ beside this script)
@@ -19,7 +20,7 @@ OUT="${OUT:-$PREPARED/studies}"
 RESULTS="${RESULTS:-$HERE/results}"
 mkdir -p "$OUT" "$RESULTS"
 
-SEARCH=(--source-lang de --target-lang en --beam 5 --remove-bpe --bleu tok)
+SEARCH=(--source-lang de --target-lang en --beam 5 --post-process "${PIECES:-subword_nmt}" --bleu tok)
 FLAGS=("${@:2}")
 
 study() {  # NAME VERB [flags]: run a study, and keep its document and figures

@@ -88,6 +88,7 @@ def main() -> None:
     add("--out", type=Path, default=HERE / "results", help="results (default: results/)")
     add("--shares", type=int, nargs="+", default=[25, 50, 75, 90], help="percent of heads removed (25 50 75 90)")
     add("--jobs", type=int, default=4, help="translations at the same time (default: 4)")
+    add("--name", default="slim", help="of the result: NAME.json (default: slim)")
     add("--flags", type=shlex.split, default=[], help="more flags of fairseq-generate, as one word, such as --fp16")
     args = parser.parse_args()
     from sacrebleu.metrics import BLEU
@@ -126,7 +127,7 @@ def main() -> None:
         "rows": rows,
         "environment": environment(),
     }
-    write_json(args.out / "slim.json", value)
+    write_json(args.out / f"{args.name}.json", value)
     print(json.dumps(value["rows"]))
 
 
