@@ -21,7 +21,7 @@ for set in newstest2014:test iwslt14:test1; do
     headprune ablate "$PREPARED/data-bin" --path "$CHECKPOINT" --source-lang de --target-lang en --gen-subset "${set#*:}" \
         --beam 5 --post-process sentencepiece --bleu tok -o "$OUT/$name" --json "${@:2}" >"$OUT/$name.json"
     mv "$OUT/$name.json" "$RESULTS/"
-    for figure in "$OUT/$name"/figures/*.png; do cp "$figure" "$RESULTS/$name-${figure##*/}"; done
+    for figure in "$OUT/$name"/figures/*.png; do [ ! -e "$figure" ] || cp "$figure" "$RESULTS/$name-${figure##*/}"; done
 done
 headprune correlate "$OUT/ablate-newstest2014" "$OUT/ablate-iwslt14" --figure "$RESULTS/effects" --json >"$OUT/effects.json"
 mv "$OUT/effects.json" "$RESULTS/"

@@ -28,7 +28,7 @@ study() {  # NAME VERB [flags]: run a study, and keep its document and figures
     echo "$1" >&2
     "$PYTHON" -m fairseq_headprune "$2" "$PREPARED/data-bin" "${SEARCH[@]}" "${@:3}" ${FLAGS[@]+"${FLAGS[@]}"} \
         -o "$OUT/$1" --json >"$OUT/$1.json"
-    for figure in "$OUT/$1"/figures/*.png; do cp "$figure" "$RESULTS/$1-${figure##*/}"; done
+    for figure in "$OUT/$1"/figures/*.png; do [ ! -e "$figure" ] || cp "$figure" "$RESULTS/$1-${figure##*/}"; done
     mv "$OUT/$1.json" "$RESULTS/"
 }
 BEST=(--path "$CHECKPOINTS/checkpoint_best.pt")
