@@ -143,9 +143,10 @@ def test_an_optimizer_that_is_not_there_is_named(trained, mask_file, tmp_path, c
     assert not (tmp_path / "slim.pt").exists()
 
 
-def test_a_flat_optimizer_is_cut_as_one_of_single_parameters():
+@pytest.mark.parametrize("settings", SETTINGS[1:3])
+def test_a_flat_optimizer_is_cut_as_one_of_single_parameters(settings):
     """--fp16 keeps the moments of all parameters in one vector: cut, it is the vector of the cut moments."""
-    model = lively(SETTINGS[1])
+    model = lively(settings)
     state, mask = state_of(model), uneven(model, 3)
     generator = torch.Generator().manual_seed(5)
     moments = [torch.rand(parameter.shape, generator=generator) for parameter in model.parameters()]
@@ -157,8 +158,11 @@ def test_a_flat_optimizer_is_cut_as_one_of_single_parameters():
     for optimizer in (single, flat):
         slim = remove_heads({**state, "last_optimizer_state": optimizer}, mask, keep_optimizer=True).state
         cut.append(slim["last_optimizer_state"])
-    rebuilt = rebuild(slim)
-    assert [e["exp_avg"].shape for e in cut[0]["state"].values()] == [p.shape for p in rebuilt.parameters()]
+    # Layer norms before modules without heads (in settings 2) are not trained any more.
+    shapes = [p.shape for p in rebuild(slim).parameters() if p.requires_grad]
+    assert [e["exp_avg"].shape for e in cut[0]["state"].values()] == shapes
+    again = remove_heads({**slim, "last_optimizer_state": cut[1]}, mask, keep_optimizer=True).state
+    assert torch.equal(again["last_optimizer_state"]["state"][0]["exp_avg"], cut[1]["state"][0]["exp_avg"])
     joined = torch.cat([entry["exp_avg"].flatten() for entry in cut[0]["state"].values()])
     assert torch.equal(cut[1]["state"][0]["exp_avg"], joined)
     assert (cut[1]["loss_scale"], cut[1]["state"][0]["step"], cut[1]["param_groups"][0]["params"]) == (2.0, 7, [0])

@@ -1,9 +1,11 @@
 """How many rows a batch has, and what happens when memory runs out."""
 
 import pytest
+import tiny
 import torch
 
-from fairseq_headprune.evaluation.packing import Packer, fitting_rows
+from fairseq_headprune.evaluation.packing import _SHARE, Packer, fitting_rows
+from fairseq_headprune.modules.attach import find_gates
 
 
 def collect(packer, sentences, lengths, masks, memory=10**9):
@@ -54,3 +56,17 @@ def test_out_of_memory_with_one_sentence_divides_the_masks():
 def test_rows_on_a_cpu_do_not_depend_on_lengths(tiny_model):
     fitting = fitting_rows(tiny_model, torch.device("cpu"), 5, lambda length: 200)
     assert fitting(3) == fitting(1000) > 100
+
+
+def test_rows_on_cuda_follow_from_the_free_memory_where_the_first_block_is_gone_too(monkeypatch):
+    free = {"mem_get_info": (10**7, 10**8), "memory_reserved": 3000, "memory_allocated": 1000}
+    for name, value in free.items():
+        monkeypatch.setattr(torch.cuda, name, lambda device, value=value: value)
+    model = tiny.make_model()
+    gates = find_gates(model)
+    gates.ffn.shrink(gates.ffn.layout().under({"dec": [0, [1] * 10 + [0] * 54]}))
+    # Source: by hand: 2 layers and one more, width 64, 2 x 8 + 10 positions and 8 / 5 source keys a hypothesis;
+    # 10 units at most, 20 activations of width 64; 4 bytes a number.
+    size = 4 * (2 * 3 * 64 * (26 + 8 / 5) + 2 * 10 + 20 * 64)
+    fitting = fitting_rows(model, torch.device("cuda"), 5, lambda length: 200)
+    assert fitting(8) == int(_SHARE * (10**7 + 2000) / size) < 10**3

@@ -82,9 +82,8 @@ def fitting_rows(model: Any, device: torch.device, beam: int, limit: Callable[[i
     """
     if device.type != "cuda":
         return lambda length: _CPU_ROWS
-    layer = model.decoder.layers[0]
     size = model.decoder.embed_tokens.weight.element_size()
-    width, inner = model.decoder.embed_dim, layer.fc1.out_features
+    width, inner = model.decoder.embed_dim, max(layer.fc2.in_features for layer in model.decoder.layers)
 
     def fitting(length: int) -> int:
         free = torch.cuda.mem_get_info(device)[0]

@@ -21,10 +21,16 @@ class GatedHeads:
     Attributes:
         modules: component -> gated modules in layer order; components the model lacks are absent.
         ffn: the gated feed-forward blocks.
+        layers: component -> the layers that the modules are in; empty if they are in none.
     """
 
-    def __init__(self, modules: dict[str, list[GatedMultiheadAttention]], ffn: Optional[FeedForwards] = None) -> None:
-        self.modules, self.ffn = modules, ffn or FeedForwards({})
+    def __init__(
+        self,
+        modules: dict[str, list[GatedMultiheadAttention]],
+        ffn: Optional[FeedForwards] = None,
+        layers: Optional[dict[str, list[nn.Module]]] = None,
+    ) -> None:
+        self.modules, self.ffn, self.layers = modules, ffn or FeedForwards({}), layers or {}
 
     @property
     def shape(self) -> Shape:
@@ -164,16 +170,19 @@ def find_gates(model: nn.Module) -> GatedHeads:
     Raises:
         ValueError: the model has no gates; attach them first.
     """
-    found: dict[str, list[tuple[tuple[int, ...], GatedMultiheadAttention]]] = {}
+    found: dict[str, list[tuple[tuple[int, ...], GatedMultiheadAttention, nn.Module]]] = {}
     for name, module in model.named_modules():
         if isinstance(module, GatedMultiheadAttention):
             place = tuple(int(part) for part in re.findall(r"(?<=\.)\d+(?=\.)", f".{name}."))
-            found.setdefault(component_of(name, module), []).append((place, module))
+            layer = model.get_submodule(name.rpartition(".")[0])
+            found.setdefault(component_of(name, module), []).append((place, module, layer))
     if not found:
         raise ValueError(f"{type(model).__name__} has no gates; call attach_gates first")
     # Stable sort by layer number: "layers.10" comes after "layers.9".
-    heads = {c: [m for _, m in sorted(found[c], key=lambda x: x[0])] for c in COMPONENTS if c in found}
-    return GatedHeads(heads, FeedForwards.find(model))
+    ordered = {c: sorted(found[c], key=lambda x: x[0]) for c in COMPONENTS if c in found}
+    heads = {c: [module for _, module, _ in rows] for c, rows in ordered.items()}
+    layers = {c: [layer for _, _, layer in rows] for c, rows in ordered.items()}
+    return GatedHeads(heads, FeedForwards.find(model), layers)
 
 
 @contextmanager

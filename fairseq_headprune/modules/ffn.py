@@ -8,6 +8,7 @@ from typing import Any, Optional
 import torch
 from torch import Tensor, nn
 
+from fairseq_headprune.modules.empty_parts import skip_ffn
 from fairseq_headprune.removal.ffn_layout import Block, FfnLayout, units_of
 
 
@@ -21,6 +22,8 @@ class GatedFfnOutput(nn.Linear):
         ffn_keep: None (everything is kept), bool (units,), or bool () for the block. Saved in checkpoints when set.
         unit_gate, block_gate: None or a float gate, (batch, units) or (batch, 1). Never saved.
         block: what is in the weights, of ``original_count`` units, as in a mask's ``"ffn"`` entry.
+        width_without_block: width of the output in evaluation when the block is gone: d, or 0 where the layer knows
+            what that means.
     """
 
     ffn_keep: Optional[Tensor]
@@ -33,6 +36,7 @@ class GatedFfnOutput(nn.Linear):
         module.register_buffer("ffn_keep", None)
         module.unit_gate = module.block_gate = None
         module.block, module.original_count, module.keep_is_fixed = 1, module.in_features, False
+        module.width_without_block = module.out_features
         return module
 
     def set_keep(self, block: Block, fixed: bool = False) -> None:
@@ -67,9 +71,12 @@ class GatedFfnOutput(nn.Linear):
             units = units.masked_fill(~keep, 0.0)
         if self.in_features:
             output = super().forward(units)
+        elif self.bias is not None:
+            output = self.bias.expand(*units.shape[:-1], self.out_features)
         else:
-            output = units.new_zeros(*units.shape[:-1], self.out_features)
-            output = output if self.bias is None else output + self.bias
+            # Training draws dropout for the whole width, as the masked model does.
+            width = self.out_features if self.training else self.width_without_block
+            output = units.new_zeros(*units.shape[:-1], width)
         if self.block_gate is not None:
             output = output * self.block_gate.to(output.dtype)
         return output if keep is None or keep.dim() else output.masked_fill(~keep, 0.0)
@@ -183,6 +190,8 @@ class FeedForwards:
         for side, layers in self.layers.items():
             for layer, block in zip(layers, wanted.blocks[side], strict=True):
                 _keep(layer, block)
+                if not layer.fc2.in_features:
+                    skip_ffn(layer)
 
 
 def _keep(layer: Any, block: Block) -> None:

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_headprune.modules.attach import GatedHeads
+from fairseq_headprune.modules.empty_parts import skip_attention
 from fairseq_headprune.modules.multihead import GatedMultiheadAttention
 from fairseq_headprune.removal.layout import HeadLayout
 from fairseq_headprune.removal.surgery import take_heads
@@ -12,7 +13,8 @@ from fairseq_headprune.removal.surgery import take_heads
 def shrink(gates: GatedHeads, layout: HeadLayout) -> None:
     """Remove the heads that a layout does not have; the remaining ones keep their weights.
 
-    Parameters become new objects: an optimizer made before does not know them.
+    Parameters become new objects: an optimizer made before does not know them. What a layer computed for a module that
+    has no heads left is not computed any more.
 
     Raises:
         ValueError: the layout does not fit the model, or has a head that was removed before.
@@ -31,6 +33,8 @@ def shrink(gates: GatedHeads, layout: HeadLayout) -> None:
     gates.layout().check_absent(layout.mask().kept())
     for component, layer, module in gates.items():
         _keep(module, layout.kept[component][layer])
+        if not module.num_heads and component in gates.layers:
+            skip_attention(gates.layers[component][layer], component)
 
 
 def _keep(module: GatedMultiheadAttention, heads: list[int]) -> None:

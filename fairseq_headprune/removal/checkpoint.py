@@ -34,6 +34,7 @@ from fairseq_headprune.removal.surgery import (
     weights_per_head,
     with_projections,
 )
+from fairseq_headprune.removal.unread import unread_norms
 
 #: what the names of learned gates begin with; their choice has been carried out when the heads are gone
 LEARNED = "head_gates."
@@ -98,7 +99,9 @@ def remove_heads(
     if keep_optimizer:
         if bake:
             raise ValueError("--keep-optimizer does not go with --bake, which is for programs without the plugin")
-        new["last_optimizer_state"] = cut_optimizer(state["model"], optimizer, cut.copied)
+        frozen = unread_norms(state, before, ffn_before)
+        known = {name: tensor for name, tensor in state["model"].items() if name not in frozen}
+        new["last_optimizer_state"] = cut_optimizer(known, optimizer, cut.learned)
         new["optimizer_history"] = history
     counts = {"before": before_count, "after": parameter_count(weights), "by_formula": removed}
     return Removal(new, before, layout, counts, ffn_after)
@@ -132,11 +135,12 @@ class _Cut:
             tensors |= {f"{prefix}.{name}": tensor for name, tensor in found.items()}
         return removed + cut_ffn(tensors, self.ffn_before, self.ffn_after, self.bake)
 
-    def copied(self, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        """Return what is left of tensors, which stay as they are."""
+    def learned(self, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        """Return what is left of tensors, which stay as they are, without those that the result does not learn."""
         result = dict(tensors)
         self(result)
-        return result
+        frozen = unread_norms(self.state, self.layout, self.ffn_after)
+        return {name: tensor for name, tensor in result.items() if name not in frozen}
 
 
 def _cut(attention: Attention, have: list[int], keep: list[int], heads: int, baked_width: int | None) -> Attention:
