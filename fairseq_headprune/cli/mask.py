@@ -8,6 +8,7 @@ from typing import Any
 from fairseq_headprune.cli.common import Parser, emit
 from fairseq_headprune.cli.mask_ffn import add_ffn_flag, ffn_entry
 from fairseq_headprune.cli.mask_learned import correction_text, learned_mask
+from fairseq_headprune.cli.mask_time import time_lines
 from fairseq_headprune.cli.mask_ways import add_ways, chosen_way
 from fairseq_headprune.files import PathLike, sha256
 from fairseq_headprune.heads import PAPER_NAMES, HeadMask
@@ -110,4 +111,5 @@ def _text(mask: HeadMask, path: PathLike) -> str:
     for side, rows in (mask.ffn or {}).items():
         kept = [f"{sum(row)}/{len(row)}" if isinstance(row, list) else ("none", "all")[row] for row in rows]
         lines.append(f"feed-forward units ({side}), layer 1 first: {' '.join(kept)}")
+    lines += time_lines(mask.source)
     return "\n".join([*lines, "", f"written: {path}"])

@@ -14,7 +14,9 @@ from fairseq_headprune.choosing.layer_sets import prune_layers
 from fairseq_headprune.choosing.per_layer import keep_per_layer, mirrored, picking_by_chance, picking_highest
 from fairseq_headprune.choosing.random_heads import keep_random, parse_amount, prune_random
 from fairseq_headprune.choosing.scored import keep_highest
+from fairseq_headprune.choosing.time_budget import parse_latency, parse_speed
 from fairseq_headprune.cli.mask_learned import heads_flag
+from fairseq_headprune.cli.mask_time import in_time
 from fairseq_headprune.files import PathLike, sha256
 from fairseq_headprune.heads import HeadMask
 from fairseq_headprune.importance.scores import HeadScores
@@ -70,6 +72,22 @@ def by_parameters(args: argparse.Namespace, start: HeadMask) -> Chosen:
     return mask, {"chosen": "the highest scores within a number of parameters", "budget": budget, **source}
 
 
+def by_speed(args: argparse.Namespace, start: HeadMask) -> Chosen:
+    """``--for-speed``."""
+    factor = parse_speed(args.for_speed)
+    scores, source = _read_scores(args.scores, start)
+    mask, budget = in_time(args, start, scores, lambda whole: whole / factor)
+    return mask, {"chosen": "the highest scores within a predicted time", "budget": budget, **source}
+
+
+def by_latency(args: argparse.Namespace, start: HeadMask) -> Chosen:
+    """``--for-latency``."""
+    limit = parse_latency(args.for_latency) / 1000
+    scores, source = _read_scores(args.scores, start)
+    mask, budget = in_time(args, start, scores, lambda whole: limit)
+    return mask, {"chosen": "the highest scores within a predicted time", "budget": budget, **source}
+
+
 def by_name(args: argparse.Namespace, start: HeadMask) -> Chosen:
     """``--drop``."""
     heads = (head for text in args.drop for head in parse_descriptor(text))
@@ -111,6 +129,8 @@ def by_complement(args: argparse.Namespace, start: HeadMask) -> Chosen:
 WAYS: dict[str, Way] = {
     "heads": by_scores,
     "for_params": by_parameters,
+    "for_speed": by_speed,
+    "for_latency": by_latency,
     "config": by_config,
     "drop": by_name,
     "random": by_chance,
@@ -121,7 +141,8 @@ WAYS: dict[str, Way] = {
 
 #: flag that changes how a way chooses -> the ways it goes with
 _WITH = {
-    "scores": ("heads", "config", "for_params"),
+    "scores": ("heads", "config", "for_params", "for_speed", "for_latency"),
+    "profile": ("for_speed", "for_latency"),
     "mirror": ("config",),
     "seed": ("random", "triple", "config"),
     "at_least_one": ("random", "triple"),
@@ -143,9 +164,11 @@ def chosen_way(args: argparse.Namespace) -> Way | None:
             names = [f"--{way.replace('_', '-')}" + (" K" if way == "heads" else "") for way in ways]
             needed = " or ".join(names)
             raise ValueError(f"--{flag.replace('_', '-')} needs {needed}")
-    if name in ("heads", "for_params") and not args.scores:
-        flag = f"--{name.replace('_', '-')}"
+    flag = f"--{(name or '').replace('_', '-')}"
+    if name in ("heads", "for_params", "for_speed", "for_latency") and not args.scores:
         raise ValueError(f"{flag} keeps the highest-scored heads: say where the scores are with --scores FILE")
+    if name in _WITH["profile"] and not args.profile:
+        raise ValueError(f"{flag} needs times measured by headprune profile: say where they are with --profile FILE")
     if args.scores and args.seed is not None:
         raise ValueError("--config keeps the highest --scores or draws with --seed, not both")
     return WAYS[name] if name else None
@@ -165,6 +188,18 @@ def add_ways(what: argparse._MutuallyExclusiveGroup, how: argparse._ArgumentGrou
         metavar="0.8x",
         help="keep the highest-scored heads so that the slim model has at most this share of the parameters of the "
         "checkpoint --like (default: none)",
+    )
+    add(
+        "--for-speed",
+        metavar="1.3x",
+        help="keep the highest-scored heads so that the slim model is predicted to be so many times as fast as the "
+        "model of --profile (default: none)",
+    )
+    add(
+        "--for-latency",
+        metavar="MS",
+        help="keep the highest-scored heads so that the slim model is predicted to take so many milliseconds a batch "
+        "of --profile (default: none)",
     )
     add(
         "--config",
@@ -204,6 +239,7 @@ def add_ways(what: argparse._MutuallyExclusiveGroup, how: argparse._ArgumentGrou
         metavar="FILE",
         help="score file: keep the highest-scored heads; of equal ones the lowest index (default: none)",
     )
+    add("--profile", metavar="FILE", help="what headprune profile wrote (default: none)")
     add("--mirror", action="store_true", help="reverse each component's counts of --config (default: off)")
     add(
         "--seed",

@@ -109,7 +109,7 @@ def _row(
         "batch_size": size,
         "beam": beam,
         "sentences": count,
-        "seconds": [round(value, 4) for value in mine],
+        "seconds": [round(value, 6) for value in mine],
         "sentences_per_second": count / middle,
         "tokens_per_second": count * length / middle,
         "speed": {"median": statistics.median(ratios), "min": min(ratios), "max": max(ratios)},

@@ -1,0 +1,124 @@
+"""``headprune profile``: what heads cost on this machine, layer by layer."""
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fairseq_headprune.cli.common import emit
+from fairseq_headprune.report.tables import FORMS, Table, render_parts
+
+if TYPE_CHECKING:
+    from fairseq_headprune.speed.profile import Profile
+
+_DESCRIPTION = """Time the translation of the same sentences by the model and by copies of it with fewer heads (none,
+one, half) in one component, at a fixed length, in turning order after a round to warm up; tell what an attention module
+costs by its number of heads, and check the sum of these costs on whole masks. headprune mask --for-speed and
+--for-latency need the file. fairseq-generate's flags hold: --batch-size (default: 16), --beam, --fp16, --cpu."""
+
+_BATCH_SIZE = 16
+
+#: relative error of a checked mask from which on the text warns
+_LARGE_ERROR = 0.1
+
+
+def run(argv: list[str]) -> int:
+    """Run the verb."""
+    from fairseq_headprune.session import Session, parse_generation_args
+
+    args = parse_generation_args("profile", argv, _add_flags, _DESCRIPTION)
+    size = _BATCH_SIZE if args.batch_size is None else args.batch_size
+    _check(args, size)
+    import torch
+
+    from fairseq_headprune.speed.variants import profile_session
+
+    if args.threads:
+        torch.set_num_threads(args.threads)
+    profile = profile_session(
+        Session(args), args.gen_subset, size, args.batches, args.beam, args.length, args.rounds, args.each_layer
+    )
+    profile.save(args.output)
+    emit(profile.to_dict(), args.json, _text(profile, args.output, args.format))
+    return 0
+
+
+def _add_flags(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("measurement")
+    add = group.add_argument
+    add("--batches", type=int, default=4, metavar="N", help="batches that are translated (default: 4)")
+    add("--length", type=int, default=20, metavar="T", help="tokens of every translation (default: 20)")
+    add("--rounds", type=int, default=5, metavar="N", help="rounds that are timed (default: 5)")
+    add("--threads", type=int, default=0, metavar="N", help="CPU threads of torch (default: torch's own choice)")
+    add(
+        "--each-layer",
+        action="store_true",
+        help="measure every layer by itself (default: layers of one component with equally many heads together, which "
+        "is less noisy)",
+    )
+    group = parser.add_argument_group("output")
+    group.add_argument("-o", "--output", metavar="FILE", required=True, help="the profile file to write")
+    output = group.add_mutually_exclusive_group()
+    output.add_argument("--json", action="store_true", help="print the profile file's content (default: off)")
+    output.add_argument("--format", choices=FORMS, default="text", help="form of the tables (default: text)")
+
+
+def _check(args: argparse.Namespace, size: int) -> None:
+    """Refuse what makes no sense, or could not be written after minutes of work.
+
+    Raises:
+        ValueError: a number that is out of range.
+        FileNotFoundError: there is no folder for the output.
+    """
+    for flag, value in (("batch-size", size), ("batches", args.batches), ("rounds", args.rounds), ("beam", args.beam)):
+        if value < 1:
+            raise ValueError(f"--{flag} {value}: must be at least 1")
+    if args.length < 2:
+        raise ValueError(f"--length {args.length}: a translation has at least 2 tokens, the last one ends it")
+    if args.threads < 0:
+        raise ValueError(f"--threads {args.threads}: must not be below 0")
+    if not Path(args.output).parent.is_dir():
+        raise FileNotFoundError(f"{args.output}: there is no folder {Path(args.output).parent}; make it first")
+
+
+def _text(profile: "Profile", path: str, form: str) -> str:
+    costs = [
+        [row["component"], _layers(row["layers"]), str(row["heads"]), *map(_ms, row["cost"].values())]
+        for row in profile.measured
+        if "cost" in row
+    ]
+    checks = [
+        [c["mask"], _ms(c["predicted"]), *map(_ms, c["measured"].values()), f"{c['error']:+.1%}"]
+        for c in profile.checks
+    ]
+    s = profile.settings
+    whole, rest = _ms(profile.whole()), _ms(profile.rest)
+    parts = [
+        Table(["component", "layers", "heads", "ms", "min", "max"], costs),
+        "",
+        Table(["mask", "predicted ms", "measured ms", "min", "max", "error"], checks),
+        "",
+        f"milliseconds a batch; costs of one layer over none of its heads, median and range of {s['rounds']} rounds;",
+        f"the whole model {whole}, without its attention {rest}",
+        f"{s['gpu'] or s['device']}, {s['precision']}, {s['threads']} threads; {s['batch_size']} sentences a batch,",
+        f"beam {s['beam']}, {s['length']} tokens; {s['batches']} batches",
+        *_warnings(profile),
+        f"written: {path}",
+    ]
+    return render_parts(parts, form)
+
+
+def _warnings(profile: "Profile") -> list[str]:
+    worst = max((abs(check["error"]) for check in profile.checks), default=0.0)
+    if worst <= _LARGE_ERROR:
+        return []
+    return [f"predictions are off by up to {worst:.0%}: measure on an idle machine, with more --rounds or --batches"]
+
+
+def _layers(layers: list[int]) -> str:
+    if len(layers) > 1 and layers == list(range(layers[0], layers[-1] + 1)):
+        return f"{layers[0]}-{layers[-1]}"
+    return ",".join(map(str, layers))
+
+
+def _ms(seconds: float) -> str:
+    return f"{1000 * seconds:.3f}"

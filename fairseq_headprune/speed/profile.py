@@ -1,0 +1,120 @@
+"""The profile file: how long decoding takes on one machine, as a function of the heads of every layer."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from fairseq_headprune.files import PathLike, check_format, read_json, write_json
+from fairseq_headprune.heads import HeadMask, Shape, check_component
+from fairseq_headprune.speed.costs import interpolate
+
+FORMAT = "headprune.profile/1"
+
+
+@dataclass
+class Profile:
+    """An additive model of time, with what it was measured from; all times are seconds a batch.
+
+    Attributes:
+        shape: original number of heads of each layer.
+        rest: seconds of everything but attention modules.
+        costs: component -> one list a layer of (heads, seconds), from 0 heads up to those the model has.
+        settings: device, precision, threads, batch size, beam, length and so on.
+        measured: one row a model that was timed; ``checks``: whole masks, predicted and timed.
+        checkpoint, data, environment: what was measured, and with what.
+    """
+
+    shape: Shape
+    rest: float
+    costs: dict[str, list[list[tuple[int, float]]]]
+    settings: dict = field(default_factory=dict)
+    measured: list = field(default_factory=list)
+    checks: list = field(default_factory=list)
+    checkpoint: dict = field(default_factory=dict)
+    data: dict = field(default_factory=dict)
+    environment: dict = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Check the entries.
+
+        Raises:
+            KeyError: an unknown component.
+            ValueError: costs that do not fit the shape, are not finite, or do not begin with 0 heads.
+        """
+        if not _is_number(self.rest):
+            raise ValueError(f'"rest" is {self.rest!r}, not a finite number')
+        for component, counts in self.shape.items():
+            rows = self.costs.get(check_component(component), [])
+            if len(rows) != len(counts):
+                raise ValueError(f"{component}: costs of {len(rows)} layers, the shape has {len(counts)}")
+            self.costs[component] = [_points(f"{component} layer {i}", row) for i, row in enumerate(rows)]
+
+    def seconds(self, mask: HeadMask) -> float:
+        """Return the predicted time of the slim model of a mask.
+
+        Raises:
+            ValueError: the mask does not fit, or keeps more heads than the profiled model has.
+        """
+        mask.check_shape(self.shape, "the profiled model")
+        total = self.rest
+        for component, rows in mask.heads.items():
+            for layer, row in enumerate(rows):
+                try:
+                    total += interpolate(self.costs[component][layer], sum(row))
+                except ValueError as error:
+                    raise ValueError(f"{component} layer {layer}: the mask keeps {error}") from None
+        return total
+
+    def whole(self) -> float:
+        """Return the time of the profiled model itself."""
+        return self.rest + sum(row[-1][1] for rows in self.costs.values() for row in rows)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the profile file's content."""
+        return {"format": FORMAT, "unit": "seconds a batch", **asdict(self)}
+
+    @classmethod
+    def from_dict(cls, value: Any, name: str = "profile") -> "Profile":
+        """Read a profile file's content.
+
+        Raises:
+            ValueError, KeyError: it is no profile, of another version, or holds wrong entries.
+        """
+        check_format(value, FORMAT, "profile", "a profile file", name)
+        known = {key: value[key] for key in cls.__dataclass_fields__ if key in value}
+        if not all(isinstance(known.get(key), Mapping) for key in ("shape", "costs")):
+            raise ValueError(f'{name}: "shape" and "costs" must hold one list a component')
+        try:
+            return cls(**{"rest": None, **known})
+        except (ValueError, KeyError) as error:
+            raise type(error)(f"{name}: {error.args[0]}") from error
+
+    def save(self, path: PathLike) -> None:
+        """Write the profile file, atomically."""
+        write_json(path, self.to_dict())
+
+    @classmethod
+    def load(cls, path: PathLike) -> "Profile":
+        """Read a profile file.
+
+        Raises:
+            FileNotFoundError, ValueError, KeyError: as for :meth:`from_dict`.
+        """
+        return cls.from_dict(read_json(path), str(path))
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _points(where: str, row: Any) -> list[tuple[int, float]]:
+    try:
+        points = [(heads, seconds) for heads, seconds in row]
+        counts = [heads for heads, _ in points]
+        good = all(type(n) is int for n in counts) and all(_is_number(seconds) for _, seconds in points)
+        if good and counts and counts[0] == 0 and counts == sorted(set(counts)):
+            return points
+    except (TypeError, ValueError):
+        pass
+    raise ValueError(f"{where}: costs are pairs of heads, ascending from 0, and seconds; found {row!r}")

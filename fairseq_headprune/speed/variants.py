@@ -1,0 +1,148 @@
+"""Models with fewer heads, made in memory from one model, and the profile of their times."""
+
+import copy
+import statistics
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any
+
+import torch
+from torch import nn
+
+from fairseq_headprune.choosing.random_heads import Amount, prune_random
+from fairseq_headprune.heads import HeadMask, Shape
+from fairseq_headprune.modules.attach import find_gates
+from fairseq_headprune.modules.shrink import shrink
+from fairseq_headprune.session import Session
+from fairseq_headprune.speed.costs import Cost, Group, groups, module_costs
+from fairseq_headprune.speed.measure import Side, measure
+from fairseq_headprune.speed.profile import Profile
+from fairseq_headprune.studies.provenance import environment
+
+#: shares of the heads that random masks prune, which check the prediction
+CHECKED = (25, 50, 75, 90)
+
+_WHOLE = "whole"
+
+
+def with_heads(model: nn.Module, mask: HeadMask) -> nn.Module:
+    """Return the slim model of a mask; all weights but those of modules that lose heads are shared with the model."""
+    shared = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
+    result = copy.deepcopy(model, shared)
+    gates = find_gates(result)
+    shrink(gates, gates.layout().under(mask))
+    return result
+
+
+def first_heads(full: HeadMask, group: Group, heads: int) -> HeadMask:
+    """Return the mask that keeps the first ``heads`` heads of each layer of a group; which ones does not matter."""
+    kept = {layer: 0 for layer in group.layers}
+    gone = []
+    for head in full.kept([group.component]):
+        if head.layer in kept:
+            kept[head.layer] += 1
+            if kept[head.layer] > heads:
+                gone.append(head)
+    return full.without(gone)
+
+
+def random_masks(full: HeadMask) -> dict[str, HeadMask]:
+    """Return masks that prune ``CHECKED`` percent of all heads by chance, by name."""
+    total = len(full.kept())
+    shares = [share for share in CHECKED if 0 < round(Fraction(share, 100) * total) < total]
+    return {
+        f"{share}% pruned": prune_random(full, Amount(f"{share}%", Fraction(share, 100), None), [list(full.shape)], 1)
+        for share in shares
+    }
+
+
+def profile_session(
+    session: Session, split: str, batch_size: int, batches: int, beam: int, length: int, rounds: int, each_layer: bool
+) -> Profile:
+    """Time the model with fewer heads in each component (or layer), and whole masks to check the prediction.
+
+    All models are timed in turning order, in each round. The model's mask, if it has one, is lifted.
+
+    Raises:
+        ValueError: the split has too few sentences.
+    """
+    found = len(session.dataset(split))
+    if found < batch_size * batches:
+        raise ValueError(
+            f"{batches} batches of {batch_size} need {batch_size * batches} sentences, {split} has {found}: give less "
+            "to --batches or --batch-size"
+        )
+    session.gates.set_mask(None)
+    full = session.gates.full()
+    parts = groups(_counts(full), each_layer)
+    masks = {_WHOLE: full}
+    for number, group in enumerate(parts):
+        masks |= {f"{number} {heads}": first_heads(full, group, heads) for heads in group.points()[:-1]}
+    checks = random_masks(full)
+    sides = {name: _side(session, mask, split, length, beam) for name, mask in {**masks, **checks}.items()}
+    rows = measure(sides, batch_size * batches, [batch_size], [beam], rounds)
+    times = {row["model"]: [seconds / batches for seconds in row["seconds"]] for row in rows}
+    profile = _profile(full, parts, times)
+    profile.checks = [_check(profile, name, mask, times) for name, mask in checks.items()]
+    profile.settings = {
+        "device": session.device.type,
+        "gpu": torch.cuda.get_device_name() if session.device.type == "cuda" else None,
+        "precision": "fp16" if session.cfg.common.fp16 else "fp32",
+        "threads": torch.get_num_threads(),
+        "batch_size": batch_size,
+        "beam": beam,
+        "length": length,
+        "batches": batches,
+        "rounds": rounds,
+    }
+    profile.checkpoint, profile.data = session.checkpoint, session.data(split)
+    profile.environment = environment(getattr(session.args, "headprune_command", None))
+    return profile
+
+
+def _counts(mask: HeadMask) -> Shape:
+    return {component: [sum(row) for row in rows] for component, rows in mask.heads.items()}
+
+
+def _side(session: Session, mask: HeadMask, split: str, length: int, beam: int) -> Side:
+    mine = copy.copy(session)
+    mine.model = with_heads(session.model, mask)
+    mine.gates = find_gates(mine.model)
+    return Side(mine, split, length, [beam])
+
+
+def _profile(full: HeadMask, parts: Sequence[Group], times: dict[str, list[float]]) -> Profile:
+    """Make the table of costs from the seconds a batch of every round."""
+    whole = times[_WHOLE]
+    costs: dict[str, list] = {c: [[(0, 0.0)] for _ in rows] for c, rows in full.heads.items()}
+    measured: list[dict[str, Any]] = [{"model": _WHOLE, "seconds": whole, "median": statistics.median(whole)}]
+    for number, group in enumerate(parts):
+        mine = {heads: times[f"{number} {heads}"] for heads in group.points()[:-1]} | {group.heads: whole}
+        found = module_costs(mine, len(group.layers))
+        for layer in group.layers:
+            costs[group.component][layer] = [(cost.heads, cost.seconds) for cost in found]
+        measured += [_row(group, cost, mine[cost.heads]) for cost in found]
+    modules = sum(row[-1][1] for rows in costs.values() for row in rows)
+    return Profile(full.shape, statistics.median(whole) - modules, costs, measured=measured)
+
+
+def _row(group: Group, cost: Cost, times: list[float]) -> dict[str, Any]:
+    return {
+        "component": group.component,
+        "layers": list(group.layers),
+        "heads": cost.heads,
+        "seconds": times,
+        "median": statistics.median(times),
+        "cost": {"seconds": cost.seconds, "min": cost.low, "max": cost.high},
+    }
+
+
+def _check(profile: Profile, name: str, mask: HeadMask, times: dict[str, list[float]]) -> dict[str, Any]:
+    seconds, predicted = statistics.median(times[name]), profile.seconds(mask)
+    return {
+        "mask": name,
+        "heads": _counts(mask),
+        "predicted": predicted,
+        "measured": {"median": seconds, "min": min(times[name]), "max": max(times[name])},
+        "error": predicted / seconds - 1,
+    }

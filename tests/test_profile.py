@@ -1,0 +1,164 @@
+"""The additive model of time: costs from times, the profile file, and masks within a budget. Numbers are by hand."""
+
+import pytest
+from verbs import refused, run_json
+
+from fairseq_headprune.choosing.time_budget import keep_in_time, parse_latency, parse_speed
+from fairseq_headprune.heads import Head, HeadMask
+from fairseq_headprune.importance.scores import HeadScores
+from fairseq_headprune.speed.costs import Group, groups, interpolate, module_costs, monotone
+from fairseq_headprune.speed.profile import Profile
+
+SHAPE = {"enc_self": [4, 4], "dec_self": [4]}
+#: a module without heads is free, one head costs 4 ms, four cost 6 ms (encoder) or 4 ms (decoder); the rest 10 ms
+ENCODER, DECODER = [(0, 0.0), (1, 0.004), (4, 0.006)], [(0, 0.0), (1, 0.004), (4, 0.004)]
+
+
+@pytest.fixture
+def profile():
+    return Profile(SHAPE, 0.01, {"enc_self": [ENCODER, ENCODER], "dec_self": [DECODER]}, checkpoint={"sha256": "1"})
+
+
+@pytest.fixture
+def scores():
+    """The decoder's heads matter least, and of each layer the last ones."""
+    rows = {"enc_self": [[0.9, 0.8, 0.7, 0.6], [0.95, 0.5, 0.4, 0.3]], "dec_self": [[0.25, 0.2, 0.15, 0.1]]}
+    return HeadScores(rows, estimator="random")
+
+
+def test_layers_alike_are_measured_together():
+    counts = {"enc_self": [4, 2, 4], "enc_dec": [0, 1]}
+    assert groups(counts) == [Group("enc_self", (0, 2), 4), Group("enc_self", (1,), 2), Group("enc_dec", (1,), 1)]
+    assert [g.layers for g in groups(counts, each_layer=True)] == [(0,), (1,), (2,), (1,)]
+    assert [g.points() for g in groups(counts)] == [[0, 1, 2, 4], [0, 1, 2], [0, 1]]
+
+
+def test_costs_are_differences_within_a_round():
+    # The second round is 5 slower throughout; two modules share a difference.
+    times = {0: [10.0, 15.0, 10.0], 1: [12.0, 17.0, 13.0], 4: [14.0, 19.0, 15.0]}
+    found = module_costs(times, layers=2)
+    assert [(c.heads, c.seconds, c.low, c.high) for c in found] == [
+        (0, 0, 0, 0),
+        (1, 1.0, 1.0, 1.5),
+        (4, 2.0, 2.0, 2.5),
+    ]
+
+
+@pytest.mark.parametrize(
+    "values, expected",
+    [
+        ([0, 1, 3], [0, 1, 3]),
+        ([0, 3, 1], [0, 2, 2]),
+        ([0, 3, 2, 1, 4], [0, 2, 2, 2, 4]),
+        ([0, 4, 1, 2], [0, 7 / 3, 7 / 3, 7 / 3]),
+        ([0, -3, 1, 0], [0, 0, 0.5, 0.5]),
+        ([0], [0]),
+    ],
+)
+def test_costs_do_not_fall_when_heads_are_added(values, expected):
+    assert monotone(values) == pytest.approx(expected)
+
+
+def test_costs_between_measured_numbers_are_on_the_line():
+    assert [interpolate(ENCODER, n) for n in range(5)] == pytest.approx([0, 0.004, 0.014 / 3, 0.016 / 3, 0.006])
+    assert interpolate([(0, 0.0)], 0) == 0
+    with pytest.raises(ValueError, match="5 heads, where 4"):
+        interpolate(ENCODER, 5)
+
+
+def test_predictions_are_sums(profile):
+    assert [profile.whole(), profile.seconds(HeadMask.full(SHAPE))] == pytest.approx([0.026, 0.026])
+    mask = HeadMask({"enc_self": [[0, 0, 0, 0], [0, 1, 0, 0]], "dec_self": [[1, 0, 0, 1]]})
+    assert profile.seconds(mask) == pytest.approx(0.01 + 0 + 0.004 + 0.004)
+    with pytest.raises(ValueError, match="the profiled model has 4"):
+        profile.seconds(HeadMask.full(SHAPE | {"dec_self": [2]}))
+
+
+def test_a_profile_is_saved_and_read_again(profile, tmp_path):
+    profile.save(tmp_path / "p.json")
+    assert Profile.load(tmp_path / "p.json") == profile
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"format": "headprune.profile/2"}, "upgrade"),
+        ({"format": "headprune.mask/1"}, "not a profile file"),
+        ({"rest": None}, '"rest" is None'),
+        ({"costs": {"enc_self": [[[0, 0.0]]]}}, "enc_self: costs of 1 layers, the shape has 2"),
+        ({"costs": {"enc_self": [[[1, 0.1]], [[0, 0]]], "dec_self": [[[0, 0]]]}}, "enc_self layer 0: costs are pairs"),
+        ({"costs": None}, "one list a component"),
+    ],
+)
+def test_a_wrong_profile_is_refused(profile, change, message):
+    with pytest.raises(ValueError, match=message):
+        Profile.from_dict(profile.to_dict() | change)
+
+
+@pytest.mark.parametrize(
+    "limit, dropped",
+    [
+        (0.026, []),
+        # One decoder head saves nothing: all four go, and with 22 ms the limit is kept.
+        (0.022, ["dec_self 0 0", "dec_self 0 1", "dec_self 0 2", "dec_self 0 3"]),
+        # 20 ms: the lowest scores after the decoder's are heads 3, 2 and 1 of encoder layer 1, which save 2 ms.
+        (0.020, [*(f"dec_self 0 {h}" for h in range(4)), "enc_self 1 1", "enc_self 1 2", "enc_self 1 3"]),
+        # 24 ms could be had for three heads of encoder layer 1, but the decoder's have lower scores.
+        (0.024, ["dec_self 0 0", "dec_self 0 1", "dec_self 0 2", "dec_self 0 3"]),
+    ],
+)
+def test_the_lowest_scores_go_until_the_time_is_kept(profile, scores, limit, dropped):
+    mask = keep_in_time(HeadMask.full(SHAPE), scores, profile.seconds, limit)
+    assert [f"{h.component} {h.layer} {h.head}" for h in mask.dropped()] == sorted(dropped, key=_order)
+    assert profile.seconds(mask) <= limit * (1 + 1e-9)
+
+
+def _order(name):
+    component, layer, head = name.split()
+    return component != "enc_self", layer, head
+
+
+def test_heads_that_save_nothing_come_back(profile):
+    # By these scores decoder heads go first, three of four for nothing, then encoder layer 1: 2 + 4 ms.
+    rows = {"enc_self": [[0.9, 0.8, 0.7, 0.6], [0.1, 0.2, 0.3, 0.4]], "dec_self": [[0.5, 0.01, 0.02, 0.03]]}
+    mask = keep_in_time(HeadMask.full(SHAPE), HeadScores(rows, "random"), profile.seconds, 0.020)
+    assert mask.dropped() == [Head("enc_self", 1, head) for head in range(4)]
+
+
+def test_what_is_out_of_reach():
+    assert [parse_speed(text) for text in ("1.3x", "1", "2.5 x")] == [1.3, 1.0, 2.5]
+    assert [parse_latency(text) for text in ("250", "2.5ms")] == [250.0, 2.5]
+    for text in ("0.9x", "fast", "inf", "nan"):
+        with pytest.raises(ValueError, match="--for-speed"):
+            parse_speed(text)
+    for text in ("0", "-1", "soon", "nan"):
+        with pytest.raises(ValueError, match="--for-latency"):
+            parse_latency(text)
+
+
+def test_the_mask_verb_meets_the_target_and_says_how(profile, scores, tmp_path, capsys):
+    profile.save(tmp_path / "p.json")
+    scores.save(tmp_path / "s.json")
+    HeadMask.full(SHAPE).save(tmp_path / "full.json")
+    out = ["-o", tmp_path / "mask.json"]
+    call = ["mask", "--like", tmp_path / "full.json", "--scores", tmp_path / "s.json", "--profile", tmp_path / "p.json"]
+    value = run_json(*call, *out, "--for-speed", "1.3x")
+    budget = value["source"]["budget"]
+    # 26 ms / 1.3 = 20 ms
+    assert value["kept"] == 5 and budget["for_speed"] == "1.3x"
+    assert budget["predicted"] == pytest.approx({"milliseconds": 20, "of": 26, "speed": 1.3})
+    assert budget["profile"]["checkpoint"] == {"sha256": "1"} and len(budget["profile"]["sha256"]) == 64
+    assert HeadMask.load(tmp_path / "mask.json").source == value["source"]
+    assert run_json(*call, *out, "--for-latency", "22")["kept"] == 8
+    # Without heads 10 ms are left.
+    line = refused(capsys, *call, *out, "--for-speed", "2.61x")
+    assert "without any scored head it is 2.60x" in line and run_json(*call, *out, "--for-speed", "2.60x")["kept"] == 0
+    line = refused(capsys, *call, *out, "--for-latency", "9.99")
+    assert "10.00 ms" in line and run_json(*call, *out, "--for-latency", "10.00")["kept"] == 0
+    for flags, message in (
+        ([*call[:5], *out, "--for-speed", "2"], "--profile FILE"),
+        ([*call[:3], *call[5:], *out, "--for-latency", "20"], "--scores FILE"),
+        ([*call, *out, "--heads", "3"], "--profile needs --for-speed or --for-latency"),
+        ([*call, *out, "--for-speed", "2", "--for-latency", "3"], "not allowed with"),
+    ):
+        assert message in refused(capsys, *flags)
