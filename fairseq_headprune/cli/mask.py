@@ -7,7 +7,7 @@ from typing import Any
 
 from fairseq_headprune.cli.common import Parser, emit
 from fairseq_headprune.cli.mask_ffn import add_ffn_flag, ffn_entry
-from fairseq_headprune.cli.mask_learned import correction_text, learned_mask
+from fairseq_headprune.cli.mask_learned import correction_text, learned_gates, learned_mask
 from fairseq_headprune.cli.mask_time import time_lines
 from fairseq_headprune.cli.mask_ways import add_ways, chosen_way
 from fairseq_headprune.files import PathLike, sha256
@@ -22,6 +22,8 @@ def run(argv: list[str]) -> int:
     """Run the verb."""
     args = _parser().parse_args(argv)
     command = shlex.join(["headprune", "mask", *argv])
+    if args.soft:
+        return _write_gates(args, command)
     if args.from_checkpoint is not None:
         mask, source = learned_mask(args)
         mask.source = {"command": command, "chosen": "learned gates"} | source
@@ -42,6 +44,20 @@ def run(argv: list[str]) -> int:
     return 0
 
 
+def _write_gates(args: argparse.Namespace, command: str) -> int:
+    if args.from_checkpoint is None:
+        raise ValueError("--soft needs --from-checkpoint: gates are learned in a training")
+    gates, source = learned_gates(args)
+    gates.source = {"command": command} | source
+    gates.save(args.output)
+    mask = gates.mask()
+    found = {"gates": str(args.output), "soft": len(gates.soft())}
+    value = {**found, **{k: v for k, v in _value(mask, args.output).items() if k != "mask"}}
+    note = f"gates: {found['soft']} of the {value['kept']} heads kept have one other than 1"
+    emit(value, args.json, f"{_text(mask, args.output)}\n{note}")
+    return 0
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = Parser(prog="headprune mask", description=_DESCRIPTION)
     shape = parser.add_mutually_exclusive_group(required=True)
@@ -52,6 +68,12 @@ def _parser() -> argparse.ArgumentParser:
         help="a training with learned gates: keep the heads it chose, or with --heads exactly K (or one number a "
         "component: enc_self=8,enc_dec=8,dec_self=8), including the highest of the dropped again or excluding the "
         "lowest of the kept (default: none)",
+    )
+    parser.add_argument(
+        "--soft",
+        action="store_true",
+        help="with --from-checkpoint of L0: write a gate file for headprune slim --gates, with the real-valued gates "
+        "of evaluation (default: a mask)",
     )
     parser.add_argument("-o", "--output", metavar="MASK", required=True, help="the mask file to write")
     add_ways(parser.add_mutually_exclusive_group(), parser.add_argument_group("how heads are chosen"))

@@ -1,14 +1,20 @@
-"""``headprune mask --from-checkpoint``: the set of heads that a training with learned gates chose."""
+"""``headprune mask --from-checkpoint``: the heads that a training with learned gates chose, or its gates themselves."""
 
 import argparse
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 from fairseq_headprune.files import sha256
 from fairseq_headprune.gates.counts import parse_count
+from fairseq_headprune.gates.soft import SoftGates
 from fairseq_headprune.heads import Head, HeadMask
 
+if TYPE_CHECKING:
+    from fairseq_headprune.gates.saved import SavedGates
+
 #: the flags of ``headprune mask`` that go with --from-checkpoint
-_FLAGS = {"from_checkpoint", "heads", "output", "json"}
+_FLAGS = {"from_checkpoint", "heads", "soft", "output", "json"}
 
 
 def heads_flag(text: str) -> int | dict[str, int]:
@@ -26,17 +32,45 @@ def learned_mask(args: argparse.Namespace) -> tuple[HeadMask, dict[str, Any]]:
         ValueError: a checkpoint without learned gates, a number of heads out of range, or a flag that does not go with
             ``--from-checkpoint``.
     """
+    from fairseq_headprune.gates.choice import choose  # loads torch, which other masks do without
+
+    with _read(args) as (full, gates):
+        choice = choose(gates, args.heads)
+        mask = full.without(choice.dropped)
+    correction = {"learned": choice.learned, "changed": len(choice.included) + len(choice.excluded)}
+    correction |= {"included": _plain(choice.included), "excluded": _plain(choice.excluded)}
+    return mask, _source(args, gates) | {"correction": correction}
+
+
+def learned_gates(args: argparse.Namespace) -> tuple[SoftGates, dict[str, Any]]:
+    """Return the gates of evaluation (``--soft``), 1 for heads that have none, and where they come from.
+
+    Raises:
+        ValueError: as for :func:`learned_mask`, or gates that are 0 or 1 by design.
+    """
+    if args.heads is not None:
+        raise ValueError("--heads does not go with --soft: heads that it includes again have a gate of 0")
+    with _read(args) as (full, gates):
+        if gates.description["kind"] != "l0":
+            raise ValueError(f"gates of {gates.description['kind']} are 0 or 1: make a mask, without --soft")
+        values = {c: [list(map(float, row)) for row in rows] for c, rows in full.heads.items()}
+        for (component, layer, head), gate in zip(gates.heads, gates.evaluated().tolist(), strict=True):
+            values[component][layer][head] *= gate
+    return SoftGates(values), _source(args, gates)
+
+
+@contextmanager
+def _read(args: argparse.Namespace) -> Iterator[tuple[HeadMask, "SavedGates"]]:
+    """Give the mask of the heads that are there and the checkpoint's gates; errors inside name the checkpoint."""
     for name, value in vars(args).items():
         if name not in _FLAGS and value not in (None, False):
             flag = "--" + name.replace("_", "-")
             raise ValueError(f"{flag} does not go with --from-checkpoint: make the mask, and start from it with --like")
     # They load torch, which other masks do without.
     from fairseq_headprune.checkpoints import head_layout, read_state
-    from fairseq_headprune.gates.choice import choose
     from fairseq_headprune.gates.saved import saved_gates
 
-    path = args.from_checkpoint
-    state = read_state(path)
+    state = read_state(args.from_checkpoint)
     try:
         gates = saved_gates(state)
         if gates is None:
@@ -44,14 +78,15 @@ def learned_mask(args: argparse.Namespace) -> tuple[HeadMask, dict[str, Any]]:
                 "the checkpoint holds no learned gates; train with label_smoothed_cross_entropy_dsp or _l0, "
                 "or take the mask it holds with --like"
             )
-        choice = choose(gates, args.heads)
-        mask = head_layout(state).mask().without(choice.dropped)
+        yield head_layout(state).mask(), gates
     except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
-    correction = {"learned": choice.learned, "changed": len(choice.included) + len(choice.excluded)}
-    correction |= {"included": _plain(choice.included), "excluded": _plain(choice.excluded)}
-    source = {"gates": gates.description, "updates": gates.updates, "correction": correction}
-    return mask, source | {"checkpoint": {"path": str(path), "sha256": sha256(path)}}
+        raise ValueError(f"{args.from_checkpoint}: {error}") from error
+
+
+def _source(args: argparse.Namespace, gates: "SavedGates") -> dict[str, Any]:
+    path = args.from_checkpoint
+    checkpoint = {"path": str(path), "sha256": sha256(path)}
+    return {"gates": gates.description, "updates": gates.updates, "checkpoint": checkpoint}
 
 
 def correction_text(source: dict[str, Any]) -> str:

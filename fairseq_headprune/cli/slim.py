@@ -5,6 +5,7 @@ from typing import Any
 
 from fairseq_headprune.cli.common import Parser, emit
 from fairseq_headprune.files import sha256
+from fairseq_headprune.gates.soft import SoftGates
 from fairseq_headprune.heads import HeadMask
 from fairseq_headprune.notation import format_config
 
@@ -18,11 +19,12 @@ def run(argv: list[str]) -> int:
     from fairseq_headprune.removal.checkpoint import slim_checkpoint  # torch: not for --help
 
     args = _parser().parse_args(argv)
-    mask = None
-    if args.mask:
-        mask = HeadMask.load(args.mask)
-        mask.source = {"path": args.mask, "sha256": sha256(args.mask), "source": mask.source}
-    value = slim_checkpoint(args.checkpoint, args.output, mask, args.bake, args.ffn, args.keep_optimizer)
+    mask = HeadMask.load(args.mask) if args.mask else None
+    gates = SoftGates.load(args.gates) if args.gates else None
+    for file, path in ((mask, args.mask), (gates, args.gates)):
+        if file is not None:
+            file.source = {"path": path, "sha256": sha256(path), "source": file.source}
+    value = slim_checkpoint(args.checkpoint, args.output, mask, args.bake, args.ffn, args.keep_optimizer, gates)
     value = _described(value)
     emit(value, args.json, _text(value))
     return 0
@@ -31,7 +33,13 @@ def run(argv: list[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = Parser(prog="headprune slim", description=_DESCRIPTION)
     parser.add_argument("checkpoint", metavar="CKPT", help="fairseq checkpoint (.pt)")
-    parser.add_argument("--mask", metavar="FILE", help="mask file (default: the mask that the checkpoint holds)")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--mask", metavar="FILE", help="mask file (default: the mask that the checkpoint holds)")
+    which.add_argument(
+        "--gates",
+        metavar="FILE",
+        help="gate file: heads with gate 0 are removed, the others scaled by theirs (default: heads stay as they are)",
+    )
     parser.add_argument("-o", "--output", metavar="CKPT", required=True, help="the checkpoint to write (required)")
     parser.add_argument(
         "--bake",
@@ -62,7 +70,10 @@ def _described(value: dict[str, Any]) -> dict[str, Any]:
 def _notes(value: dict[str, Any]) -> list[str]:
     notes = []
     if not value["removed"]:
-        notes.append("no head was removed: the mask keeps every head that is there; the model written is equal")
+        scaled = " but for scaled heads" if value.get("folded") else ""
+        notes.append(f"no head was removed: every head that is there is kept; the model written is equal{scaled}")
+    if value.get("folded"):
+        notes.append(f"gates of {value['folded']} heads are folded into the columns of out_proj")
     if value["mode"] == "bake":
         notes.append("--bake saves nothing: the heads are zeros in weights of full size, for stock fairseq")
     if value["optimizer"] == "kept":

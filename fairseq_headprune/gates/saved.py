@@ -34,8 +34,14 @@ class SavedGates:
     def hard(self) -> Array:
         """Mark the learned set, bool (heads,): L0's gates above 0 in evaluation, or the K that DSP and STE chose."""
         if self.description["kind"] == "l0":
-            return HardConcrete(self.description["beta"]).evaluate(self.weight) > 0
+            return self.evaluated() > 0
         return highest(self, self.description["heads_kept"])
+
+    def evaluated(self) -> Array:
+        """Return the gates of evaluation, (heads,): L0's in [0, 1], as in Voita et al.'s code; others have 0 and 1."""
+        if self.description["kind"] == "l0":
+            return HardConcrete(self.description["beta"]).evaluate(self.weight)
+        return self.hard().astype(np.float64)
 
 
 def highest(gates: SavedGates, kept: int | dict[str, int]) -> Array:

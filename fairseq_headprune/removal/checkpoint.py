@@ -19,9 +19,11 @@ from fairseq_headprune.checkpoints import (
     stored_mask,
 )
 from fairseq_headprune.files import PathLike, sha256, write_with
+from fairseq_headprune.gates.soft import SoftGates
 from fairseq_headprune.heads import Head, HeadMask
 from fairseq_headprune.removal.ffn import cut_ffn, ffn_layout
 from fairseq_headprune.removal.ffn_layout import FfnLayout
+from fairseq_headprune.removal.fold import fold_gates
 from fairseq_headprune.removal.layout import HeadLayout
 from fairseq_headprune.removal.optimizer import cut_optimizer
 from fairseq_headprune.removal.settings import check_removable, forget_training, set_layout
@@ -61,7 +63,12 @@ class Removal:
 
 
 def remove_heads(
-    state: State, mask: HeadMask | None = None, bake: bool = False, ffn: bool = False, keep_optimizer: bool = False
+    state: State,
+    mask: HeadMask | None = None,
+    bake: bool = False,
+    ffn: bool = False,
+    keep_optimizer: bool = False,
+    gates: SoftGates | None = None,
 ) -> Removal:
     """Remove the heads that a mask prunes from a fairseq checkpoint; the given one stays as it is.
 
@@ -71,6 +78,7 @@ def remove_heads(
         bake: keep the size, with zeros in the place of pruned heads, and make it a checkpoint of stock fairseq.
         ffn: remove the feed-forward units and blocks that the mask prunes, too; without it they must all be kept.
         keep_optimizer: cut the optimizer's state as the weights are, instead of dropping it.
+        gates: in place of a mask: heads with gate 0 are removed, the others' gates are folded into ``out_proj``.
 
     Raises:
         ValueError: no mask, one that does not fit or brings a removed head back, or a checkpoint that cannot be cut.
@@ -78,6 +86,9 @@ def remove_heads(
     _check_whole(state)
     settings = saved_settings(state)
     check_removable(settings)
+    if gates is not None:
+        _check_gates(mask, ffn, keep_optimizer)
+        state, mask = fold_gates(state, gates), gates.mask()
     before = head_layout(state)
     mask = _mask(state, mask, bake)
     layout = before.under(mask, mask.source)
@@ -160,6 +171,7 @@ def slim_checkpoint(
     bake: bool = False,
     ffn: bool = False,
     keep_optimizer: bool = False,
+    gates: SoftGates | None = None,
 ) -> dict[str, Any]:
     """Read a checkpoint, remove heads (see :func:`remove_heads`), write the result atomically and describe it.
 
@@ -172,7 +184,7 @@ def slim_checkpoint(
     if not Path(output).parent.is_dir():
         raise FileNotFoundError(f"{output}: there is no folder {Path(output).parent}; make it first")
     try:
-        removal = remove_heads(read_state(path), mask, bake, ffn, keep_optimizer)
+        removal = remove_heads(read_state(path), mask, bake, ffn, keep_optimizer, gates)
     except (ValueError, KeyError) as error:
         text = str(error.args[0])
         raise type(error)(text if text.startswith(str(path)) else f"{path}: {text}") from error
@@ -188,6 +200,7 @@ def slim_checkpoint(
         "removed_before": already,
         "parameters": removal.parameters,
         "optimizer": "kept" if keep_optimizer else "dropped",
+        **({} if gates is None else {"folded": len(gates.soft())}),
         **({"ffn": {**removal.ffn.to_dict(), "counts": removal.ffn.counts()}} if ffn else {}),
     }
 
@@ -213,6 +226,17 @@ def _mask(state: State, mask: HeadMask | None, bake: bool) -> HeadMask:
         if mask is None or not (bake or has_mask(state)):
             raise ValueError("the checkpoint holds no mask; say which heads are kept with --mask FILE")
     return mask
+
+
+def _check_gates(mask: HeadMask | None, ffn: bool, keep_optimizer: bool) -> None:
+    if mask is not None:
+        raise ValueError("gates say which heads are kept: give no mask beside them")
+    if ffn:
+        raise ValueError("--ffn does not go with --gates, which say nothing of feed-forward parts: slim a second time")
+    if keep_optimizer:
+        raise ValueError(
+            "--keep-optimizer does not go with --gates: scaled weights have other gradients than the optimizer has seen"
+        )
 
 
 def _check_whole(state: State) -> None:
