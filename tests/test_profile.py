@@ -162,3 +162,6 @@ def test_the_mask_verb_meets_the_target_and_says_how(profile, scores, tmp_path, 
         ([*call, *out, "--for-speed", "2", "--for-latency", "3"], "not allowed with"),
     ):
         assert message in refused(capsys, *flags)
+    profile.rest = -0.001
+    profile.save(tmp_path / "p.json")
+    assert "(-1.00 ms are left)" in refused(capsys, *call, *out, "--for-speed", "2")

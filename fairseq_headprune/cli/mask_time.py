@@ -21,13 +21,18 @@ def in_time(
         limit: seconds a batch from those of the profiled model.
 
     Raises:
-        ValueError: a profile of another shape, or a target that is out of reach.
+        ValueError: a profile of another shape or with times that cannot be, or a target that is out of reach.
     """
     profile = Profile.load(args.profile)
     try:
         profile.seconds(start)
     except ValueError as error:
         raise ValueError(f"{args.profile}: {error}") from error
+    if profile.rest <= 0:
+        raise ValueError(
+            f"{args.profile}: by its times nothing but attention takes time ({1000 * profile.rest:.2f} ms are left), so "
+            "they are too noisy; run headprune profile again on an idle machine, with more --rounds"
+        )
     whole = profile.whole()
     mask = keep_in_time(start, scores, profile.seconds, limit(whole))
     if mask is None:

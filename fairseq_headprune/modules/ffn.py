@@ -74,8 +74,9 @@ class GatedFfnOutput(nn.Linear):
         elif self.bias is not None:
             output = self.bias.expand(*units.shape[:-1], self.out_features)
         else:
-            # Training draws dropout for the whole width, as the masked model does.
-            width = self.out_features if self.training else self.width_without_block
+            # Training draws dropout for the whole width, as the masked model does; a gate is on the whole output.
+            whole = self.training or self.block_gate is not None
+            width = self.out_features if whole else self.width_without_block
             output = units.new_zeros(*units.shape[:-1], width)
         if self.block_gate is not None:
             output = output * self.block_gate.to(output.dtype)
