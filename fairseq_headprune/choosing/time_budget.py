@@ -41,8 +41,8 @@ def parse_latency(text: str) -> float:
 def keep_in_time(mask: HeadMask, scores: HeadScores, time: Time, limit: float) -> HeadMask | None:
     """Prune the lowest-scored heads, one after the other, until the predicted time is within a limit.
 
-    Time is not proportional to heads: of those that went, heads with which the limit is kept all the same come back, the
-    highest-scored first.
+    Time is not proportional to heads: of those that went, heads with which the limit is kept all the same come back,
+    the highest-scored first.
 
     Returns:
         The mask; None if the limit is not even kept without any scored head.

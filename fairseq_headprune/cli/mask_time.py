@@ -30,8 +30,8 @@ def in_time(
         raise ValueError(f"{args.profile}: {error}") from error
     if profile.rest <= 0:
         raise ValueError(
-            f"{args.profile}: by its times nothing but attention takes time ({1000 * profile.rest:.2f} ms are left), so "
-            "they are too noisy; run headprune profile again on an idle machine, with more --rounds"
+            f"{args.profile}: by its times nothing but attention takes time ({1000 * profile.rest:.2f} ms are left), "
+            "so they are too noisy; run headprune profile again on an idle machine, with more --rounds"
         )
     whole = profile.whole()
     mask = keep_in_time(start, scores, profile.seconds, limit(whole))
