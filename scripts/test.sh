@@ -3,5 +3,5 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source scripts/environment.sh
-headprune_environment fairseq,test,export
+headprune_environment fairseq,test,export,glue
 exec "$PYTHON" -m pytest "$@"

@@ -1,19 +1,15 @@
 """fairseq's transformer with a gate on every attention head."""
 
-import os
 from argparse import Namespace
 from typing import Any, Optional
 
 from fairseq.models import register_model, register_model_architecture
 from fairseq.models.transformer import TransformerModel, transformer_legacy
 
-from fairseq_headprune.checkpoints import GatedSettings, read_state, saved_settings
+from fairseq_headprune.models.starting import carry_out_layouts, settings_to_start_from, take_layouts
 from fairseq_headprune.modules.attach import attach_gates
-from fairseq_headprune.modules.shrink import shrink
-from fairseq_headprune.removal.ffn_layout import SETTING as FFN_SETTING
-from fairseq_headprune.removal.ffn_layout import FfnLayout
-from fairseq_headprune.removal.layout import SETTING, HeadLayout
-from fairseq_headprune.removal.settings import SUFFIXES, refuse_unfit
+from fairseq_headprune.removal.layout import SETTING
+from fairseq_headprune.removal.settings import SUFFIXES
 
 #: A layer number that no decoder has: "return no alignment".
 _NO_LAYER = -1
@@ -38,20 +34,9 @@ class TransformerGatedModel(TransformerModel):
             ValueError: the layout of heads is of a newer version or does not fit the settings.
         """
         if isinstance(args, Namespace) and not hasattr(args, SETTING):
-            settings = _settings_to_start_from(args)
-            for name in (SETTING, FFN_SETTING):
-                setattr(args, name, getattr(settings, name, None))
+            take_layouts(args, settings_to_start_from(args))
         model = super().build_model(args, task)
-        gates = attach_gates(model)
-        layout = getattr(args, SETTING, None)
-        if layout is not None:
-            refuse_unfit(args)
-            shrink(gates, HeadLayout.from_dict(layout, SETTING))
-        if getattr(args, FFN_SETTING, None) is not None:
-            gates.ffn.shrink(FfnLayout.from_dict(getattr(args, FFN_SETTING)))
-        if type(args) is Namespace:
-            # fairseq saves this very object: whoever loads the checkpoint without the plugin is told what to do.
-            args.__class__ = GatedSettings
+        carry_out_layouts(args, attach_gates(model))
         return model
 
     def forward(
@@ -80,24 +65,6 @@ class TransformerGatedModel(TransformerModel):
             alignment_layer=alignment_layer,
             alignment_heads=alignment_heads,
         )
-
-
-def _settings_to_start_from(args: Namespace) -> Optional[Namespace]:
-    """Return the settings in the checkpoint that fairseq-train will load, None if there is none.
-
-    A checkpoint that cannot be read is left to fairseq, which loads it next and says what is wrong.
-    """
-    path = getattr(args, "restore_file", None) or ""
-    if path == "checkpoint_last.pt":
-        path = os.path.join(getattr(args, "save_dir", None) or "", path)
-        if not os.path.exists(path):
-            path = getattr(args, "continue_once", None) or getattr(args, "finetune_from_model", None) or ""
-    if not os.path.isfile(path):
-        return None
-    try:
-        return saved_settings(read_state(path))
-    except (ValueError, OSError):
-        return None
 
 
 def _register_like_stock(suffix: str) -> None:

@@ -1,0 +1,99 @@
+"""BERT's sizes: from ``config.json`` to the settings that fairseq keeps in every checkpoint, and back."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fairseq_headprune.files import PathLike, read_json
+
+#: name in config.json -> name in fairseq's settings
+SIZES = {
+    "num_hidden_layers": "encoder_layers",
+    "hidden_size": "encoder_embed_dim",
+    "num_attention_heads": "encoder_attention_heads",
+    "intermediate_size": "encoder_ffn_embed_dim",
+    "vocab_size": "bert_vocabulary",
+    "max_position_embeddings": "bert_positions",
+    "type_vocab_size": "bert_token_types",
+}
+
+#: the same for what has a default in config.json: name and that default
+OPTIONS = {"layer_norm_eps": ("layer_norm_eps", 1e-12), "pad_token_id": ("bert_pad", 0)}
+
+#: the same for probabilities, which flags may override; the classifier's is the hidden one where it is null
+DROPOUTS = {
+    "hidden_dropout_prob": "dropout",
+    "attention_probs_dropout_prob": "attention_dropout",
+    "classifier_dropout": "pooler_dropout",
+}
+
+#: hidden_act -> fairseq's name of the activation
+_ACTIVATIONS = {"gelu": "gelu", "relu": "relu", "gelu_new": "gelu_accurate"}
+
+#: what would change the computation -> the only value that is known here
+_FIXED = {"position_embedding_type": "absolute", "is_decoder": False, "add_cross_attention": False}
+
+#: the settings that make a model what it is: a checkpoint's, not the command line's, hold when training goes on
+STRUCTURE = (*SIZES.values(), *(name for name, _ in OPTIONS.values()), "activation_fn")
+
+
+def read_config(folder: PathLike) -> dict[str, Any]:
+    """Read and check the ``config.json`` of a folder.
+
+    Raises:
+        FileNotFoundError: no such folder or file.
+        ValueError: a model that is not BERT, or a BERT of a kind that is not known here.
+    """
+    if not Path(folder).is_dir():
+        raise FileNotFoundError(f"--bert {folder}: there is no such folder")
+    path = Path(folder, "config.json")
+    if not path.is_file():
+        raise FileNotFoundError(f"--bert {folder}: config.json is missing; it holds the sizes of the model")
+    config = read_json(path)
+    kind = config.get("model_type", "bert") if isinstance(config, Mapping) else None
+    if kind != "bert":
+        raise ValueError(
+            f"{path}: model_type is {kind!r}; only 'bert' is known, whose weights have other names and parts"
+        )
+    missing = [name for name in SIZES if not isinstance(config.get(name), int)]
+    if missing:
+        raise ValueError(f"{path}: not the settings of a BERT model, {', '.join(missing)} missing")
+    for name, known in _FIXED.items():
+        if config.get(name, known) != known:
+            raise ValueError(f"{path}: {name} is {config[name]!r}; only {known!r} is known")
+    if config.get("hidden_act", "gelu") not in _ACTIVATIONS:
+        raise ValueError(f"{path}: hidden_act is {config['hidden_act']!r}; known are {', '.join(_ACTIVATIONS)}")
+    return dict(config)
+
+
+def settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return fairseq's settings for a ``config.json``."""
+    found = {ours: config[theirs] for theirs, ours in SIZES.items()}
+    found |= {ours: config.get(theirs, default) for theirs, (ours, default) in OPTIONS.items()}
+    found["activation_fn"] = _ACTIVATIONS[config.get("hidden_act", "gelu")]
+    for theirs, ours in DROPOUTS.items():
+        value = config.get(theirs)
+        found[ours] = found.get("dropout", 0.1) if value is None else value
+    return found
+
+
+def config(settings: Any, labels: Sequence[str]) -> dict[str, Any]:
+    """Return the ``config.json`` of a classifier (or, with one label, regression) with these settings."""
+    by_ours = {ours: theirs for theirs, ours in _ACTIVATIONS.items()}
+    return {
+        "architectures": ["BertForSequenceClassification"],
+        "model_type": "bert",
+        **{theirs: getattr(settings, ours) for theirs, ours in (SIZES | DROPOUTS).items()},
+        **{theirs: getattr(settings, ours) for theirs, (ours, _) in OPTIONS.items()},
+        "hidden_act": by_ours[settings.activation_fn],
+        "initializer_range": 0.02,
+        "position_embedding_type": "absolute",
+        "problem_type": "regression" if len(labels) == 1 else "single_label_classification",
+        "id2label": {str(number): label for number, label in enumerate(labels)},
+        "label2id": {label: number for number, label in enumerate(labels)},
+    }
+
+
+def pruned_heads(config: Mapping[str, Any]) -> dict[int, list[int]]:
+    """Return the heads that transformers before 5 removed from the weights: layer -> original head indices."""
+    return {int(layer): sorted(heads) for layer, heads in (config.get("pruned_heads") or {}).items() if heads}

@@ -1,0 +1,111 @@
+"""WordPiece vocabularies: read from a folder, kept as one text, and used to turn sentences into BERT's own ids."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple, Optional
+
+from fairseq_headprune.files import PathLike, read_json, read_lines
+
+# Data loaders fork after sentences were encoded in parallel. Saying so keeps a warning away; workers encode nothing.
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
+
+_SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
+
+
+class Encoded(NamedTuple):
+    """One example: ids and token types of its pieces, [CLS] and [SEP] included, and whether it was cut."""
+
+    ids: list[int]
+    types: list[int]
+    is_cut: bool
+
+
+class Vocabulary:
+    """A tokeniser of the library ``tokenizers`` that splits text as BERT's does."""
+
+    def __init__(self, text: str, name: str = "the vocabulary") -> None:
+        """Read what :meth:`to_text` returned, or a ``tokenizer.json``.
+
+        Args:
+            name: where it is from, for messages.
+
+        Raises:
+            ValueError: it is damaged, or no WordPiece vocabulary with BERT's special tokens.
+        """
+        from tokenizers import Tokenizer, models
+
+        try:
+            self._tokenizer = Tokenizer.from_str(text)
+        except Exception as error:  # the library raises plain Exception
+            raise ValueError(f"{name}: not a tokenizer.json ({error})") from error
+        kind = type(self._tokenizer.model)
+        if kind is not models.WordPiece:
+            raise ValueError(f"{name}: a {kind.__name__} vocabulary; BERT's is WordPiece")
+        absent = [token for token in _SPECIAL if self._tokenizer.token_to_id(token) is None]
+        if absent:
+            raise ValueError(f"{name}: {', '.join(absent)} missing")
+        # A tokenizer.json may pad and cut to a length of its own.
+        self._tokenizer.no_padding()
+        self._tokenizer.no_truncation()
+
+    @classmethod
+    def from_folder(cls, path: PathLike) -> "Vocabulary":
+        """Read ``tokenizer.json``, or ``vocab.txt`` with what ``tokenizer_config.json`` says, or one of these files.
+
+        Raises:
+            FileNotFoundError: neither is there.
+            ValueError: see the constructor.
+        """
+        path = Path(path)
+        whole, plain = path / "tokenizer.json", path / "vocab.txt"
+        if path.is_file():
+            whole, plain = (path, plain) if path.suffix == ".json" else (whole, path)
+        if whole.is_file():
+            return cls(whole.read_text(encoding="utf-8"), str(whole))
+        if plain.is_file():
+            return cls(_from_list(plain), str(plain))
+        raise FileNotFoundError(f"{path}: neither tokenizer.json nor vocab.txt is there")
+
+    def __len__(self) -> int:
+        return self._tokenizer.get_vocab_size()
+
+    @property
+    def pad(self) -> int:
+        """The id of [PAD]."""
+        return self._tokenizer.token_to_id("[PAD]")
+
+    def to_text(self) -> str:
+        """Return it whole, as the text of a ``tokenizer.json``."""
+        return self._tokenizer.to_str()
+
+    def pieces(self) -> list[str]:
+        """Return the pieces in the order of their ids, as the lines of a ``vocab.txt``."""
+        return sorted(self._tokenizer.get_vocab(), key=self._tokenizer.get_vocab().__getitem__)
+
+    def encode(self, firsts: Sequence[str], seconds: Optional[Sequence[str]], limit: int) -> list[Encoded]:
+        """Encode sentences or pairs; of those that are longer than ``limit``, the longer sentence is cut first."""
+        self._tokenizer.enable_truncation(limit, strategy="longest_first")
+        inputs = list(firsts) if seconds is None else list(zip(firsts, seconds, strict=True))
+        encodings = self._tokenizer.encode_batch(inputs)
+        self._tokenizer.no_truncation()
+        return [Encoded(found.ids, found.type_ids, bool(found.overflowing)) for found in encodings]
+
+
+def _from_list(path: Path) -> str:
+    """Return the ``tokenizer.json`` that stands for a ``vocab.txt``."""
+    from tokenizers import BertWordPieceTokenizer
+
+    pieces = {piece: number for number, piece in enumerate(read_lines(path))}
+    for token in _SPECIAL:
+        if token not in pieces:
+            raise ValueError(f"{path}: {token} missing")
+    options = path.with_name("tokenizer_config.json")
+    how = read_json(options) if options.is_file() else {}
+    tokenizer = BertWordPieceTokenizer(
+        pieces,
+        handle_chinese_chars=how.get("tokenize_chinese_chars", True),
+        strip_accents=how.get("strip_accents"),
+        lowercase=how.get("do_lower_case", True),
+    )
+    return tokenizer.to_str()

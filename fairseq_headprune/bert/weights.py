@@ -1,0 +1,118 @@
+"""BERT's weights: the names that Hugging Face gives them, and those they have here."""
+
+import pickle
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from fairseq_headprune.files import PathLike
+
+#: the classification head, as fairseq's criterion names it
+HEAD = "sentence_classification_head"
+
+_NAMES = (
+    ("embeddings.word_embeddings", "encoder.embed_tokens"),
+    ("embeddings.position_embeddings", "encoder.embed_positions"),
+    ("embeddings.token_type_embeddings", "encoder.embed_token_types"),
+    ("embeddings.LayerNorm", "encoder.layernorm_embedding"),
+    ("pooler.dense", "encoder.pooler"),
+    ("classifier", f"classification_heads.{HEAD}.out_proj"),
+)
+
+_LAYER_NAMES = (
+    ("attention.self.query", "self_attn.q_proj"),
+    ("attention.self.key", "self_attn.k_proj"),
+    ("attention.self.value", "self_attn.v_proj"),
+    ("attention.output.dense", "self_attn.out_proj"),
+    ("attention.output.LayerNorm", "self_attn_layer_norm"),
+    ("intermediate.dense", "fc1"),
+    ("output.dense", "fc2"),
+    ("output.LayerNorm", "final_layer_norm"),
+)
+
+#: weights of pretraining, and buffers that older versions saved: of no use here
+_UNUSED = re.compile(r"(cls\.|embeddings\.(position|token_type)_ids$)")
+
+#: parts that may be absent: they get fresh values then
+FRESH = ("encoder.pooler.", "classification_heads.")
+
+
+def read_weights(folder: PathLike) -> dict[str, Tensor]:
+    """Read ``model.safetensors``, or ``pytorch_model.bin`` with torch's safe loader.
+
+    Returns:
+        weights by the names that Hugging Face gives those of its ``BertModel``, and ``classifier``.
+
+    Raises:
+        FileNotFoundError: neither file is there.
+        ValueError: a damaged file, or one that would run code.
+    """
+    safe, pickled = Path(folder, "model.safetensors"), Path(folder, "pytorch_model.bin")
+    if not safe.is_file() and not pickled.is_file():
+        raise FileNotFoundError(f"--bert {folder}: neither model.safetensors nor pytorch_model.bin is there")
+    path = safe if safe.is_file() else pickled
+    try:
+        weights = _read_safetensors(path) if path is safe else torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise ValueError(f"{path}: refused and not executed, since it holds more than weights") from error
+    except OSError:
+        raise
+    except Exception as error:  # SafetensorError, RuntimeError, EOFError…
+        raise ValueError(f"{path}: a damaged or truncated file; copy it again ({error})") from error
+    if not isinstance(weights, Mapping) or not all(isinstance(tensor, Tensor) for tensor in weights.values()):
+        raise ValueError(f"{path}: not a file of weights")
+    return {_modern(name): tensor for name, tensor in weights.items()}
+
+
+def _read_safetensors(path: Path) -> dict[str, Tensor]:
+    from safetensors.torch import load_file
+
+    return load_file(path)
+
+
+def _modern(name: str) -> str:
+    name = name.removeprefix("bert.")
+    return re.sub(r"LayerNorm\.gamma$", "LayerNorm.weight", re.sub(r"LayerNorm\.beta$", "LayerNorm.bias", name))
+
+
+def names(layers: int) -> dict[str, str]:
+    """Return Hugging Face's name -> name here, of every weight of a classifier of so many layers."""
+    pairs = list(_NAMES)
+    for layer in range(layers):
+        pairs += [(f"encoder.layer.{layer}.{hf}", f"encoder.layers.{layer}.{ours}") for hf, ours in _LAYER_NAMES]
+    found = {f"{hf}.{kind}": f"{ours}.{kind}" for hf, ours in pairs for kind in ("weight", "bias")}
+    return {hf: ours for hf, ours in found.items() if not (hf.endswith(".bias") and "_embeddings." in hf)}
+
+
+def to_ours(weights: Mapping[str, Tensor], expected: Mapping[str, Tensor], layers: int) -> dict[str, Tensor]:
+    """Rename the weights of a folder, without those of pretraining.
+
+    Args:
+        expected: the weights of the model that is to have them; parts in ``FRESH`` may be missing in the folder.
+
+    Raises:
+        ValueError: weights are missing, unknown, or of another shape; all are listed.
+    """
+    known = names(layers)
+    extra = [name for name in weights if name not in known and not _UNUSED.match(name)]
+    found = {known[name]: tensor for name, tensor in weights.items() if name in known}
+    theirs = {ours: hf for hf, ours in known.items()}
+    missing = [theirs[name] for name in expected if name not in found and not _may_be_absent(name, found)]
+    other = [
+        f"{theirs[name]} {tuple(tensor.shape)} for {tuple(expected[name].shape)}"
+        for name, tensor in found.items()
+        if name in expected and tensor.shape != expected[name].shape
+    ]
+    problems = [("missing", missing), ("unknown", extra), ("of another shape than config.json says", other)]
+    said = "; ".join(f"{len(which)} {what}: {', '.join(which)}" for what, which in problems if which)
+    if said:
+        raise ValueError(f"the weights are not those of a BERT model with this config.json: {said}")
+    return {name: tensor for name, tensor in found.items() if name in expected}
+
+
+def _may_be_absent(name: str, found: Mapping[str, Tensor]) -> bool:
+    part = next((part for part in FRESH if name.startswith(part)), None)
+    return part is not None and not any(other.startswith(part) for other in found)

@@ -1,0 +1,105 @@
+"""A BERT checkpoint as a Hugging Face folder."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fairseq_headprune.bert.config import config
+from fairseq_headprune.bert.vocabulary import Vocabulary
+from fairseq_headprune.bert.weights import names
+from fairseq_headprune.checkpoints import State, attention_modules, head_layout, saved_settings
+from fairseq_headprune.export.check import TOLERANCE
+from fairseq_headprune.files import write_json, write_text, write_with
+from fairseq_headprune.heads import HeadMask
+from fairseq_headprune.models.bert_gated import LABELS, BertGatedModel
+from fairseq_headprune.modules.attach import attach_gates
+
+
+def write_folder(folder: Path, settings: Any, weights: Mapping[str, Tensor], vocabulary: Vocabulary) -> None:
+    """Write ``config.json``, ``model.safetensors`` and the vocabulary of a classifier.
+
+    Args:
+        weights: by their names here, those of a model with all its heads.
+    """
+    from safetensors.torch import save
+
+    theirs = {ours: hf for hf, ours in names(settings.encoder_layers).items()}
+    named = {
+        theirs[name] if theirs[name].startswith("classifier") else f"bert.{theirs[name]}": tensor.contiguous()
+        for name, tensor in weights.items()
+    }
+    data = save({name: tensor.float().clone() for name, tensor in named.items()}, {"format": "pt"})
+    write_with(folder / "model.safetensors", lambda stream: stream.write(data))
+    write_json(folder / "config.json", config(settings, getattr(settings, LABELS)))
+    write_text(folder / "tokenizer.json", vocabulary.to_text() + "\n")
+    write_text(folder / "vocab.txt", "".join(piece + "\n" for piece in vocabulary.pieces()))
+    normalizer = json.loads(vocabulary.to_text()).get("normalizer") or {}
+    how = {
+        "tokenizer_class": "BertTokenizer",
+        "do_lower_case": normalizer.get("lowercase", True),
+        "strip_accents": normalizer.get("strip_accents"),
+        "tokenize_chinese_chars": normalizer.get("handle_chinese_chars", True),
+        "model_max_length": settings.bert_positions,
+    }
+    write_json(folder / "tokenizer_config.json", how)
+
+
+def save(state: State, mask: HeadMask, folder: Path) -> dict[str, Any]:
+    """Write the folder of a checkpoint and read it again.
+
+    Args:
+        mask: heads that it prunes become zeros in the attention's output projection, which computes the same.
+
+    Returns:
+        what is to be said of it, with the largest difference in logits between the checkpoint and the folder.
+
+    Raises:
+        ValueError: not a BERT checkpoint of the ``glue`` task, or one from which something was removed.
+        RuntimeError: the folder computes something else.
+    """
+    settings = saved_settings(state)
+    text = (state.get("task_state") or {}).get("vocabulary")
+    if not hasattr(settings, LABELS) or text is None:
+        raise ValueError(
+            "only a checkpoint of an architecture bert_gated… and the task glue becomes a Hugging Face folder"
+        )
+    layout = head_layout(state)
+    gone = layout.mask().dropped()
+    if gone or mask.ffn:
+        what = f"{len(gone)} heads were removed from it ({gone[0]}…)" if gone else "feed-forward parts are pruned"
+        raise ValueError(f"a Hugging Face folder holds layers with all their heads and units: {what}")
+    layout.under(mask)
+    weights = {n: t for n, t in state["model"].items() if not n.startswith("head_gates.") and "_keep" not in n}
+    for component, layer, prefix in attention_modules(state):
+        keep = torch.tensor(mask.heads[component][layer], dtype=torch.bool)
+        name = f"{prefix}.out_proj.weight"
+        columns = weights[name].unflatten(1, (len(keep), -1))
+        weights[name] = columns.masked_fill(~keep[None, :, None], 0.0).flatten(1)
+    write_folder(folder, settings, weights, Vocabulary(text))
+    return {
+        "labels": getattr(settings, LABELS),
+        "zeroed_heads": len(mask.dropped()),
+        "check": _check(state, mask, folder),
+    }
+
+
+def _check(state: State, mask: HeadMask, folder: Path) -> dict[str, Any]:
+    """Compare the logits of made-up examples: of the checkpoint under the mask, and of the folder."""
+    settings = saved_settings(state)
+    mine, written = BertGatedModel(settings), BertGatedModel(settings)
+    gates = attach_gates(mine)
+    mine.load_state_dict(state["model"])
+    gates.set_mask(mask)
+    written.take_weights(str(folder), getattr(settings, LABELS))
+    generator = torch.Generator().manual_seed(1)
+    tokens = torch.randint(settings.bert_vocabulary, (8, min(32, settings.bert_positions)), generator=generator)
+    with torch.no_grad():
+        logits = [model.eval().float()(tokens)[0] for model in (mine, written)]
+    difference = (logits[0] - logits[1]).abs().max().item()
+    if not difference <= TOLERANCE:
+        raise RuntimeError(f"logits of the written folder differ from the checkpoint's by up to {difference:.2g}")
+    return {"examples": len(tokens), "seed": 1, "largest_difference": difference, "tolerance": TOLERANCE}

@@ -1,0 +1,63 @@
+"""The checkpoint that a training starts from: a model takes its structure from there, before fairseq loads it."""
+
+import os
+from argparse import Namespace
+from typing import Any, Optional
+
+from fairseq_headprune.checkpoints import GatedSettings, State, read_state, saved_settings
+from fairseq_headprune.modules.attach import GatedHeads
+from fairseq_headprune.modules.shrink import shrink
+from fairseq_headprune.removal.ffn_layout import SETTING as FFN_SETTING
+from fairseq_headprune.removal.ffn_layout import FfnLayout
+from fairseq_headprune.removal.layout import SETTING, HeadLayout
+from fairseq_headprune.removal.settings import refuse_unfit
+
+
+def state_to_start_from(args: Any) -> Optional[State]:
+    """Return the checkpoint that fairseq-train will load, None if there is none.
+
+    One that cannot be read is left to fairseq, which loads it next and says what is wrong.
+    """
+    path = getattr(args, "restore_file", None) or ""
+    if path == "checkpoint_last.pt":
+        path = os.path.join(getattr(args, "save_dir", None) or "", path)
+        if not os.path.exists(path):
+            path = getattr(args, "continue_once", None) or getattr(args, "finetune_from_model", None) or ""
+    if not os.path.isfile(path):
+        return None
+    try:
+        return read_state(path)
+    except (ValueError, OSError):
+        return None
+
+
+def settings_to_start_from(args: Any) -> Optional[Namespace]:
+    """Return the model settings in that checkpoint, None if there are none."""
+    state = state_to_start_from(args)
+    try:
+        return None if state is None else saved_settings(state)
+    except ValueError:
+        return None
+
+
+def take_layouts(args: Any, settings: Optional[Namespace]) -> None:
+    """Let a model that is about to be built have the heads and feed-forward parts of these settings."""
+    for name in (SETTING, FFN_SETTING):
+        setattr(args, name, getattr(settings, name, None))
+
+
+def carry_out_layouts(args: Any, gates: GatedHeads) -> None:
+    """Remove from a model what its settings say it lacks, and make fairseq save settings that name the plugin.
+
+    Raises:
+        ValueError: a layout is of a newer version or does not fit the model.
+    """
+    layout, ffn = getattr(args, SETTING, None), getattr(args, FFN_SETTING, None)
+    if layout is not None:
+        refuse_unfit(args)
+        shrink(gates, HeadLayout.from_dict(layout, SETTING))
+    if ffn is not None:
+        gates.ffn.shrink(FfnLayout.from_dict(ffn))
+    if type(args) is Namespace:
+        # fairseq saves this very object: whoever loads the checkpoint without the plugin is told what to do.
+        args.__class__ = GatedSettings
