@@ -11,15 +11,21 @@ from fairseq.tasks import TASK_REGISTRY
 import fairseq_headprune
 from fairseq_headprune import tasks  # noqa: F401
 from fairseq_headprune.checkpoints import allow_settings
-from fairseq_headprune.criterions import label_smoothed_cross_entropy_dsp, label_smoothed_cross_entropy_l0  # noqa: F401
+from fairseq_headprune.criterions import (  # noqa: F401
+    label_smoothed_cross_entropy_dsp,
+    label_smoothed_cross_entropy_l0,
+    sentence_prediction_dsp,
+    sentence_prediction_l0,
+)
 from fairseq_headprune.models import bert_gated, transformer_gated  # noqa: F401
 
 
 def _check_registered() -> None:
     # fairseq hands back the first class silently when another plugin has taken the name.
     ours = [(MODEL_REGISTRY, "transformer_gated"), (MODEL_REGISTRY, "bert_gated")]
-    ours += [(TASK_REGISTRY, "translation_headprune")]
-    ours += [(CRITERION_REGISTRY, f"label_smoothed_cross_entropy_{kind}") for kind in ("l0", "dsp")]
+    ours += [(TASK_REGISTRY, "translation_headprune"), (TASK_REGISTRY, "glue")]
+    losses = ("label_smoothed_cross_entropy", "sentence_prediction")
+    ours += [(CRITERION_REGISTRY, f"{loss}_{kind}") for loss in losses for kind in ("l0", "dsp")]
     for registry, name in ours:
         owner = registry[name].__module__
         if not owner.startswith("fairseq_headprune."):

@@ -31,6 +31,8 @@ class GatedCriterion:
         Raises:
             ValueError: an unknown component, or one that the model lacks.
         """
+        if self.gate_config.gate_components == "all":
+            return list(heads)
         chosen = parse_components(self.gate_config.gate_components)
         missing = [component for component in chosen if component not in {head.component for head in heads}]
         if missing:
@@ -51,6 +53,30 @@ class GatedCriterion:
     def gate_rate(self) -> float:
         """Learning rate of the gates."""
         raise NotImplementedError
+
+
+class L0Criterion(GatedCriterion):
+    """The same for gates under L0 regularisation; ``gate_config`` is an :class:`L0Config`."""
+
+    def rule(self, heads: list[Head], run: Optional[int]) -> Any:
+        """Build the L0 rule."""
+        return l0_rule(self.gate_config, heads, run)
+
+    def gate_rate(self) -> float:
+        """Learning rate of the gates."""
+        return 0.02 if self.gate_config.gate_lr is None else self.gate_config.gate_lr
+
+
+class SubsetCriterion(GatedCriterion):
+    """The same for DSP and STE; ``gate_config`` is a :class:`DSPConfig`."""
+
+    def rule(self, heads: list[Head], run: Optional[int]) -> Any:
+        """Build the rule of DSP, or of STE."""
+        return subset_rule(self.gate_config, heads, run)
+
+    def gate_rate(self) -> float:
+        """Learning rate of the gates."""
+        return subset_rate(self.gate_config)
 
 
 def l0_rule(cfg: L0Config, heads: list[Head], run: Optional[int]) -> L0Rule:

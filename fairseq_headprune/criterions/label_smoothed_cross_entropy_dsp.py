@@ -1,7 +1,7 @@
 """Label-smoothed cross entropy with differentiable subset pruning or straight-through top-K (Li et al. 2021)."""
 
 from dataclasses import dataclass
-from typing import Any, Optional
+from typing import Any
 
 from fairseq.criterions import register_criterion
 from fairseq.criterions.label_smoothed_cross_entropy import (
@@ -9,9 +9,8 @@ from fairseq.criterions.label_smoothed_cross_entropy import (
     LabelSmoothedCrossEntropyCriterionConfig,
 )
 
-from fairseq_headprune.criterions.gated import GatedCriterion, subset_rate, subset_rule
+from fairseq_headprune.criterions.gated import SubsetCriterion
 from fairseq_headprune.criterions.settings import DSPConfig
-from fairseq_headprune.heads import Head
 
 
 @dataclass
@@ -20,7 +19,7 @@ class LabelSmoothedCrossEntropyDSPConfig(DSPConfig, LabelSmoothedCrossEntropyCri
 
 
 @register_criterion("label_smoothed_cross_entropy_dsp", dataclass=LabelSmoothedCrossEntropyDSPConfig)
-class LabelSmoothedCrossEntropyDSP(GatedCriterion, LabelSmoothedCrossEntropyCriterion):
+class LabelSmoothedCrossEntropyDSP(SubsetCriterion, LabelSmoothedCrossEntropyCriterion):
     """fairseq's label-smoothed cross entropy; exactly K heads are open in the end, chosen by learned weights."""
 
     def __init__(self, cfg: LabelSmoothedCrossEntropyDSPConfig, task: Any) -> None:
@@ -31,11 +30,3 @@ class LabelSmoothedCrossEntropyDSP(GatedCriterion, LabelSmoothedCrossEntropyCrit
     def build_criterion(cls, cfg: LabelSmoothedCrossEntropyDSPConfig, task: Any) -> "LabelSmoothedCrossEntropyDSP":
         """Build the criterion from its flags."""
         return cls(cfg, task)
-
-    def rule(self, heads: list[Head], run: Optional[int]) -> Any:
-        """Build the rule of DSP, or of STE."""
-        return subset_rule(self.gate_config, heads, run)
-
-    def gate_rate(self) -> float:
-        """Learning rate of the gates."""
-        return subset_rate(self.gate_config)

@@ -1,7 +1,7 @@
 """Label-smoothed cross entropy with L0-regularised gates (Voita et al. 2019; Li et al. 2021, eq. 22 and 23)."""
 
 from dataclasses import dataclass
-from typing import Any, Optional
+from typing import Any
 
 from fairseq.criterions import register_criterion
 from fairseq.criterions.label_smoothed_cross_entropy import (
@@ -9,9 +9,8 @@ from fairseq.criterions.label_smoothed_cross_entropy import (
     LabelSmoothedCrossEntropyCriterionConfig,
 )
 
-from fairseq_headprune.criterions.gated import GatedCriterion, l0_rule
+from fairseq_headprune.criterions.gated import L0Criterion
 from fairseq_headprune.criterions.settings import L0Config
-from fairseq_headprune.heads import Head
 
 
 @dataclass
@@ -20,7 +19,7 @@ class LabelSmoothedCrossEntropyL0Config(L0Config, LabelSmoothedCrossEntropyCrite
 
 
 @register_criterion("label_smoothed_cross_entropy_l0", dataclass=LabelSmoothedCrossEntropyL0Config)
-class LabelSmoothedCrossEntropyL0(GatedCriterion, LabelSmoothedCrossEntropyCriterion):
+class LabelSmoothedCrossEntropyL0(L0Criterion, LabelSmoothedCrossEntropyCriterion):
     """fairseq's label-smoothed cross entropy; the heads' gates are hard concrete, and every open one costs lambda.
 
     The loss that is logged is the cross entropy; the penalty is logged beside it (``gate_penalty``, in nats).
@@ -34,11 +33,3 @@ class LabelSmoothedCrossEntropyL0(GatedCriterion, LabelSmoothedCrossEntropyCrite
     def build_criterion(cls, cfg: LabelSmoothedCrossEntropyL0Config, task: Any) -> "LabelSmoothedCrossEntropyL0":
         """Build the criterion from its flags."""
         return cls(cfg, task)
-
-    def rule(self, heads: list[Head], run: Optional[int]) -> Any:
-        """Build the L0 rule."""
-        return l0_rule(self.gate_config, heads, run)
-
-    def gate_rate(self) -> float:
-        """Learning rate of the gates."""
-        return 0.02 if self.gate_config.gate_lr is None else self.gate_config.gate_lr

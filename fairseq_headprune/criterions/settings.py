@@ -46,7 +46,8 @@ class L0Config(GateConfig):
 
     l0_penalty: Optional[float] = _setting(
         None,
-        "lambda: the loss is the mean over target tokens (in nats) plus lambda times the sum over heads of P(open), "
+        "lambda: the loss is the mean over target tokens (in nats; sentence prediction: over examples) plus lambda "
+        "times the sum over heads of P(open), "
         "whatever the batch size, --update-freq and number of GPUs. Voita et al.'s coefficient multiplies the mean "
         "over their attention modules: lambda = theirs / number of modules. Li et al.'s multiplies the sum, added to "
         "a loss summed over a batch's tokens: lambda = theirs / tokens in a batch",

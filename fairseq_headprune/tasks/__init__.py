@@ -1,3 +1,3 @@
 """What fairseq finds under ``--task``."""
 
-from fairseq_headprune.tasks import translation_headprune  # noqa: F401
+from fairseq_headprune.tasks import glue, translation_headprune  # noqa: F401

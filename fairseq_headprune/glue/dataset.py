@@ -1,0 +1,72 @@
+"""fairseq's view of a split: batches that are padded to their longest example."""
+
+from typing import Any, Optional
+
+import numpy as np
+import torch
+from fairseq.data import FairseqDataset
+
+from fairseq_headprune.glue.examples import Split
+
+
+class GlueDataset(FairseqDataset):
+    """Encoded examples; a batch pads ``src_tokens`` on the right, as BERT was trained.
+
+    Args:
+        shuffle: draw the order anew (from numpy's seed, which fairseq sets): batches of training are random ones.
+            Otherwise examples of similar length share a batch.
+    """
+
+    def __init__(self, split: Split, pad: int, shuffle: bool = False) -> None:
+        self.split, self.pad, self.shuffle = split, pad, shuffle
+        self.sizes = np.array([len(example.ids) for example in split.encoded])
+
+    @property
+    def targets(self) -> Optional[np.ndarray]:
+        """Class numbers or scores, (examples,); None for a test set."""
+        return self.split.targets
+
+    def __getitem__(self, index: int) -> int:
+        return int(index)
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    def num_tokens(self, index: int) -> int:
+        """Number of pieces of an example."""
+        return int(self.sizes[index])
+
+    def num_tokens_vec(self, indices: Any) -> np.ndarray:
+        """Numbers of pieces of several."""
+        return self.sizes[indices]
+
+    def size(self, index: int) -> int:
+        """The same; fairseq compares it with the largest number of positions."""
+        return int(self.sizes[index])
+
+    def ordered_indices(self) -> np.ndarray:
+        """Return the order in which examples are batched."""
+        if self.shuffle:
+            return np.random.permutation(len(self))
+        return np.argsort(self.sizes, kind="stable")
+
+    def collater(self, samples: list[int]) -> dict[str, Any]:
+        """Return one batch: ``id``, ``net_input``, ``target`` where there are labels, and counts."""
+        if not samples:
+            return {}
+        lengths = torch.from_numpy(self.sizes[samples])
+        tokens = torch.full((len(samples), int(lengths.max())), self.pad)
+        types = torch.zeros_like(tokens)
+        for row, index in enumerate(samples):
+            example = self.split.encoded[index]
+            tokens[row, : len(example.ids)] = torch.tensor(example.ids)
+            types[row, : len(example.types)] = torch.tensor(example.types)
+        sample = {
+            "id": torch.tensor(samples),
+            "net_input": {"src_tokens": tokens, "src_lengths": lengths, "token_types": types},
+            "nsentences": len(samples),
+            "ntokens": int(lengths.sum()),
+        }
+        if self.targets is not None:
+            sample["target"] = torch.from_numpy(self.targets[samples])
+        return sample

@@ -1,0 +1,89 @@
+"""A split of a GLUE task as the model reads it: tokens, targets, and what happened to the file on the way."""
+
+from dataclasses import dataclass
+from typing import Any, Optional
+
+import numpy as np
+
+from fairseq_headprune.bert.vocabulary import Encoded, Vocabulary
+from fairseq_headprune.files import PathLike, sha256
+from fairseq_headprune.glue.catalogue import GlueTask
+from fairseq_headprune.glue.tsv import Example, read_split, split_path
+
+
+@dataclass
+class Split:
+    """Encoded examples of one split.
+
+    Attributes:
+        numbers: line numbers in the file, header not counted, from 0.
+        encoded: tokens and token types.
+        targets: class numbers (int64), scores (float32), or None for a test set.
+        about: path, hash, counts and faults of the file; plain JSON values.
+        note: the faults in words; empty where there are none.
+    """
+
+    numbers: list[int]
+    encoded: list[Encoded]
+    targets: Optional[np.ndarray]
+    about: dict[str, Any]
+    note: str
+
+
+def read(data: PathLike, task: GlueTask, split: str, vocabulary: Vocabulary, limit: int, holdout: "Holdout") -> Split:
+    """Read and encode a split: ``train``, ``valid``, ``dev``, ``test`` or the stem of a file.
+
+    With a holdout, ``valid`` is this part of train, and ``train`` what is left of it.
+
+    Raises:
+        KeyError: no such split.
+        FileNotFoundError: its file is not there.
+        ValueError: a damaged file, or a holdout that leaves nothing.
+    """
+    held = holdout.amount and split == "valid"
+    stem = "train" if held else task.stem(split)
+    path = split_path(data, task, stem)
+    examples, faults = read_split(path, task, stem)
+    about: dict[str, Any] = {"path": str(path), "sha256": sha256(path), "lines": len(examples) + faults.left_out}
+    about["faults"] = faults.to_dict()
+    if holdout.amount and stem == "train":
+        examples = holdout.part(examples, held)
+        about["holdout"] = {"amount": holdout.amount, "seed": holdout.seed}
+    columns = list(zip(*(example.sentences for example in examples), strict=True))
+    encoded = vocabulary.encode(columns[0], columns[1] if len(columns) > 1 else None, limit)
+    about |= {"examples": len(examples), "cut": sum(example.is_cut for example in encoded), "limit": limit}
+    return Split([example.number for example in examples], encoded, _targets(task, examples), about, str(faults))
+
+
+@dataclass(frozen=True)
+class Holdout:
+    """A part of train that models are chosen on, so that the development set only reports.
+
+    Attributes:
+        amount: a share below 1, or a number of examples; 0: no holdout, and models are chosen on the development set.
+        seed: of the draw.
+    """
+
+    amount: float = 0.0
+    seed: int = 1
+
+    def part(self, examples: list[Example], held: bool) -> list[Example]:
+        """Return the examples that are held out, or the others, in the order of the file.
+
+        Raises:
+            ValueError: an amount that is negative, or leaves nothing for one of the two.
+        """
+        count = round(self.amount * len(examples)) if 0 < self.amount < 1 else int(self.amount)
+        if not 0 < count < len(examples):
+            raise ValueError(f"--holdout {self.amount:g}: of {len(examples)} examples, give a share or a number below")
+        chosen = np.zeros(len(examples), dtype=bool)
+        chosen[np.random.default_rng(self.seed).choice(len(examples), count, replace=False)] = True
+        return [example for example, is_held in zip(examples, chosen, strict=True) if is_held == held]
+
+
+def _targets(task: GlueTask, examples: list[Example]) -> Optional[np.ndarray]:
+    if examples[0].label is None:
+        return None
+    if task.is_regression:
+        return np.array([example.label for example in examples], dtype=np.float32)
+    return np.array([task.labels.index(str(example.label)) for example in examples], dtype=np.int64)

@@ -1,0 +1,151 @@
+"""Reading GLUE's TSV files: no quoting, columns by name, and every fault counted instead of shifting a column."""
+
+import gzip
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple, Optional
+
+from fairseq_headprune.files import PathLike
+from fairseq_headprune.glue.catalogue import GlueTask
+
+#: above this share of lines that cannot be used a file is refused
+MOST_FAULTS = 0.01
+
+
+class Example(NamedTuple):
+    """One line: its number in the file (from 0, header not counted), sentences, and the label's name or score."""
+
+    number: int
+    sentences: tuple[str, ...]
+    label: Optional[str | float]
+
+
+@dataclass
+class Faults:
+    """What was found in a file that is not as it should be.
+
+    Attributes:
+        bom: whether it begins with a byte order mark, which is dropped.
+        quotes: lines with a field that begins with a quotation mark: taken literally, as GLUE means it. A reader of
+            CSV would join such lines with others.
+        columns, label, empty: numbers of lines that are left out: another number of columns than the header, a
+            label that the task does not have, an empty sentence.
+    """
+
+    bom: bool = False
+    quotes: int = 0
+    columns: list[int] = field(default_factory=list)
+    label: list[int] = field(default_factory=list)
+    empty: list[int] = field(default_factory=list)
+
+    @property
+    def left_out(self) -> int:
+        """How many lines are left out."""
+        return len(self.columns) + len(self.label) + len(self.empty)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return counts, plain JSON values."""
+        counts = {name: len(getattr(self, name)) for name in ("columns", "label", "empty")}
+        return {"bom": self.bom, "quotes": self.quotes, "left_out": {k: v for k, v in counts.items() if v}}
+
+    def __str__(self) -> str:
+        said = ["a byte order mark, dropped"] if self.bom else []
+        said += [f"{self.quotes} lines with a leading quotation mark, taken literally"] if self.quotes else []
+        for lines, what in (
+            (self.columns, "another number of columns"),
+            (self.label, "an unknown label"),
+            (self.empty, "an empty sentence"),
+        ):
+            if lines:
+                said.append(f"{len(lines)} lines left out with {what} (the first is line {lines[0]})")
+        return "; ".join(said)
+
+
+def split_path(data: PathLike, task: GlueTask, stem: str) -> Path:
+    """Return the file of a split: ``DATA/<task>/<stem>.tsv`` or ``DATA/<stem>.tsv``, also with ``.gz``.
+
+    Raises:
+        FileNotFoundError: there is none.
+    """
+    for folder in (Path(data, task.name), Path(data)):
+        for suffix in (".tsv", ".tsv.gz"):
+            if (folder / (stem + suffix)).is_file():
+                return folder / (stem + suffix)
+    raise FileNotFoundError(f"{data}: neither {task.name}/{stem}.tsv nor {stem}.tsv is there (nor either with .gz)")
+
+
+def read_split(path: PathLike, task: GlueTask, stem: str) -> tuple[list[Example], Faults]:
+    """Read the examples of a file; test sets have no labels (and whatever column of that name they have is not read).
+
+    Raises:
+        ValueError: not a UTF-8 file, a header without the task's columns, no example; more than 1 in 100 lines that
+            cannot be used, or any in a test set, of which every line has to be answered.
+    """
+    lines, faults = _lines(path), Faults()
+    if lines and lines[0].startswith("\ufeff"):
+        lines[0], faults.bom = lines[0][1:], True
+    header = task.plain.get(stem)
+    first = 1 if header else 2
+    if header is None:
+        header, lines = tuple(lines[0].split("\t")) if lines else (), lines[1:]
+    labelled = stem not in task.test
+    places = _places(path, header, [*task.sentences, *([task.label] if labelled else [])])
+    examples = []
+    for number, line in enumerate(lines):
+        fields = line.split("\t")
+        faults.quotes += any(part.startswith('"') for part in fields)
+        if len(fields) != len(header):
+            faults.columns.append(number + first)
+            continue
+        found = [fields[place] for place in places]
+        label = _label(task, found[-1]) if labelled else None
+        sentences = tuple(text.strip() for text in found[: len(task.sentences)])
+        if labelled and label is None:
+            faults.label.append(number + first)
+        elif not all(sentences):
+            faults.empty.append(number + first)
+        else:
+            examples.append(Example(number, sentences, label))
+    _check(path, faults, len(lines), labelled)
+    return examples, faults
+
+
+def _lines(path: PathLike) -> list[str]:
+    data = Path(path).read_bytes()
+    try:
+        text = (gzip.decompress(data) if str(path).endswith(".gz") else data).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: not a UTF-8 text file ({error})") from error
+    except (EOFError, OSError) as error:
+        raise ValueError(f"{path}: a damaged or truncated file ({error})") from error
+    # Only \n ends a line: a lone carriage return or U+2028 may stand in a sentence.
+    return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")] if text else []
+
+
+def _places(path: PathLike, header: Sequence[str], wanted: list[str]) -> list[int]:
+    missing = [name for name in wanted if header.count(name) != 1]
+    if missing:
+        raise ValueError(
+            f"{path}: the first line must name the columns {', '.join(wanted)}, each once; not so "
+            f"{', '.join(missing)} (it reads: {' | '.join(header)[:200]})"
+        )
+    return [header.index(name) for name in wanted]
+
+
+def _label(task: GlueTask, text: str) -> Optional[str | float]:
+    if not task.is_regression:
+        return text if text in task.labels else None
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if 0 <= value <= 5 else None
+
+
+def _check(path: PathLike, faults: Faults, lines: int, labelled: bool) -> None:
+    if lines == faults.left_out:
+        raise ValueError(f"{path}: no line that can be used ({faults or 'the file is empty'})")
+    if faults.left_out > (MOST_FAULTS * lines if labelled else 0):
+        why = "more than 1 in 100" if labelled else "every line of a test set has to be answered"
+        raise ValueError(f"{path}: {faults}; {why}: correct the file")

@@ -1,0 +1,203 @@
+"""What tasks with gated models share: masks, learned gates, and the checks that keep results honest."""
+
+import logging
+import os
+from typing import Any, Optional
+from weakref import WeakSet
+
+from fairseq.logging import metrics
+
+from fairseq_headprune.criterions.gated import GatedCriterion
+from fairseq_headprune.files import sha256
+from fairseq_headprune.heads import HeadMask
+from fairseq_headprune.learning.training import GateTraining, freeze, run_length, updates_in_epoch
+from fairseq_headprune.learning.watch import skip_step
+from fairseq_headprune.modules.attach import GatedHeads, attach_gates, find_gates
+from fairseq_headprune.modules.connected import check_connected
+from fairseq_headprune.modules.hold import PrunedWeights
+
+logger = logging.getLogger(__name__)
+
+#: value of --head-mask that keeps every head, whatever the checkpoint says
+NO_MASK = "none"
+
+#: what ``--head-mask`` says in every task's help
+HEAD_MASK_HELP = (
+    "mask file: which attention heads are kept, in training, validation and generation "
+    "('none' keeps all; default: the mask that the checkpoint holds, if any)"
+)
+
+
+class GatedTask:
+    """Mixin of fairseq tasks whose configuration has ``head_mask`` and ``train_subset``; it stands before the task.
+
+    The mask is stored in the checkpoint beside the weights, and its origin in the checkpoint's ``task_state``.
+    """
+
+    def __init__(self, cfg: Any, *args: Any) -> None:
+        super().__init__(cfg, *args)
+        self._mask = _read_mask(cfg.head_mask)
+        self._gates: Optional[GatedHeads] = None
+        self._model: Any = None
+        self._criterion: Optional[GatedCriterion] = None
+        self._learning: Optional[GateTraining] = None
+        self._batches_in_epoch: Optional[int] = None
+        self._checked: WeakSet[Any] = WeakSet()
+
+    @classmethod
+    def setup_task(cls, cfg: Any, **kwargs: Any) -> "GatedTask":
+        """Set the task up.
+
+        A task rebuilt from a checkpoint alone (``from_checkpoint``) does without a mask file that is gone: the weights
+        hold the mask.
+        """
+        path = cfg.head_mask
+        if kwargs.get("from_checkpoint") and path not in (None, NO_MASK) and not os.path.exists(path):
+            cfg.head_mask = None
+        return super().setup_task(cfg, **kwargs)
+
+    def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
+        """Build the model, attach gates and apply ``--head-mask``.
+
+        Raises:
+            ValueError: the mask does not fit the model.
+        """
+        model = super().build_model(cfg, from_checkpoint)
+        gates = self._gates = attach_gates(model)
+        self._model = model
+        self._pruned_weights = PrunedWeights(gates)
+        if self._mask is not None:
+            gates.set_mask(self._mask, fixed=True)
+            logger.info(f"head mask {self.cfg.head_mask}: {gates.mask()!r}")
+        elif self.cfg.head_mask == NO_MASK:
+            gates.set_mask(None, fixed=True)
+        return model
+
+    def build_criterion(self, cfg: Any, from_checkpoint: bool = False) -> Any:
+        """Build the criterion; with ``--gates-only``, freeze the model that was built before it."""
+        criterion = super().build_criterion(cfg, from_checkpoint)
+        if isinstance(criterion, GatedCriterion):
+            self._criterion = criterion
+            if criterion.gate_config.gates_only and self._model is not None:
+                freeze(self._model)
+        return criterion
+
+    def begin_epoch(self, epoch: int, model: Any) -> None:
+        """Before the first epoch, start to learn gates if the criterion asks for it.
+
+        Raises:
+            ValueError: its flags are wrong, or do not fit the model or the checkpoint.
+        """
+        super().begin_epoch(epoch, model)
+        if self._criterion is None or self._learning is not None:
+            return
+        config = self._criterion.gate_config
+        per_epoch = self._batches_in_epoch and updates_in_epoch(self._batches_in_epoch, config.update_freq)
+        self._learning = GateTraining(model, find_gates(model), self._criterion, run_length(config, per_epoch))
+
+    def can_reuse_epoch_itr(self, dataset: Any) -> bool:
+        """Whether the next epoch may have this one's batches; not while gates are learned.
+
+        fairseq seeds the making of batches with the epoch in which a run was started: a resumed run would go on with
+        others than the run that was not interrupted.
+        """
+        return self._criterion is None and super().can_reuse_epoch_itr(dataset)
+
+    def state_dict(self) -> dict:
+        """Return what a checkpoint keeps of the task: the mask in force and its origin."""
+        state = dict(super().state_dict())
+        mask = None if self._gates is None else self._gates.mask()
+        if mask is not None and (mask.dropped() or mask.ffn):
+            state["head_mask"] = {**mask.source, "heads": mask.heads, **({"ffn": mask.ffn} if mask.ffn else {})}
+        return state
+
+    def load_state_dict(self, state_dict: dict) -> None:
+        """Take over the state, except the mask: it comes with the weights, on every way a checkpoint is loaded."""
+        super().load_state_dict({name: value for name, value in state_dict.items() if name != "head_mask"})
+
+    def get_batch_iterator(self, dataset, *args, required_batch_size_multiple: int = 1, **kwargs):
+        """Batch a split; outside of training every sentence counts.
+
+        fairseq drops the last batch where its size is no multiple of ``--required-batch-size-multiple`` (8): up to
+        7 sentences would be missing from a score, without a word.
+        """
+        training = dataset is self.datasets.get(self.cfg.train_subset)
+        multiple = required_batch_size_multiple if training else 1
+        iterator = super().get_batch_iterator(dataset, *args, required_batch_size_multiple=multiple, **kwargs)
+        if training:
+            self._batches_in_epoch = len(iterator)
+        return iterator
+
+    def train_step(self, sample, model, criterion, optimizer, update_num, ignore_grad=False):
+        """Train on one batch; before the first one, make sure that the mask has an effect."""
+        if self._learning is None:
+            self.check_mask(model, sample)
+            return super().train_step(sample, model, criterion, optimizer, update_num, ignore_grad)
+        self._learning.before_pass(optimizer)
+        loss, sample_size, logged = super().train_step(sample, model, criterion, optimizer, update_num, ignore_grad)
+        self._learning.after_pass(sample_size, ignore_grad)
+        return loss, sample_size, logged
+
+    def optimizer_step(self, optimizer, model, update_num):
+        """Take a step of the gates, if they are learned, and one of the weights, unless these are frozen.
+
+        Heads that a fixed mask prunes do not move.
+        """
+        if self._learning is None:
+            with self._pruned_weights.held():
+                super().optimizer_step(optimizer, model, update_num)
+        elif self._learning.step(optimizer) and self._learning.gates_only:
+            skip_step(optimizer)
+        else:
+            super().optimizer_step(optimizer, model, update_num)
+
+    def valid_step(self, sample, model, criterion):
+        """Validate on one batch, with the same check; learned gates are at their hard set."""
+        if self._learning is not None:
+            self._learning.learned.refresh_mask()
+        self.check_mask(model, sample)
+        return super().valid_step(sample, model, criterion)
+
+    def post_validate(self, model: Any, stats: dict, agg: Any) -> None:
+        """Write the results of a validation beside the gates that were validated."""
+        if self._learning is not None:
+            self._learning.record_validation(agg.get_smoothed_values())
+
+    def reduce_metrics(self, logging_outputs, criterion) -> None:
+        """Log fairseq's metrics and, where a mask is set or waived, the active heads of each component.
+
+        While gates are learned: what they are at.
+        """
+        super().reduce_metrics(logging_outputs, criterion)
+        values = {f"heads_{component}": count for component, count in self._active_heads.items()}
+        if self._learning is not None:
+            values = self._learning.metrics(criterion.training)
+        for name, value in values.items():
+            metrics.log_scalar(name, value, weight=0, round=0 if name.startswith("heads_") else None)
+
+    _active_heads: dict[str, int] = {}
+
+    def check_mask(self, model: Any, sample: dict) -> None:
+        while not hasattr(model, "encoder") and hasattr(model, "module"):
+            model = model.module  # DistributedDataParallel and fairseq's wrappers
+        if model in self._checked or not sample:
+            return
+        self._checked.add(model)
+        mask = find_gates(model).mask()
+        if mask.dropped() or self.cfg.head_mask is not None:
+            self._active_heads = {c: n["kept"] for c, n in mask.counts().items()}
+        if mask.dropped() or mask.ffn:
+            check_connected(model, self.net_input(sample))
+
+    def net_input(self, sample: dict) -> dict:
+        """Return what the model takes of a batch."""
+        return sample["net_input"]
+
+
+def _read_mask(path: Optional[str]) -> Optional[HeadMask]:
+    """Return the mask of ``--head-mask``; its source names the file, too."""
+    if path is None or path == NO_MASK:
+        return None
+    mask = HeadMask.load(path)
+    mask.source = {"path": path, "sha256": sha256(path), "source": mask.source}
+    return mask

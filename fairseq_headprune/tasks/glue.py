@@ -1,0 +1,233 @@
+"""The GLUE tasks (Wang et al. 2019) with head masks and learned gates, for ``bert_gated``."""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Optional
+
+import torch
+from fairseq.dataclass import FairseqDataclass
+from fairseq.logging import metrics
+from fairseq.models import ARCH_MODEL_REGISTRY
+from fairseq.tasks import FairseqTask, register_task
+from omegaconf import II
+from torch import Tensor
+
+from fairseq_headprune.bert.vocabulary import Vocabulary
+from fairseq_headprune.bert.weights import HEAD
+from fairseq_headprune.files import PathLike
+from fairseq_headprune.glue.catalogue import glue_task
+from fairseq_headprune.glue.dataset import GlueDataset
+from fairseq_headprune.glue.examples import Holdout, read
+from fairseq_headprune.glue.metrics import AND, metric_of, scores
+from fairseq_headprune.models.bert_gated import BertGatedModel
+from fairseq_headprune.models.starting import state_to_start_from
+from fairseq_headprune.tasks.gated import HEAD_MASK_HELP, GatedTask
+
+logger = logging.getLogger(__name__)
+
+#: names under which predictions and labels of a validation are collected; the underscore hides them from logs
+_FOUND, _TARGET = "_found", "_target"
+
+
+def _setting(default: Any, text: str) -> Any:
+    return field(default=default, metadata={"help": text})
+
+
+@dataclass
+class GlueConfig(FairseqDataclass):
+    """Settings of the GLUE tasks."""
+
+    data: str = field(default="", metadata={"help": "GLUE's folder (with a folder a task), or that of the task"})
+    glue_task: Optional[str] = _setting(None, "CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE or WNLI (required)")
+    metric: Optional[str] = _setting(
+        None,
+        "what 'score' is, for --best-checkpoint-metric: accuracy, f1, matthews, pearson, spearman, or the mean of "
+        "several joined by + (default: GLUE's own of the task)",
+    )
+    max_positions: int = _setting(128, "pieces of an example; of longer pairs the longer sentence is cut first")
+    holdout: float = _setting(
+        0.0, "share (or number) of train that is 'valid', so that dev only reports (default: 'valid' is dev)"
+    )
+    holdout_seed: int = _setting(1, "seed of that draw")
+    head_mask: Optional[str] = _setting(None, HEAD_MASK_HELP)
+    train_subset: str = II("dataset.train_subset")
+
+
+class Labels:
+    """What fairseq's criterion asks of a dictionary of labels: to it, a label is its number."""
+
+    nspecial = 0
+
+    def string(self, labels: Tensor) -> str:
+        """Return numbers as text."""
+        return " ".join(map(str, labels.tolist()))
+
+
+@register_task("glue", dataclass=GlueConfig)
+class GlueTask(GatedTask, FairseqTask):
+    """Classify (or, for STS-B, grade) sentences and pairs of sentences.
+
+    Tokens have BERT's own ids. The vocabulary is kept in every checkpoint's ``task_state``, so that a checkpoint and
+    the data are all that evaluation needs. Splits are ``train``, ``valid``, ``dev``, ``test`` and the names of files.
+
+    Attributes:
+        glue: what the task is.
+        metric: the metric called ``score``.
+        vocabulary: None until a model is built, or a checkpoint is loaded.
+    """
+
+    cfg: GlueConfig
+
+    def __init__(self, cfg: GlueConfig) -> None:
+        super().__init__(cfg)
+        self.glue = glue_task(cfg.glue_task)
+        self.metric = metric_of(self.glue, cfg.metric)
+        self.vocabulary: Optional[Vocabulary] = None
+        self.label_dictionary = Labels()
+        if cfg.max_positions < 8:
+            raise ValueError(f"--max-positions {cfg.max_positions}: examples need at least 8 pieces")
+
+    @property
+    def labels(self) -> list[str]:
+        """Names of the labels in the order of the logits."""
+        return list(self.glue.labels)
+
+    @property
+    def source_dictionary(self) -> None:
+        """There is none: the vocabulary is BERT's."""
+
+    @property
+    def target_dictionary(self) -> None:
+        """There is none."""
+
+    def max_positions(self) -> int:
+        """Return the largest number of pieces of an example."""
+        return self.cfg.max_positions
+
+    def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
+        """Build the model; the vocabulary comes with it, unless a checkpoint's was loaded.
+
+        Raises:
+            ValueError: a model that is no ``bert_gated``, or has fewer positions than ``--max-positions``.
+        """
+        arch = getattr(cfg, "arch", None) or getattr(cfg, "_name", None)
+        if ARCH_MODEL_REGISTRY.get(arch) is not BertGatedModel:
+            raise ValueError(f"--arch {arch}: the task glue is for bert_gated, bert_gated_base and bert_gated_mini")
+        if self.vocabulary is None:
+            self.vocabulary = _vocabulary(cfg)
+        model = super().build_model(cfg, from_checkpoint)
+        if model.max_positions() < self.cfg.max_positions:
+            raise ValueError(
+                f"--max-positions {self.cfg.max_positions}: the model has {model.max_positions()} positions"
+            )
+        return model
+
+    def build_criterion(self, cfg: Any, from_checkpoint: bool = False) -> Any:
+        """Build the criterion and tell it whether this is regression."""
+        criterion = super().build_criterion(cfg, from_checkpoint)
+        criterion.regression_target = self.glue.is_regression
+        return criterion
+
+    def load_dataset(self, split: str, combine: bool = False, **kwargs: Any) -> None:
+        """Read and encode a split, and say what was found in its file.
+
+        Raises:
+            KeyError: no such split.
+            FileNotFoundError, ValueError: its file is missing, damaged, or too many of its lines cannot be used.
+        """
+        assert self.vocabulary is not None, "the model comes first"
+        holdout = Holdout(self.cfg.holdout, self.cfg.holdout_seed)
+        found = read(self.cfg.data, self.glue, split, self.vocabulary, self.cfg.max_positions, holdout)
+        about = found.about
+        logger.info(
+            f"{split}: {about['examples']} examples of {about['path']}, {about['cut']} cut at {about['limit']} pieces"
+        )
+        if found.note:
+            logger.warning(f"{about['path']}: {found.note}")
+        self.datasets[split] = GlueDataset(found, self.vocabulary.pad, shuffle=split == self.cfg.train_subset)
+
+    def can_reuse_epoch_itr(self, dataset: Any) -> bool:
+        """Every epoch of training has batches of its own, as a run that was resumed has; elsewhere they stay."""
+        return not dataset.shuffle
+
+    def valid_step(self, sample: dict, model: Any, criterion: Any) -> tuple:
+        """Validate on one batch, and note what the model predicts."""
+        with _noted(model) as logits:
+            loss, sample_size, logged = super().valid_step(sample, model, criterion)
+        logged[_FOUND] = predictions(logits[-1], self.glue.is_regression)
+        logged[_TARGET] = sample["target"].cpu()
+        return loss, sample_size, logged
+
+    def reduce_metrics(self, logging_outputs: list[dict], criterion: Any) -> None:
+        """Log the criterion's metrics and, of a validation, GLUE's (in percent), over all its examples."""
+        super().reduce_metrics(logging_outputs, criterion)
+        noted = [logged for logged in logging_outputs if _FOUND in logged]
+        if not noted:
+            return
+        for name in (_FOUND, _TARGET):
+            metrics.log_concat_tensor(name, torch.cat([logged[name] for logged in noted]))
+        for name in dict.fromkeys([*self.glue.metrics, *self.metric.split(AND), "score"]):
+            if name == "accuracy":
+                continue  # fairseq's criterion logs it, rounded
+            metrics.log_derived(name, lambda meters, name=name: self._scores(meters)[name])
+
+    def _scores(self, meters: Any) -> dict[str, float]:
+        return self.score(meters[_FOUND].tensor.numpy(), meters[_TARGET].tensor.numpy())
+
+    def score(self, found: Any, target: Any) -> dict[str, float]:
+        """Return GLUE's metrics and ``score``, in percent, of predictions (examples,)."""
+        return scores(self.glue, self.metric, found, target)
+
+    @staticmethod
+    def logging_outputs_can_be_summed(criterion: Any) -> bool:
+        """Predictions cannot: of a validation, processes exchange what they logged as it is."""
+        return criterion.training and criterion.__class__.logging_outputs_can_be_summed()
+
+    def state_dict(self) -> dict:
+        """Return what a checkpoint keeps of the task: the vocabulary, and what the mask is."""
+        state = super().state_dict()
+        return state if self.vocabulary is None else {**state, "vocabulary": self.vocabulary.to_text()}
+
+    def load_state_dict(self, state_dict: dict) -> None:
+        """Take over the vocabulary of a checkpoint."""
+        state = dict(state_dict)
+        text = state.pop("vocabulary", None)
+        if text is not None:
+            self.vocabulary = Vocabulary(text, "the checkpoint's vocabulary")
+        super().load_state_dict(state)
+
+
+def predictions(logits: Tensor, is_regression: bool) -> Tensor:
+    """Return class numbers, or scores, (examples,), on the CPU, from logits (examples, classes)."""
+    return (logits.view(-1).float() if is_regression else logits.argmax(dim=-1)).cpu()
+
+
+@contextmanager
+def _noted(model: Any) -> Iterator[list[Tensor]]:
+    """Note the logits of every forward pass: fairseq's criterion does not return them."""
+    while not hasattr(model, "classification_heads") and hasattr(model, "module"):
+        model = model.module
+    found: list[Tensor] = []
+    hook = model.classification_heads[HEAD].register_forward_hook(lambda _, __, logits: found.append(logits.detach()))
+    try:
+        yield found
+    finally:
+        hook.remove()
+
+
+def _vocabulary(cfg: Any) -> Vocabulary:
+    """Return the vocabulary that a model is trained with: of the checkpoint it starts from, else of a folder or file.
+
+    Raises:
+        ValueError: nothing says which.
+    """
+    state = state_to_start_from(cfg) or {}
+    text = (state.get("task_state") or {}).get("vocabulary")
+    if text is not None:
+        return Vocabulary(text, "the vocabulary of the checkpoint to start from")
+    path: Optional[PathLike] = getattr(cfg, "bert", None) or getattr(cfg, "vocabulary", None)
+    if path is None:
+        raise ValueError("no vocabulary: name a Hugging Face folder with --bert DIR, or a file with --vocabulary FILE")
+    return Vocabulary.from_folder(path)
