@@ -111,6 +111,16 @@ def saved_settings(state: State) -> argparse.Namespace:
     return argparse.Namespace(**settings)
 
 
+def task_settings(state: State) -> State:
+    """Return the task's settings as fairseq saved them, with the task's name as ``_name``; empty if there are none."""
+    cfg = state.get("cfg")
+    if state.get("args") is not None:
+        values = vars(saved_settings(state))
+        return {**values, "_name": values.get("task")}
+    task = cfg.get("task") if isinstance(cfg, Mapping) or hasattr(cfg, "_get_child") else None
+    return {} if task is None else {str(name): value for name, value in task.items()}
+
+
 def head_shape(state: State) -> Shape:
     """Return the number of heads of each layer, by component, from the weights' names and the saved settings.
 

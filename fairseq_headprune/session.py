@@ -19,7 +19,7 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
 import fairseq_headprune
 from fairseq_headprune import plugin  # noqa: F401  (registers)
-from fairseq_headprune.checkpoints import read_state
+from fairseq_headprune.checkpoints import read_state, task_settings
 from fairseq_headprune.cli.common import one_line_error
 from fairseq_headprune.files import sha256
 from fairseq_headprune.modules.attach import attach_gates
@@ -48,7 +48,7 @@ def parse_generation_args(
     before, sys.argv = sys.argv, [f"headprune {verb}", *argv]
     try:
         # fairseq looks into sys.argv while it builds the parser.
-        parser = options.get_generation_parser(default_task="translation_headprune")
+        parser = options.get_generation_parser(default_task=_saved_task(argv))
         parser.prog, parser.description = f"headprune {verb}", description
         parser.error = partial(one_line_error, parser)  # type: ignore[method-assign]
         add_flags(parser)
@@ -63,6 +63,28 @@ def parse_generation_args(
     if args.path and not one_model:
         parser.error("--path names one checkpoint and has no place here")
     return args
+
+
+def _saved_task(argv: list[str]) -> str:
+    """Return the task to take where ``--task`` is not given: ``glue`` for a checkpoint that was trained with it."""
+    paths = [word.partition("=")[2] for word in argv if word.startswith("--path=")]
+    paths += [path for word, path in zip(argv, argv[1:], strict=False) if word == "--path"]
+    try:
+        found = task_settings(read_state(paths[-1])).get("_name") if paths else None
+    except (ValueError, OSError):
+        found = None  # the session says what is wrong
+    return "glue" if found == "glue" else "translation_headprune"
+
+
+def open_session(args: argparse.Namespace) -> "Session":
+    """Load the model and data that the flags name, for whatever task it is.
+
+    Raises:
+        ValueError, FileNotFoundError: see :class:`Session`.
+    """
+    from fairseq_headprune.glue.session import GlueSession
+
+    return (GlueSession if args.task == "glue" else Session)(args)
 
 
 def _quiet() -> None:
@@ -118,13 +140,15 @@ class Session:
         self.model.prepare_for_inference_(self.cfg)
 
     def _load(self) -> tuple[Any, Any]:
-        self._check_dictionaries(read_state(self.path)["model"])
+        self._check(read_state(self.path))
         overrides = ast.literal_eval(self.cfg.common_eval.model_overrides)
         with _one_line_load_errors(self.path):
             models, saved = checkpoint_utils.load_model_ensemble([self.path], overrides, self.task)
         return models[0], saved
 
-    def _check_dictionaries(self, weights: dict) -> None:
+    def _check(self, state: dict) -> None:
+        """Refuse a checkpoint that does not belong to the data; fairseq would not say it in one line."""
+        weights = state["model"]
         sides = {"encoder": self.task.source_dictionary, "decoder": self.task.target_dictionary}
         for side, dictionary in sides.items():
             table = weights.get(f"{side}.embed_tokens.weight")
@@ -138,6 +162,12 @@ class Session:
     def checkpoint(self) -> dict[str, str]:
         """Path and hash of the checkpoint."""
         return {"path": str(self.path), "sha256": sha256(self.path)}
+
+    def evaluator(self, split: str) -> Any:
+        """Return what answers a split under a mask, and scores the answers (see :mod:`evaluation.evaluator`)."""
+        from fairseq_headprune.evaluation.translate import Translator
+
+        return Translator(self, split)
 
     def dataset(self, split: str) -> Any:
         """Load a split (once).

@@ -1,10 +1,11 @@
-"""``headprune export``: write a model for CTranslate2 or ONNX."""
+"""``headprune export``: write a model for CTranslate2, ONNX or Hugging Face's transformers."""
 
 import argparse
 import importlib.util
 import os
 import shutil
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,15 @@ from fairseq_headprune.notation import format_config
 _DESCRIPTION = """Write a fairseq transformer checkpoint (slim, masked or whole, gated or stock) for another program,
 in float32, and check that it computes the same log-probabilities. Pruned heads are removed. CTranslate2 knows one head
 count for the encoder and one for the decoder (whose self- and encoder-decoder attention share it): layers with fewer
-heads are padded with heads of zeros. ONNX layers keep the heads they have."""
+heads are padded with heads of zeros. ONNX layers keep the heads they have. A BERT checkpoint of the task glue becomes a
+Hugging Face folder (huggingface), whose layers have all their heads: masked ones are zeros."""
 
-_PACKAGES = {"ctranslate2": ("ctranslate2",), "onnx": ("onnx", "onnxruntime")}
+#: format -> packages that write it, and the extra that installs them
+_PACKAGES = {
+    "ctranslate2": (("ctranslate2",), "export"),
+    "onnx": (("onnx", "onnxruntime"), "export"),
+    "huggingface": (("safetensors", "tokenizers"), "glue"),
+}
 
 
 def run(argv: list[str]) -> int:
@@ -30,6 +37,10 @@ def run(argv: list[str]) -> int:
     target, folder = args.to[0], Path(args.to[1])
     if target not in _PACKAGES:
         raise ValueError(f"--to {target}: unknown format; known are {', '.join(_PACKAGES)}")
+    if args.data is None and target != "huggingface":
+        raise ValueError(f"--to {target} needs --data DATA_BIN, the folder with the dictionaries")
+    if args.uniform and target == "huggingface":
+        raise ValueError("--uniform has no place with --to huggingface, whose layers have all their heads")
     _check_packages(target)
     _check_folder(folder)
     value = _export(args, target, folder)
@@ -46,9 +57,13 @@ def _parser() -> argparse.ArgumentParser:
         nargs=2,
         metavar=("FORMAT", "DIR"),
         required=True,
-        help="ctranslate2 or onnx, and the folder to write, which must not exist (required)",
+        help="ctranslate2, onnx or huggingface, and the folder to write, which must not exist (required)",
     )
-    add("--data", metavar="DATA_BIN", required=True, help="folder with the dictionaries, dict.<lang>.txt (required)")
+    add(
+        "--data",
+        metavar="DATA_BIN",
+        help="folder with the dictionaries, dict.<lang>.txt (required, but for huggingface)",
+    )
     add("--source-lang", metavar="LANG", help="source language (default: the checkpoint's, or as DATA_BIN tells)")
     add("--target-lang", metavar="LANG", help="target language (default: the checkpoint's, or as DATA_BIN tells)")
     which = parser.add_mutually_exclusive_group()
@@ -67,9 +82,10 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _check_packages(target: str) -> None:
-    missing = [name for name in _PACKAGES[target] if importlib.util.find_spec(name) is None]
+    packages, extra = _PACKAGES[target]
+    missing = [name for name in packages if importlib.util.find_spec(name) is None]
     if missing:
-        raise ValueError(f'--to {target} needs {" and ".join(missing)}: pip install "fairseq_headprune[export]"')
+        raise ValueError(f'--to {target} needs {" and ".join(missing)}: pip install "fairseq_headprune[{extra}]"')
 
 
 def _check_folder(folder: Path) -> None:
@@ -83,24 +99,20 @@ def _export(args: argparse.Namespace, target: str, folder: Path) -> dict[str, An
     """Write the folder whole or not at all."""
     # torch and fairseq: not for --help
     from fairseq_headprune.checkpoints import read_state
-    from fairseq_headprune.export.check import check
-    from fairseq_headprune.export.model import load
 
     state = read_state(args.checkpoint)
     mask = _mask(args, state)
-    exported = load(args.checkpoint, state, mask, args.data, args.source_lang, args.target_lang)
+    write = (_hugging_face if target == "huggingface" else _translator)(args, state, mask, target)
     temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.absolute().parent))
     try:
-        extra, log_probs = _write(exported, target, temporary)
         value = {
             "to": target,
             "folder": str(folder),
-            "checkpoint": exported.checkpoint,
+            "checkpoint": {"path": args.checkpoint, "sha256": sha256(args.checkpoint)},
             "mask": mask.to_dict(),
             "components": mask.counts(),
             "config": format_config(mask),
-            **extra,
-            "check": check(exported, log_probs),
+            **write(temporary),
         }
         write_json(temporary / "headprune.json", value)
         umask = os.umask(0)
@@ -127,6 +139,27 @@ def _mask(args: argparse.Namespace, state: Any) -> HeadMask:
         mask = uniform_mask(mask, HeadScores.load(args.uniform), args.heads)
         mask.source = {"uniform": {"path": args.uniform, "sha256": sha256(args.uniform), "heads": args.heads}}
     return mask
+
+
+def _hugging_face(args: argparse.Namespace, state: Any, mask: HeadMask, target: str) -> Callable[[Path], dict]:
+    """Return what writes the folder and says what was written."""
+    from fairseq_headprune.export import huggingface
+
+    return lambda folder: huggingface.save(state, mask, folder)
+
+
+def _translator(args: argparse.Namespace, state: Any, mask: HeadMask, target: str) -> Callable[[Path], dict]:
+    """The same for a translation model, which is loaded at once: what is wrong with it is told before all else."""
+    from fairseq_headprune.export.check import check
+    from fairseq_headprune.export.model import load
+
+    exported = load(args.checkpoint, state, mask, args.data, args.source_lang, args.target_lang)
+
+    def write(folder: Path) -> dict[str, Any]:
+        about, log_probs = _write(exported, target, folder)
+        return {**about, "check": check(exported, log_probs)}
+
+    return write
 
 
 def _write(exported: Any, target: str, folder: Path) -> tuple[dict[str, Any], Any]:
@@ -158,9 +191,10 @@ def _text(value: dict[str, Any]) -> str:
             f"per layer    encoder {counts['encoder']}, decoder {counts['decoder']}; "
             f"{value['padded_heads']} heads of zeros fill layers up"
         )
+    check = value["check"]
+    what = f"log-probabilities of {check['sentences']} made-up sentences" if "sentences" in check else "logits"
     lines += [
-        f"check        log-probabilities of {value['check']['sentences']} made-up sentences differ by at most "
-        f"{value['check']['largest_difference']:.2g}",
+        f"check        {what} differ by at most {check['largest_difference']:.2g}",
         f"files        {sum(value['files'].values()):,} bytes: {', '.join(value['files'])}",
         f"written: {value['folder']}",
     ]

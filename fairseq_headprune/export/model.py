@@ -11,7 +11,7 @@ from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
 from fairseq_headprune import plugin  # noqa: F401  (registers)
 from fairseq_headprune.checkpoints import State, head_shape, saved_settings, stored_mask
-from fairseq_headprune.files import PathLike, sha256
+from fairseq_headprune.files import PathLike
 from fairseq_headprune.heads import HeadMask
 from fairseq_headprune.removal.checkpoint import remove_heads
 
@@ -24,7 +24,6 @@ class Exportable:
         model, source, target: the fairseq model and dictionaries.
         settings: the model's settings as saved.
         mask: the heads the model has, in original numbers.
-        checkpoint: path and hash.
     """
 
     model: Any
@@ -32,7 +31,6 @@ class Exportable:
     target: Any
     settings: Any
     mask: HeadMask
-    checkpoint: dict[str, str]
 
 
 def own_mask(state: State) -> HeadMask:
@@ -69,8 +67,7 @@ def load(
         torch.save(slim, file)
         models, _ = checkpoint_utils.load_model_ensemble([str(file)], task=task)
     model = models[0].float().eval().requires_grad_(False)
-    origin = {"path": str(path), "sha256": sha256(path)}
-    return Exportable(model, task.source_dictionary, task.target_dictionary, settings, mask, origin)
+    return Exportable(model, task.source_dictionary, task.target_dictionary, settings, mask)
 
 
 def _task(state: State, data: PathLike, source_lang: str | None, target_lang: str | None) -> TranslationTask:

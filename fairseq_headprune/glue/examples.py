@@ -1,14 +1,15 @@
 """A split of a GLUE task as the model reads it: tokens, targets, and what happened to the file on the way."""
 
+import hashlib
 from dataclasses import dataclass
 from typing import Any, Optional
 
 import numpy as np
 
 from fairseq_headprune.bert.vocabulary import Encoded, Vocabulary
-from fairseq_headprune.files import PathLike, sha256
+from fairseq_headprune.files import PathLike
 from fairseq_headprune.glue.catalogue import GlueTask
-from fairseq_headprune.glue.tsv import Example, read_split, split_path
+from fairseq_headprune.glue.tsv import Example, read_bytes, read_split, split_path
 
 
 @dataclass
@@ -16,14 +17,15 @@ class Split:
     """Encoded examples of one split.
 
     Attributes:
-        numbers: line numbers in the file, header not counted, from 0.
+        numbers: line numbers in the file, header not counted, from 0; ``sentences`` the texts there.
         encoded: tokens and token types.
         targets: class numbers (int64), scores (float32), or None for a test set.
-        about: path, hash, counts and faults of the file; plain JSON values.
+        about: path, hash (of the text, unpacked), counts and faults of the file; plain JSON values.
         note: the faults in words; empty where there are none.
     """
 
     numbers: list[int]
+    sentences: list[tuple[str, ...]]
     encoded: list[Encoded]
     targets: Optional[np.ndarray]
     about: dict[str, Any]
@@ -44,7 +46,8 @@ def read(data: PathLike, task: GlueTask, split: str, vocabulary: Vocabulary, lim
     stem = "train" if held else task.stem(split)
     path = split_path(data, task, stem)
     examples, faults = read_split(path, task, stem)
-    about: dict[str, Any] = {"path": str(path), "sha256": sha256(path), "lines": len(examples) + faults.left_out}
+    digest = hashlib.sha256(read_bytes(path)).hexdigest()
+    about: dict[str, Any] = {"path": str(path), "sha256": digest, "lines": len(examples) + faults.left_out}
     about["faults"] = faults.to_dict()
     if holdout.amount and stem == "train":
         examples = holdout.part(examples, held)
@@ -52,7 +55,8 @@ def read(data: PathLike, task: GlueTask, split: str, vocabulary: Vocabulary, lim
     columns = list(zip(*(example.sentences for example in examples), strict=True))
     encoded = vocabulary.encode(columns[0], columns[1] if len(columns) > 1 else None, limit)
     about |= {"examples": len(examples), "cut": sum(example.is_cut for example in encoded), "limit": limit}
-    return Split([example.number for example in examples], encoded, _targets(task, examples), about, str(faults))
+    numbers, sentences = [example.number for example in examples], [example.sentences for example in examples]
+    return Split(numbers, sentences, encoded, _targets(task, examples), about, str(faults))
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """Reading GLUE's TSV files: no quoting, columns by name, and every fault counted instead of shifting a column."""
 
 import gzip
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,34 +30,32 @@ class Faults:
         bom: whether it begins with a byte order mark, which is dropped.
         quotes: lines with a field that begins with a quotation mark: taken literally, as GLUE means it. A reader of
             CSV would join such lines with others.
-        columns, label, empty: numbers of lines that are left out: another number of columns than the header, a
-            label that the task does not have, an empty sentence.
+        empty: lines with an empty sentence, which are kept.
+        columns, label: numbers of lines that are left out: another number of columns than the header, a label that
+            the task does not have.
     """
 
     bom: bool = False
     quotes: int = 0
+    empty: int = 0
     columns: list[int] = field(default_factory=list)
     label: list[int] = field(default_factory=list)
-    empty: list[int] = field(default_factory=list)
 
     @property
     def left_out(self) -> int:
         """How many lines are left out."""
-        return len(self.columns) + len(self.label) + len(self.empty)
+        return len(self.columns) + len(self.label)
 
     def to_dict(self) -> dict[str, Any]:
         """Return counts, plain JSON values."""
-        counts = {name: len(getattr(self, name)) for name in ("columns", "label", "empty")}
-        return {"bom": self.bom, "quotes": self.quotes, "left_out": {k: v for k, v in counts.items() if v}}
+        left_out = {"columns": len(self.columns), "label": len(self.label)}
+        return {"bom": self.bom, "quotes": self.quotes, "empty": self.empty, "left_out": left_out}
 
     def __str__(self) -> str:
         said = ["a byte order mark, dropped"] if self.bom else []
         said += [f"{self.quotes} lines with a leading quotation mark, taken literally"] if self.quotes else []
-        for lines, what in (
-            (self.columns, "another number of columns"),
-            (self.label, "an unknown label"),
-            (self.empty, "an empty sentence"),
-        ):
+        said += [f"{self.empty} lines with an empty sentence"] if self.empty else []
+        for lines, what in ((self.columns, "another number of columns"), (self.label, "an unknown label")):
             if lines:
                 said.append(f"{len(lines)} lines left out with {what} (the first is line {lines[0]})")
         return "; ".join(said)
@@ -82,7 +81,7 @@ def read_split(path: PathLike, task: GlueTask, stem: str) -> tuple[list[Example]
         ValueError: not a UTF-8 file, a header without the task's columns, no example; more than 1 in 100 lines that
             cannot be used, or any in a test set, of which every line has to be answered.
     """
-    lines, faults = _lines(path), Faults()
+    lines, faults = _lines(path, read_bytes(path)), Faults()
     if lines and lines[0].startswith("\ufeff"):
         lines[0], faults.bom = lines[0][1:], True
     header = task.plain.get(stem)
@@ -103,22 +102,31 @@ def read_split(path: PathLike, task: GlueTask, stem: str) -> tuple[list[Example]
         sentences = tuple(text.strip() for text in found[: len(task.sentences)])
         if labelled and label is None:
             faults.label.append(number + first)
-        elif not all(sentences):
-            faults.empty.append(number + first)
         else:
+            faults.empty += not all(sentences)
             examples.append(Example(number, sentences, label))
     _check(path, faults, len(lines), labelled)
     return examples, faults
 
 
-def _lines(path: PathLike) -> list[str]:
+def read_bytes(path: PathLike) -> bytes:
+    """Return the bytes of a file, unpacked where its name ends in ``.gz``.
+
+    Raises:
+        ValueError: damaged or truncated.
+    """
     data = Path(path).read_bytes()
     try:
-        text = (gzip.decompress(data) if str(path).endswith(".gz") else data).decode("utf-8")
+        return gzip.decompress(data) if str(path).endswith(".gz") else data
+    except (EOFError, OSError, zlib.error) as error:
+        raise ValueError(f"{path}: a damaged or truncated file ({error})") from error
+
+
+def _lines(path: PathLike, data: bytes) -> list[str]:
+    try:
+        text = data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}: not a UTF-8 text file ({error})") from error
-    except (EOFError, OSError) as error:
-        raise ValueError(f"{path}: a damaged or truncated file ({error})") from error
     # Only \n ends a line: a lone carriage return or U+2028 may stand in a sentence.
     return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")] if text else []
 
@@ -145,7 +153,7 @@ def _label(task: GlueTask, text: str) -> Optional[str | float]:
 
 def _check(path: PathLike, faults: Faults, lines: int, labelled: bool) -> None:
     if lines == faults.left_out:
-        raise ValueError(f"{path}: no line that can be used ({faults or 'the file is empty'})")
+        raise ValueError(f"{path}: no line that can be used ({str(faults) or 'the file is empty'})")
     if faults.left_out > (MOST_FAULTS * lines if labelled else 0):
         why = "more than 1 in 100" if labelled else "every line of a test set has to be answered"
         raise ValueError(f"{path}: {faults}; {why}: correct the file")

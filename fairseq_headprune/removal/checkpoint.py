@@ -85,7 +85,7 @@ def remove_heads(
     """
     _check_whole(state)
     settings = saved_settings(state)
-    check_removable(settings)
+    check_removable(settings, stock=bake)
     if gates is not None:
         _check_gates(mask, ffn, keep_optimizer)
         state, mask = fold_gates(state, gates), gates.mask()

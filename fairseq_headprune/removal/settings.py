@@ -20,6 +20,9 @@ SUFFIXES = (
     "_vaswani_wmt_en_fr_big",
 )
 
+#: architectures of BERT, which stock fairseq does not have
+BERT = ("bert_gated", "bert_gated_base", "bert_gated_mini")
+
 _GATED = {f"transformer{suffix}": f"transformer_gated{suffix}" for suffix in SUFFIXES}
 _STOCK = {gated: stock for stock, gated in _GATED.items()}
 
@@ -29,16 +32,19 @@ _TASK, _STOCK_TASK = "translation_headprune", "translation"
 NO_OPTIMIZER = "none (dropped when heads were removed)"
 
 
-def check_removable(settings: argparse.Namespace) -> None:
-    """Make sure that heads can be cut out of a model with these settings.
+def check_removable(settings: argparse.Namespace, stock: bool = False) -> None:
+    """Make sure that heads can be cut out of a model with these settings (``stock``: and zeros put in their place).
 
     Raises:
         ValueError: an architecture that is not known to be a plain transformer, or a setting that ties the shapes of
             attention modules to their number of heads.
     """
     arch = getattr(settings, "arch", None) or getattr(settings, "_name", None)
-    if arch not in _GATED and arch not in _STOCK:
-        raise ValueError(f"cannot remove heads of the architecture {arch!r}; known are {', '.join([*_GATED, *_STOCK])}")
+    known = [*_GATED, *_STOCK, *BERT]
+    if arch not in known:
+        raise ValueError(f"cannot remove heads of the architecture {arch!r}; known are {', '.join(known)}")
+    if stock and arch in BERT:
+        raise ValueError(f"--bake is for stock fairseq, which has no {arch}")
     refuse_unfit(settings)
 
 

@@ -46,11 +46,13 @@ class GlueConfig(FairseqDataclass):
         "what 'score' is, for --best-checkpoint-metric: accuracy, f1, matthews, pearson, spearman, or the mean of "
         "several joined by + (default: GLUE's own of the task)",
     )
-    max_positions: int = _setting(128, "pieces of an example; of longer pairs the longer sentence is cut first")
-    holdout: float = _setting(
-        0.0, "share (or number) of train that is 'valid', so that dev only reports (default: 'valid' is dev)"
+    max_positions: Optional[int] = _setting(
+        None, "pieces of an example; of longer pairs the longer sentence is cut first (default: 128)"
     )
-    holdout_seed: int = _setting(1, "seed of that draw")
+    holdout: Optional[float] = _setting(
+        None, "share (or number) of train that is 'valid', so that dev only reports (default: 0: 'valid' is dev)"
+    )
+    holdout_seed: Optional[int] = _setting(None, "seed of that draw (default: 1)")
     head_mask: Optional[str] = _setting(None, HEAD_MASK_HELP)
     train_subset: str = II("dataset.train_subset")
 
@@ -75,19 +77,23 @@ class GlueTask(GatedTask, FairseqTask):
     Attributes:
         glue: what the task is.
         metric: the metric called ``score``.
+        limit, holdout: ``--max-positions`` and ``--holdout`` with their defaults.
         vocabulary: None until a model is built, or a checkpoint is loaded.
     """
 
     cfg: GlueConfig
 
-    def __init__(self, cfg: GlueConfig) -> None:
+    def __init__(self, cfg: GlueConfig, **kwargs: Any) -> None:
+        """Check the settings; fairseq's ``setup_task`` passes its keywords on, which say nothing here."""
         super().__init__(cfg)
         self.glue = glue_task(cfg.glue_task)
         self.metric = metric_of(self.glue, cfg.metric)
         self.vocabulary: Optional[Vocabulary] = None
         self.label_dictionary = Labels()
-        if cfg.max_positions < 8:
-            raise ValueError(f"--max-positions {cfg.max_positions}: examples need at least 8 pieces")
+        self.limit = 128 if cfg.max_positions is None else cfg.max_positions
+        self.holdout = Holdout(cfg.holdout or 0.0, 1 if cfg.holdout_seed is None else cfg.holdout_seed)
+        if self.limit < 8:
+            raise ValueError(f"--max-positions {self.limit}: examples need at least 8 pieces")
 
     @property
     def labels(self) -> list[str]:
@@ -104,7 +110,7 @@ class GlueTask(GatedTask, FairseqTask):
 
     def max_positions(self) -> int:
         """Return the largest number of pieces of an example."""
-        return self.cfg.max_positions
+        return self.limit
 
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
         """Build the model; the vocabulary comes with it, unless a checkpoint's was loaded.
@@ -118,10 +124,8 @@ class GlueTask(GatedTask, FairseqTask):
         if self.vocabulary is None:
             self.vocabulary = _vocabulary(cfg)
         model = super().build_model(cfg, from_checkpoint)
-        if model.max_positions() < self.cfg.max_positions:
-            raise ValueError(
-                f"--max-positions {self.cfg.max_positions}: the model has {model.max_positions()} positions"
-            )
+        if model.max_positions() < self.limit:
+            raise ValueError(f"--max-positions {self.limit}: the model has {model.max_positions()} positions")
         return model
 
     def build_criterion(self, cfg: Any, from_checkpoint: bool = False) -> Any:
@@ -138,8 +142,7 @@ class GlueTask(GatedTask, FairseqTask):
             FileNotFoundError, ValueError: its file is missing, damaged, or too many of its lines cannot be used.
         """
         assert self.vocabulary is not None, "the model comes first"
-        holdout = Holdout(self.cfg.holdout, self.cfg.holdout_seed)
-        found = read(self.cfg.data, self.glue, split, self.vocabulary, self.cfg.max_positions, holdout)
+        found = read(self.cfg.data, self.glue, split, self.vocabulary, self.limit, self.holdout)
         about = found.about
         logger.info(
             f"{split}: {about['examples']} examples of {about['path']}, {about['cut']} cut at {about['limit']} pieces"

@@ -1,0 +1,76 @@
+"""``headprune evaluate``: GLUE's scores of a BERT checkpoint, and the file for GLUE's server."""
+
+import argparse
+from typing import Any
+
+from fairseq_headprune.cli.common import emit
+from fairseq_headprune.files import sha256
+from fairseq_headprune.report.tables import Table
+
+_DESCRIPTION = """Score a checkpoint of the task glue on the development set (MNLI: both), or on --gen-subset, with
+GLUE's metrics, under the checkpoint's own mask or --head-mask. What the flags leave open is as in training."""
+
+
+def run(argv: list[str]) -> int:
+    """Run the verb."""
+    from fairseq_headprune.glue.submission import submission_paths, write_submission
+    from fairseq_headprune.session import open_session, parse_generation_args
+    from fairseq_headprune.studies.provenance import environment
+
+    args = parse_generation_args("evaluate", argv, _add_flags, _DESCRIPTION)
+    if args.task != "glue":
+        raise ValueError(f"{args.path}: not a checkpoint of the task glue; fairseq-generate is for translation")
+    session = open_session(args)
+    task = session.task.glue
+    files = submission_paths(task, args.submission) if args.submission else {}
+    splits = list(task.dev) if args.gen_subset == "dev" else args.gen_subset.split(",")
+    value = {
+        "task": task.name,
+        "metric": session.task.metric,
+        "checkpoint": session.checkpoint,
+        "mask": _mask(args, session),
+        "results": [_scored(session, split) for split in splits],
+        "submission": [],
+        "environment": environment(args.headprune_command),
+    }
+    for stem, path in files.items():
+        predictor = session.evaluator(stem)
+        write_submission(path, task, predictor.split.numbers, predictor.predict())
+        value["submission"].append({"path": str(path), "sha256": sha256(path), "data": session.data(stem)})
+    emit(value, args.json, _text(value))
+    return 0
+
+
+def _add_flags(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("output")
+    text = "write the predictions for the test set here, as GLUE's server takes them; a folder: under GLUE's own names"
+    group.add_argument("--submission", metavar="FILE", help=f"{text} (default: none)")
+    group.add_argument("--json", action="store_true", help="print one JSON document (default: off)")
+    parser.set_defaults(gen_subset="dev")
+
+
+def _mask(args: Any, session: Any) -> dict[str, Any]:
+    mask = session.gates.mask()
+    return {"given": args.head_mask, "source": mask.source, "components": mask.counts(), "heads": mask.heads}
+
+
+def _scored(session: Any, split: str) -> dict[str, Any]:
+    predictor = session.evaluator(split)
+    targets = predictor.targets
+    return {"split": split, "scores": session.task.score(predictor.predict(), targets), "data": session.data(split)}
+
+
+def _text(value: dict) -> str:
+    names = list(value["results"][0]["scores"])
+    rows = [[r["split"], r["data"]["examples"], *(f"{r['scores'][n]:.2f}" for n in names)] for r in value["results"]]
+    kept = ", ".join(f"{component} {n['kept']}/{n['total']}" for component, n in value["mask"]["components"].items())
+    lines = [
+        Table(["split", "examples", *names], rows).render(),
+        f"{value['task']}; score: {value['metric']}, in percent; heads kept: {kept}; "
+        f"checkpoint {value['checkpoint']['sha256'][:12]}",
+    ]
+    for result in value["results"]:
+        left_out = sum(result["data"]["faults"]["left_out"].values())
+        lines += [f"{result['split']}: {left_out} faulty lines were left out"] if left_out else []
+    lines += [f"wrote {written['path']}" for written in value["submission"]]
+    return "\n".join(lines)

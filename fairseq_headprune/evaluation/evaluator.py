@@ -1,0 +1,47 @@
+"""What studies of masks need of a task: answers to a split, one text an example, and a metric to compare them by."""
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from fairseq_headprune.heads import HeadMask
+
+
+class AnswerMetric(Protocol):
+    """A corpus metric of answers; see :class:`~fairseq_headprune.evaluation.statistics.Metric`."""
+
+    name: str
+    signature: str
+
+    def extract(self, hypotheses: Sequence[str]) -> np.ndarray:
+        """Return statistics (examples, stats) that add up to those of the corpus."""
+
+    def score(self, sums: np.ndarray) -> np.ndarray:
+        """Return scores (…) from sums of statistics (…, stats)."""
+
+
+class Evaluator(Protocol):
+    """Answers one split again and again: translations, or names of labels.
+
+    Attributes:
+        obstacle: why many masks cannot be at work at once; None where they can.
+        references, sources: what is right, and what is asked, one text an example, in corpus order.
+    """
+
+    obstacle: str | None
+    references: list[str]
+    sources: list[str]
+
+    def answers(self) -> list[str]:
+        """Return the answers under the mask in force, in corpus order."""
+
+    def answers_of(self, masks: Sequence[HeadMask]) -> list[list[str]]:
+        """Return the answers under each mask.
+
+        Raises:
+            ValueError: many masks cannot be at work at once, or a mask does not fit.
+        """
+
+    def metric(self, comparison: Any) -> AnswerMetric:
+        """Return the metric of a comparison's settings, bound to the references."""

@@ -1,0 +1,41 @@
+"""The files that GLUE's server takes: predictions for the unlabelled test sets."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from fairseq_headprune.files import PathLike, write_text
+from fairseq_headprune.glue.catalogue import GlueTask
+
+
+def submission_paths(task: GlueTask, path: PathLike) -> dict[str, Path]:
+    """Return the file of each test set: ``path``, or in a folder the names that GLUE asks for.
+
+    Raises:
+        ValueError: one file for a task with two test sets.
+        FileNotFoundError: a file in a folder that is not there.
+    """
+    path = Path(path)
+    if path.is_dir():
+        return {stem: path / task.submission.get(stem, f"{task.name}.tsv") for stem in task.test}
+    if len(task.test) > 1:
+        raise ValueError(f"--submission {path}: {task.name} has {len(task.test)} test sets; name an existing folder")
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"{path}: there is no folder {path.parent}; make it first")
+    return {task.test[0]: path}
+
+
+def write_submission(path: PathLike, task: GlueTask, numbers: Sequence[int], predicted: np.ndarray) -> None:
+    """Write predictions, one line an example, in the order of the test file; scores are cut to GLUE's 0 to 5.
+
+    Args:
+        numbers: of the examples in the file, from 0.
+        predicted: (examples,): class numbers, or scores.
+    """
+    if task.is_regression:
+        answers = [f"{value:.3f}" for value in np.clip(predicted, 0.0, 5.0)]
+    else:
+        answers = [task.labels[int(number)] for number in predicted]
+    lines = [f"{number}\t{answer}\n" for number, answer in zip(numbers, answers, strict=True)]
+    write_text(path, "index\tprediction\n" + "".join(lines))

@@ -1,0 +1,178 @@
+"""``headprune evaluate``, ``slim`` and ``export`` of a BERT checkpoint. Reference: the model's own forward under a mask."""
+
+import json
+import re
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from bert_models import hugging_face_folder
+from fairseq import checkpoint_utils
+from glue_data import train, write_glue
+from transformers import BertForSequenceClassification
+from verbs import refused, run_json
+
+from fairseq_headprune.checkpoints import read_state, stored_mask
+from fairseq_headprune.heads import HeadMask
+from fairseq_headprune.modules.attach import find_gates
+
+#: uneven; the second layer is empty
+MASK = HeadMask({"enc_self": [[1, 0, 1, 1], [0] * 4, [0, 0, 0, 1]]}, {"command": "test"})
+
+
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory):
+    """Checkpoints of three tasks from one lively folder; weights as the folder's, since nothing is learned."""
+    root = tmp_path_factory.mktemp("tuned")
+    data, folder = write_glue(root / "glue"), hugging_face_folder(root / "hf", ("0", "1"))
+    for task in ("SST-2", "STS-B", "MNLI"):
+        train(data, root / task, task, "--bert", folder, "--lr", "0", "--max-update", "1", "--max-positions", "20")
+        widen(root / task / "checkpoint_last.pt")
+    MASK.save(root / "mask.json")
+    return root
+
+
+def widen(path):
+    """Make a fresh classifier's logits differ from example to example."""
+    state = torch.load(path, weights_only=False)
+    name = "classification_heads.sentence_classification_head.out_proj.weight"
+    state["model"][name] = torch.randn(state["model"][name].shape, generator=torch.Generator().manual_seed(1))
+    torch.save(state, path)
+
+
+def evaluate(root, task, *flags, path=None):
+    path = path or root / task / "checkpoint_last.pt"
+    return run_json("evaluate", root / "glue", "--path", path, "--cpu", *flags)
+
+
+def logits(path, split, mask=None):
+    """One example at a time, through fairseq's own loading."""
+    [model], _, task = checkpoint_utils.load_model_ensemble_and_task([str(path)])
+    task.load_dataset(split)
+    dataset, gates = task.dataset(split), find_gates(model.eval())
+    with torch.no_grad(), gates.masked(mask or gates.mask()):
+        rows = [model(**dataset.collater([i])["net_input"])[0][0] for i in range(len(dataset))]
+    return torch.stack(rows).numpy(), dataset.targets
+
+
+def test_scores_are_those_of_the_models_predictions(tuned):
+    path = tuned / "SST-2" / "checkpoint_last.pt"
+    value = evaluate(tuned, "SST-2")
+    found, targets = logits(path, "dev")
+    [result] = value["results"]
+    assert result["scores"]["accuracy"] == pytest.approx(100 * (found.argmax(1) == targets).mean())
+    assert (result["split"], value["metric"], value["mask"]["given"]) == ("dev", "accuracy", None)
+    assert (result["data"]["examples"], result["data"]["limit"]) == (12, 20)  # as in training
+    assert value["environment"]["command"].startswith("headprune evaluate")
+    masked = evaluate(tuned, "SST-2", "--head-mask", tuned / "mask.json", "--gen-subset", "train")
+    found, targets = logits(path, "train", MASK)
+    assert masked["results"][0]["scores"]["score"] == pytest.approx(100 * (found.argmax(1) == targets).mean())
+    assert masked["mask"]["components"] == {"enc_self": {"kept": 4, "total": 12}}
+
+
+def test_both_development_sets_of_mnli_and_files_under_glues_names(tuned, tmp_path):
+    value = evaluate(tuned, "MNLI", "--submission", tmp_path)
+    assert [result["split"] for result in value["results"]] == ["dev_matched", "dev_mismatched"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["MNLI-m.tsv", "MNLI-mm.tsv"]
+    found, _ = logits(tuned / "MNLI" / "checkpoint_last.pt", "test_mismatched")
+    names = ["contradiction", "entailment", "neutral"]
+    lines = [f"{i}\t{names[row]}" for i, row in enumerate(found.argmax(1))]
+    assert (tmp_path / "MNLI-mm.tsv").read_text().splitlines() == ["index\tprediction", *lines]
+
+
+def test_scores_in_a_submission_are_between_0_and_5(tuned, tmp_path):
+    evaluate(tuned, "STS-B", "--submission", tmp_path / "sts.tsv")
+    found, _ = logits(tuned / "STS-B" / "checkpoint_last.pt", "test")
+    expected = [f"{i}\t{min(max(float(row[0]), 0), 5):.3f}" for i, row in enumerate(found)]
+    assert (tmp_path / "sts.tsv").read_text().splitlines()[1:] == expected
+    assert found.min() < 0 or found.max() > 5  # the weights are random, and so large
+
+
+def test_wrong_input(tuned, tmp_path, capsys, trained):
+    data, path = tuned / "glue", tuned / "SST-2" / "checkpoint_last.pt"
+
+    def says(*argv):
+        return refused(capsys, "evaluate", *argv, "--cpu")
+
+    assert "has no labels, which are needed here" in says(data, "--path", path, "--gen-subset", "test")
+    assert "SST-2 has no split 'dev_matched'" in says(data, "--path", path, "--gen-subset", "dev_matched")
+    assert "neither SST-2/dev.tsv nor dev.tsv" in says(tmp_path, "--path", path)
+    assert "trained for the labels 0, 1; this task's are entailment" in says(data, "--path", path, "--glue-task", "RTE")
+    assert "MNLI has 2 test sets; name an existing folder" in says(
+        data, "--path", tuned / "MNLI" / "checkpoint_last.pt", "--submission", tmp_path / "x.tsv"
+    )
+    assert "not a checkpoint of the task glue" in says(trained["data"], "--path", trained["checkpoint"])
+    assert "not a checkpoint" in says(data, "--path", data / "RTE" / "dev.tsv")
+    assert "has 2 layers" in says(data, "--path", path, "--head-mask", two_layers(tmp_path))
+    assert not list(tmp_path.glob("*.tsv"))
+
+
+def two_layers(folder):
+    HeadMask({"enc_self": [[1] * 4, [0] * 4]}).save(folder / "two.json")
+    return folder / "two.json"
+
+
+def test_a_slim_model_predicts_as_the_masked_one(tuned, tmp_path, capsys):
+    """12 - 4 heads of 6 (4 * 24 + 3) weights each are gone; a mask in original numbers still fits."""
+    path, slim = tuned / "SST-2" / "checkpoint_last.pt", tmp_path / "slim.pt"
+    report = run_json("slim", path, "--mask", tuned / "mask.json", "-o", slim)
+    assert report["parameters"]["before"] - report["parameters"]["after"] == 8 * 6 * (4 * 24 + 3)
+    masked, whole = logits(path, "train", MASK)[0], logits(path, "train")[0]
+    assert np.allclose(logits(slim, "train")[0], masked, atol=1e-5) and not np.allclose(whole, masked, atol=1e-2)
+    assert stored_mask(read_state(slim)).heads == MASK.heads
+    assert evaluate(tuned, "SST-2", path=slim)["mask"]["heads"] == MASK.heads
+    train(tuned / "glue", tmp_path / "more", "SST-2", "--finetune-from-model", slim, "--max-update", "1")
+    assert stored_mask(read_state(tmp_path / "more" / "checkpoint_last.pt")).heads == MASK.heads
+    assert "--bake is for stock fairseq, which has no bert_gated" in refused(
+        capsys, "slim", path, "--mask", tuned / "mask.json", "--bake", "-o", tmp_path / "baked.pt"
+    )
+    assert "8 heads were removed from it (enc_self layer 0 head 1" in refused(
+        capsys, "export", slim, "--to", "huggingface", tmp_path / "hf"
+    )
+    assert not (tmp_path / "hf").exists()
+
+
+@pytest.mark.parametrize("mask", [None, MASK])
+def test_transformers_computes_the_same_from_an_exported_folder(tuned, tmp_path, mask):
+    path = tuned / "SST-2" / "checkpoint_last.pt"
+    flags = [] if mask is None else ["--mask", tuned / "mask.json"]
+    report = run_json("export", path, "--to", "huggingface", tmp_path / "hf", *flags)
+    assert report["zeroed_heads"] == (0 if mask is None else 8) and report["check"]["largest_difference"] < 1e-5
+    theirs = BertForSequenceClassification.from_pretrained(tmp_path / "hf").eval()
+    [_], _, task = checkpoint_utils.load_model_ensemble_and_task([str(path)])
+    task.load_dataset("dev")
+    dataset = task.dataset("dev")
+    with torch.no_grad():
+        inputs = [dataset.collater([i])["net_input"] for i in range(len(dataset))]
+        rows = [theirs(x["src_tokens"], token_type_ids=x["token_types"]).logits[0] for x in inputs]
+    assert np.allclose(torch.stack(rows).numpy(), logits(path, "dev", mask)[0], atol=1e-5)
+    assert json.loads((tmp_path / "hf" / "headprune.json").read_text())["checkpoint"] == report["checkpoint"]
+
+
+def test_only_bert_becomes_a_folder_of_hugging_face(trained, tmp_path, capsys):
+    assert "only a checkpoint of an architecture bert_gated" in refused(
+        capsys, "export", trained["checkpoint"], "--to", "huggingface", tmp_path / "hf"
+    )
+    assert "--to onnx needs --data DATA_BIN" in refused(
+        capsys, "export", trained["checkpoint"], "--to", "onnx", tmp_path / "hf"
+    )
+
+
+@pytest.mark.parametrize(
+    "method", [["dsp", "--heads-kept", "5", "--tau-updates", "0.5"], ["l0", "--l0-penalty", "0.3", "--gate-lr", "0.5"]]
+)
+def test_learned_gates(tuned, tmp_path, method):
+    """After 8 updates the checkpoint's mask is the learned set; with DSP exactly K heads; evaluation uses it."""
+    criterion = ["--criterion", f"sentence_prediction_{method[0]}", *method[1:]]
+    save = tmp_path / "save"
+    train(tuned / "glue", save, "SST-2", "--bert", tuned / "hf", "--gate-log-interval", "1", *criterion)
+    mask = stored_mask(read_state(save / "checkpoint_last.pt"))
+    logged = [json.loads(line) for line in (save / "gates.jsonl").read_text().splitlines()]
+    kinds = {"dsp": "dsp", "l0": "l0"}
+    assert mask.source["learned"]["kind"] == kinds[method[0]] and mask.source["update"] == 8
+    assert len(mask.kept()) == (5 if method[0] == "dsp" else len(logged[-2]["open"]) if "open" in logged[-2] else len(mask.kept()))
+    value = evaluate(tuned, "SST-2", path=save / "checkpoint_last.pt")
+    found, targets = logits(save / "checkpoint_last.pt", "dev", mask)
+    assert value["results"][0]["scores"]["score"] == pytest.approx(100 * (found.argmax(1) == targets).mean())
+    assert value["mask"]["heads"] == mask.heads
