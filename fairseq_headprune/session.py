@@ -16,12 +16,15 @@ import numpy as np
 import torch
 from fairseq import checkpoint_utils, options, tasks, utils
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from omegaconf import OmegaConf
 
 import fairseq_headprune
 from fairseq_headprune import plugin  # noqa: F401  (registers)
+from fairseq_headprune.batches import Batches
 from fairseq_headprune.checkpoints import read_state, task_settings
 from fairseq_headprune.cli.common import one_line_error
 from fairseq_headprune.files import sha256
+from fairseq_headprune.importance.reading import TranslationReading
 from fairseq_headprune.modules.attach import attach_gates
 
 #: what fairseq-generate takes when neither is said
@@ -163,6 +166,19 @@ class Session:
         """Path and hash of the checkpoint."""
         return {"path": str(self.path), "sha256": sha256(self.path)}
 
+    def answering(self) -> dict[str, Any]:
+        """Return the settings that answers depend on, apart from model and data: how it translates."""
+        generation = OmegaConf.to_container(self.cfg.generation, resolve=True, enum_to_str=True)
+        args = self.args
+        said = {"post_process": args.post_process, "bpe": args.bpe, "tokenizer": args.tokenizer}
+        return {"generation": {**generation, **said}}
+
+    @property
+    def reading(self) -> Any:
+        """How importance reads a batch (see :mod:`importance.reading`)."""
+        dictionary = self.task.target_dictionary
+        return TranslationReading(dictionary.pad(), dictionary.eos())
+
     def evaluator(self, split: str) -> Any:
         """Return what answers a split under a mask, and scores the answers (see :mod:`evaluation.evaluator`)."""
         from fairseq_headprune.evaluation.translate import Translator
@@ -204,7 +220,7 @@ class Session:
             "sha256": {name: sha256(root / name) for name in sorted(names) if (root / name).is_file()},
         }
 
-    def batches(self, split: str, indices: np.ndarray | None = None) -> "Batches":
+    def batches(self, split: str, indices: np.ndarray | None = None) -> Batches:
         """Return batches of a split, each moved to the device when it is used.
 
         Args:
@@ -235,35 +251,6 @@ class Session:
     def collate(self, split: str, indices: Sequence[int]) -> dict[str, Any]:
         """Return one batch of these sentences, on the device."""
         return next(iter(Batches(self.dataset(split), [indices], self.device)))
-
-
-class Batches:
-    """A list of index groups that is collated while it is iterated: a whole corpus is never held on the device."""
-
-    def __init__(self, dataset: Any, groups: list, device: torch.device) -> None:
-        self.groups = groups
-        self._dataset, self._device = dataset, device
-
-    def __len__(self) -> int:
-        return len(self.groups)
-
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        for group in self.groups:
-            sample = self._dataset.collater([self._dataset[int(i)] for i in group])
-            yield utils.move_to_cuda(sample, self._device) if self._device.type == "cuda" else sample
-
-
-def sample_indices(total: int, count: int, seed: int) -> np.ndarray:
-    """Draw ``count`` of ``total`` sentences without replacement (0 takes all), in ascending order.
-
-    Raises:
-        ValueError: a negative count.
-    """
-    if count < 0:
-        raise ValueError(f"cannot draw {count} sentences; 0 takes all")
-    if count == 0 or count >= total:
-        return np.arange(total)
-    return np.sort(np.random.default_rng(seed).choice(total, count, replace=False))
 
 
 def _setup_task(cfg: Any) -> Any:

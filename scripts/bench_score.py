@@ -16,7 +16,8 @@ import torch
 from fairseq import utils
 
 from fairseq_headprune.files import write_json
-from fairseq_headprune.importance.gradient import GateDerivatives, gradient_importance, sentence_losses
+from fairseq_headprune.importance.gradient import GateDerivatives, gradient_importance
+from fairseq_headprune.importance.reading import TokenLosses, sentence_losses
 from fairseq_headprune.modules.attach import find_gates, without_attention_weights
 
 
@@ -30,7 +31,7 @@ def main() -> None:
     batches = benchmarks.draw_batches(task, args.batches, args.max_tokens, gated.max_positions())
     batches = [utils.move_to_cuda(batch) for batch in batches] if cuda else batches
     pad = task.target_dictionary.pad()
-    derivatives = GateDerivatives(gated, pad)
+    derivatives = GateDerivatives(gated, TokenLosses(pad))
     sides = {
         "score": lambda: gradient_importance(derivatives, batches),
         "plain": _without_weights(gated, _plain(gated, batches, pad)),

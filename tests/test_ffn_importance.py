@@ -8,6 +8,7 @@ from slim_models import SETTINGS, lively, rebuild, state_of
 from fairseq_headprune.heads import HeadMask
 from fairseq_headprune.importance.estimate import ScoreSettings
 from fairseq_headprune.importance.ffn import check_ffn_settings, ffn_scores
+from fairseq_headprune.importance.reading import TokenLosses
 from fairseq_headprune.modules.attach import find_gates
 from fairseq_headprune.removal.checkpoint import remove_heads
 
@@ -42,7 +43,7 @@ def model():
 
 
 def test_blocks_are_the_mean_absolute_slope(model, batch):
-    found = ffn_scores(model, [batch], ScoreSettings(), PAD, "blocks")
+    found = ffn_scores(model, [batch], ScoreSettings(), TokenLosses(PAD), "blocks")
     layers = {"enc": model.encoder.layers, "dec": model.decoder.layers}
     for side, rows in found.items():
         for layer, score in zip(layers[side], rows, strict=True):
@@ -53,9 +54,9 @@ def test_blocks_are_the_mean_absolute_slope(model, batch):
 def test_units_are_the_mean_absolute_slope(model, batch):
     # Two batches: what counts is the sentence, not the batch.
     batches = [tiny.make_batch(tiny.SENTENCES[:2]), tiny.make_batch(tiny.SENTENCES[2:])]
-    found = ffn_scores(model, batches, ScoreSettings(**PLAIN), PAD, "units")
-    squared = ffn_scores(model, [batch], ScoreSettings(estimator="fisher", **PLAIN), PAD, "units")
-    normal = ffn_scores(model, [batch], ScoreSettings(), PAD, "units")
+    found = ffn_scores(model, batches, ScoreSettings(**PLAIN), TokenLosses(PAD), "units")
+    squared = ffn_scores(model, [batch], ScoreSettings(estimator="fisher", **PLAIN), TokenLosses(PAD), "units")
+    normal = ffn_scores(model, [batch], ScoreSettings(), TokenLosses(PAD), "units")
     for side, layer in (("enc", model.encoder.layers[1]), ("dec", model.decoder.layers[0])):
         place = 1 if side == "enc" else 0
         for unit in (0, 17, 63):
@@ -72,7 +73,9 @@ def test_pruned_parts_have_no_score_and_original_numbers(model, batch):
     slim = rebuild(remove_heads(state_of(model), mask, ffn=True).state).double()
     find_gates(model).set_mask(mask)
     for parts in ("blocks", "units"):
-        masked, removed = (ffn_scores(m, [batch], ScoreSettings(**PLAIN), PAD, parts) for m in (model, slim))
+        masked, removed = (
+            ffn_scores(m, [batch], ScoreSettings(**PLAIN), TokenLosses(PAD), parts) for m in (model, slim)
+        )
         if parts == "blocks":
             assert [v is None for v in masked["enc"] + masked["dec"]] == [False, True, False, False]
             assert removed["dec"] == pytest.approx(masked["dec"], rel=1e-5)
@@ -86,7 +89,7 @@ def test_pruned_parts_have_no_score_and_original_numbers(model, batch):
 def test_the_model_is_left_as_it_was(model, batch):
     with torch.no_grad():
         before = model(**batch["net_input"])[0]
-    ffn_scores(model, [batch], ScoreSettings(), PAD, "units")
+    ffn_scores(model, [batch], ScoreSettings(), TokenLosses(PAD), "units")
     assert torch.equal(model(**batch["net_input"])[0], before)
     assert all(p.requires_grad and p.grad is None for p in model.parameters())
 

@@ -6,7 +6,8 @@ import torch
 
 from fairseq_headprune.heads import Head, HeadMask, all_heads
 from fairseq_headprune.importance.estimate import ScoreSettings, estimate
-from fairseq_headprune.importance.gradient import GateDerivatives, gradient_importance, sentence_losses
+from fairseq_headprune.importance.gradient import GateDerivatives, gradient_importance
+from fairseq_headprune.importance.reading import TokenLosses, TranslationReading, sentence_losses
 from fairseq_headprune.modules.attach import find_gates
 
 #: 4 heads and 3 sentences on purpose: a mix-up of the two axes cannot go unnoticed
@@ -46,7 +47,7 @@ def central_difference(model, sample, head, loss="sum", step=1e-6):
 
 def one_by_one(model, sentences, loss="sum"):
     """Derivatives of each sentence from a batch of its own: {head: [one number a sentence]}."""
-    derivatives = GateDerivatives(model, PAD, loss)
+    derivatives = GateDerivatives(model, TokenLosses(PAD, loss))
     found = [derivatives.per_sentence(tiny.make_batch([pair])) for pair in sentences]
     return {h: [float(g[h.component][h.layer][0, h.head]) for g in found] for h in all_heads(SHAPE)}
 
@@ -69,7 +70,7 @@ def check_close(found, expected, tolerance):
 def test_per_sentence_equals_finite_differences_for_every_head(loss, batch):
     # Source: central differences in float64, with a step so small that no ReLU changes its side.
     model = build()
-    gradients = GateDerivatives(model, PAD, loss).per_sentence(batch)
+    gradients = GateDerivatives(model, TokenLosses(PAD, loss)).per_sentence(batch)
     for head in all_heads(SHAPE):
         expected = central_difference(model, batch, head, loss)
         found = gradients[head.component][head.layer][:, head.head]
@@ -79,7 +80,7 @@ def test_per_sentence_equals_finite_differences_for_every_head(loss, batch):
 
 def test_shapes_are_batch_by_heads(batch):
     # Source: the definition; 3 sentences, 4 heads, 7 source and 6 target positions (with end of sentence).
-    derivatives = GateDerivatives(build(), PAD)
+    derivatives = GateDerivatives(build(), TokenLosses(PAD))
     assert {c: [tuple(g.shape) for g in layers] for c, layers in derivatives.per_sentence(batch).items()} == {
         c: [(3, 4), (3, 4)] for c in SHAPE
     }
@@ -97,14 +98,14 @@ def test_one_batch_equals_batches_of_one(masked):
         mask = HeadMask.full(SHAPE).without([Head("enc_self", 0, 1), Head("enc_dec", 1, 2), Head("dec_self", 0, 0)])
         find_gates(model).set_mask(mask)
     sample = tiny.make_batch(MIXED)
-    found = by_sentence(GateDerivatives(model, PAD).per_sentence(sample), sample, MIXED)
+    found = by_sentence(GateDerivatives(model, TokenLosses(PAD)).per_sentence(sample), sample, MIXED)
     check_close(found, one_by_one(model, MIXED), 1e-9)
 
 
 def test_float32_batch_equals_batches_of_one():
     model = build().float()
     sample = tiny.make_batch(MIXED)
-    found = by_sentence(GateDerivatives(model, PAD).per_sentence(sample), sample, MIXED)
+    found = by_sentence(GateDerivatives(model, TokenLosses(PAD)).per_sentence(sample), sample, MIXED)
     check_close(found, one_by_one(model, MIXED), 1e-5)
 
 
@@ -116,7 +117,9 @@ def test_importance_is_independent_of_the_batching(estimator, groups):
     single = one_by_one(model, MIXED)
     parts = [MIXED[sum(groups[:i]) : sum(groups[: i + 1])] for i in range(len(groups))]
     settings = ScoreSettings(estimator=estimator, normalize="none")
-    scores = estimate(model, find_gates(model), [tiny.make_batch(part) for part in parts], settings, PAD, EOS)
+    scores = estimate(
+        model, find_gates(model), [tiny.make_batch(part) for part in parts], settings, TranslationReading(PAD, EOS)
+    )
     for head in all_heads(SHAPE):
         terms = [abs(v) if estimator == "gradient" else v * v for v in single[head]]
         assert scores[head] == pytest.approx(sum(terms) / 5, rel=1e-9), head
@@ -128,9 +131,9 @@ def test_signed_and_batch_reductions_follow_their_definitions():
     model, parts = build(), [MIXED[:2], MIXED[2:]]
     single = one_by_one(model, MIXED)
     batches = [tiny.make_batch(part) for part in parts]
-    signed, _ = gradient_importance(GateDerivatives(model, PAD), batches, "signed")
-    batch, _ = gradient_importance(GateDerivatives(model, PAD), batches, "batch")
-    squared, _ = gradient_importance(GateDerivatives(model, PAD), batches, "batch", power=2)
+    signed, _ = gradient_importance(GateDerivatives(model, TokenLosses(PAD)), batches, "signed")
+    batch, _ = gradient_importance(GateDerivatives(model, TokenLosses(PAD)), batches, "batch")
+    squared, _ = gradient_importance(GateDerivatives(model, TokenLosses(PAD)), batches, "batch", power=2)
     differs = 0
     for head in all_heads(SHAPE):
         values = single[head]
@@ -151,7 +154,7 @@ def test_token_reduction_follows_its_definition():
     # Source: central differences of single positions, and the sum over positions = the derivative of the sentence.
     model = build()
     sample = tiny.make_batch(MIXED)
-    derivatives = GateDerivatives(model, PAD)
+    derivatives = GateDerivatives(model, TokenLosses(PAD))
     tokens, sentences = derivatives.per_token(sample), derivatives.per_sentence(sample)
     real = {c: sample["target"].ne(PAD) for c in SHAPE} | {"enc_self": sample["net_input"]["src_tokens"].ne(PAD)}
     for component, layers in tokens.items():
@@ -185,8 +188,8 @@ def test_a_sentence_without_target_weighs_nothing(reduction, batch):
     short["net_input"]["prev_output_tokens"] = short["net_input"]["prev_output_tokens"].clone()
     short["net_input"]["prev_output_tokens"][1] = PAD
     rest = {"target": batch["target"][[0, 2]], "net_input": {k: v[[0, 2]] for k, v in batch["net_input"].items()}}
-    found, counts = gradient_importance(GateDerivatives(model, PAD), [short], reduction)
-    expected, expected_counts = gradient_importance(GateDerivatives(model, PAD), [rest], reduction)
+    found, counts = gradient_importance(GateDerivatives(model, TokenLosses(PAD)), [short], reduction)
+    expected, expected_counts = gradient_importance(GateDerivatives(model, TokenLosses(PAD)), [rest], reduction)
     assert counts == expected_counts and counts["sentences"] == 2
     for component in SHAPE:
         for row, wanted in zip(found[component], expected[component], strict=True):
@@ -199,7 +202,7 @@ def test_a_fully_padded_sentence_gives_zero_not_nan(loss, batch):
     batch["target"][1] = PAD
     batch["net_input"]["prev_output_tokens"][1] = PAD
     batch["net_input"]["src_tokens"][1] = PAD
-    gradients = GateDerivatives(build(), PAD, loss).per_sentence(batch)
+    gradients = GateDerivatives(build(), TokenLosses(PAD, loss)).per_sentence(batch)
     for layers in gradients.values():
         for gradient in layers:
             assert torch.isfinite(gradient).all() and not gradient[1].any() and gradient[0].any()
@@ -208,9 +211,9 @@ def test_a_fully_padded_sentence_gives_zero_not_nan(loss, batch):
 def test_only_padding_is_refused(batch):
     batch["target"].fill_(PAD)
     with pytest.raises(ValueError, match="no sentence with target tokens"):
-        gradient_importance(GateDerivatives(build(), PAD), [batch])
+        gradient_importance(GateDerivatives(build(), TokenLosses(PAD)), [batch])
     with pytest.raises(ValueError, match="no sentence"):
-        gradient_importance(GateDerivatives(build(), PAD), [])
+        gradient_importance(GateDerivatives(build(), TokenLosses(PAD)), [])
 
 
 @pytest.mark.parametrize("head", [Head("enc_self", 1, 3), Head("enc_dec", 0, 2), Head("dec_self", 1, 0)])
@@ -223,7 +226,7 @@ def test_a_broken_head_is_named(head, part, batch):
     place = (0, 16 * head.head + 5) if part.startswith("out") else 16 * head.head + 5
     parameter[place] = float("nan")
     with pytest.raises(ValueError, match="not finite") as error:
-        GateDerivatives(model, PAD).per_sentence(batch)
+        GateDerivatives(model, TokenLosses(PAD)).per_sentence(batch)
     assert str(error.value).endswith(f": {head}")
 
 
@@ -231,7 +234,7 @@ def test_broken_weights_elsewhere_name_no_head(batch):
     model = build()
     model.encoder.layers[0].fc1.weight.data[0, 0] = float("inf")
     with pytest.raises(ValueError, match="not finite.*no head has such weights"):
-        GateDerivatives(model, PAD).per_sentence(batch)
+        GateDerivatives(model, TokenLosses(PAD)).per_sentence(batch)
 
 
 def test_three_rounds_with_masks_updated_between(batch):
@@ -242,13 +245,13 @@ def test_three_rounds_with_masks_updated_between(batch):
     pruned = []
     for _ in range(3):
         gates.set_mask(mask)
-        gradients = GateDerivatives(model, PAD).per_sentence(batch)
+        gradients = GateDerivatives(model, TokenLosses(PAD)).per_sentence(batch)
         for head in all_heads(SHAPE):
             expected = central_difference(model, batch, head)
             found = gradients[head.component][head.layer][:, head.head]
             assert torch.allclose(found, expected, rtol=1e-4, atol=1e-6), head
             assert (head in pruned) <= (not found.any())
-        scores = estimate(model, gates, [batch], ScoreSettings(), PAD, EOS)
+        scores = estimate(model, gates, [batch], ScoreSettings(), TranslationReading(PAD, EOS))
         assert scores.shape == SHAPE
         order = scores.pruning_order()
         assert {h for h in all_heads(SHAPE) if scores[h] is None} == set(pruned)
@@ -262,7 +265,7 @@ def test_the_model_is_left_as_it_was(batch):
     model = build()
     model.encoder.layers[0].fc1.weight.requires_grad_(False)
     before = {name: parameter.requires_grad for name, parameter in model.named_parameters()}
-    GateDerivatives(model, PAD).per_sentence(batch)
+    GateDerivatives(model, TokenLosses(PAD)).per_sentence(batch)
     assert {name: parameter.requires_grad for name, parameter in model.named_parameters()} == before
     assert all(parameter.grad is None for parameter in model.parameters())
     assert all(module.head_gate is None for _, _, module in find_gates(model).items())
@@ -273,15 +276,15 @@ def test_the_model_is_left_as_it_was_after_a_failure(batch):
     model = build()
     model.encoder.layers[0].fc1.weight.data[0, 0] = float("nan")
     with pytest.raises(ValueError, match="not finite"):
-        GateDerivatives(model, PAD).per_sentence(batch)
+        GateDerivatives(model, TokenLosses(PAD)).per_sentence(batch)
     assert all(parameter.requires_grad for parameter in model.parameters())
     assert all(module.head_gate is None for _, _, module in find_gates(model).items())
 
 
 def test_training_mode_and_unknown_names_are_refused(batch):
     with pytest.raises(ValueError, match=r"model.eval\(\)"):
-        GateDerivatives(build().train(), PAD)
+        GateDerivatives(build().train(), TokenLosses(PAD))
     with pytest.raises(ValueError, match="unknown loss 'nll'; known are sum, mean, label-smoothed"):
-        GateDerivatives(build(), PAD, "nll").per_sentence(batch)
+        GateDerivatives(build(), TokenLosses(PAD, "nll")).per_sentence(batch)
     with pytest.raises(ValueError, match="unknown reduction 'max'; known are sentence, token, batch, signed"):
-        gradient_importance(GateDerivatives(build(), PAD), [batch], "max")
+        gradient_importance(GateDerivatives(build(), TokenLosses(PAD)), [batch], "max")

@@ -1,8 +1,8 @@
-"""What studies of masks say of their references."""
+"""What is said of references before translations are scored."""
 
 import pytest
 
-from fairseq_headprune.studies.masked import warn_of_pieces
+from fairseq_headprune.evaluation.translate import warn_of_pieces
 
 PIECES = ["▁a ▁bo y ▁run s", "▁two ▁men"]
 TEXT = ["A boy runs.", "Two men, it's said."]

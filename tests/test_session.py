@@ -10,7 +10,8 @@ import torch
 from verbs import refused, run_json
 
 import fairseq_headprune
-from fairseq_headprune.session import Session, parse_generation_args, sample_indices
+from fairseq_headprune.batches import sample_indices
+from fairseq_headprune.session import Session, parse_generation_args
 
 FEW = ["--cpu", "--estimator", "weight-norm"]
 

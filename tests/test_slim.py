@@ -11,6 +11,7 @@ from slim_models import SETTINGS, beam_five, incremental, lively, masked_and_sli
 from fairseq_headprune.checkpoints import head_layout, head_shape, saved_settings, stored_mask
 from fairseq_headprune.heads import Head, HeadMask, all_heads
 from fairseq_headprune.importance.estimate import ESTIMATORS, ScoreSettings, estimate
+from fairseq_headprune.importance.reading import TranslationReading
 from fairseq_headprune.modules.attach import GatedHeads, find_gates
 from fairseq_headprune.modules.multihead import GatedMultiheadAttention
 from fairseq_headprune.modules.shrink import shrink
@@ -123,7 +124,9 @@ def test_masks_and_scores_speak_original_numbers(tmp_path, batch):
     masked, slim, _, mask = masked_and_slim(SETTINGS[0], tmp_path)
     for estimator in ESTIMATORS:
         settings = ScoreSettings(estimator=estimator, normalize="none")
-        found, expected = (estimate(m.eval(), find_gates(m), [batch], settings, pad=1, eos=2) for m in (slim, masked))
+        found, expected = (
+            estimate(m.eval(), find_gates(m), [batch], settings, TranslationReading(1, 2)) for m in (slim, masked)
+        )
         assert found.shape == mask.shape
         for head in all_heads(mask.shape):
             assert (found[head] is None) == (head in mask.dropped())
@@ -133,7 +136,7 @@ def test_masks_and_scores_speak_original_numbers(tmp_path, batch):
             )
     # Without any encoder-decoder head the encoder is cut off: its heads have no derivative.
     alone = rebuild(remove_heads(state_of(slim), mask.without(mask.kept(["enc_dec"]))).state)
-    scores = estimate(alone, find_gates(alone), [batch], ScoreSettings(normalize="none"), pad=1, eos=2)
+    scores = estimate(alone, find_gates(alone), [batch], ScoreSettings(normalize="none"), TranslationReading(1, 2))
     assert {scores[head] for head in mask.kept(["enc_self"])} == {0.0}
     gates = find_gates(slim)
     fewer = mask.without(mask.kept()[:2])

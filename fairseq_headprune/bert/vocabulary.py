@@ -75,6 +75,11 @@ class Vocabulary:
         """The id of [PAD]."""
         return self._tokenizer.token_to_id("[PAD]")
 
+    @property
+    def edges(self) -> tuple[int, int]:
+        """The ids of [CLS] and [SEP]."""
+        return self._tokenizer.token_to_id("[CLS]"), self._tokenizer.token_to_id("[SEP]")
+
     def to_text(self) -> str:
         """Return it whole, as the text of a ``tokenizer.json``."""
         return self._tokenizer.to_str()

@@ -29,7 +29,7 @@ bootstrap (Michel et al. 2019, §4 and §5). Importance comes from --score-subse
 
 def run(argv: list[str]) -> int:
     """Run the verb."""
-    from fairseq_headprune.session import Session, parse_generation_args
+    from fairseq_headprune.session import open_session, parse_generation_args
     from fairseq_headprune.studies.folder import StudyFolder
     from fairseq_headprune.studies.provenance import environment
     from fairseq_headprune.studies.prune import PruneStudy, check_study, study_settings
@@ -40,7 +40,7 @@ def run(argv: list[str]) -> int:
     if settings.reestimate and several(args):
         raise ValueError("with --reestimate each step needs the one before; run it as one process")
     take_place(args)
-    session = Session(args)
+    session = open_session(args)
     check_study(session, settings, args.gen_subset, given)
     warn_same_data("prune", args.gen_subset, settings, given)
     folder = StudyFolder.open(

@@ -21,7 +21,7 @@ def run(argv: list[str]) -> int:
     # fairseq takes seconds to import; a misspelt verb or --help of another one need not wait for it.
     from fairseq_headprune.importance.ffn import check_ffn_settings, ffn_scores
     from fairseq_headprune.importance.ranks import process_group
-    from fairseq_headprune.session import Session, parse_generation_args
+    from fairseq_headprune.session import open_session, parse_generation_args
     from fairseq_headprune.studies.prune import estimate_scores, scoring_batches
 
     args = parse_generation_args("score", argv, _add_flags, _DESCRIPTION)
@@ -31,14 +31,14 @@ def run(argv: list[str]) -> int:
     _check_folders(args)
     number, ranks = rank()
     use_local_rank(args.cpu)
-    session = Session(args)
+    session = open_session(args)
     with process_group(ranks):
         scores = estimate_scores(session, settings)
     if number:
         return 0
     if args.ffn:
-        pad = session.task.target_dictionary.pad()
-        scores.ffn = ffn_scores(session.model, scoring_batches(session, settings), settings, pad, args.ffn)
+        losses = session.reading.losses(settings.loss, settings.smoothing)
+        scores.ffn = ffn_scores(session.model, scoring_batches(session, settings), settings, losses, args.ffn)
     if args.output:
         scores.save(args.output)
     figures = []

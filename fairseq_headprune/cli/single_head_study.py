@@ -44,7 +44,7 @@ def start_study(verb: str, args: Any, splits: Iterable[str], masks: Callable[[An
         ValueError, KeyError, FileNotFoundError: wrong settings, or a folder of another study.
     """
     from fairseq_headprune.pruning import chosen_components
-    from fairseq_headprune.session import Session
+    from fairseq_headprune.session import open_session
     from fairseq_headprune.studies.ablate import study_settings
     from fairseq_headprune.studies.folder import StudyFolder
     from fairseq_headprune.studies.masked import Comparison, check_split
@@ -52,16 +52,16 @@ def start_study(verb: str, args: Any, splits: Iterable[str], masks: Callable[[An
 
     comparison = Comparison(**comparison_settings(args))
     take_place(args)
-    session = Session(args)
+    session = open_session(args)
     start = session.gates.mask()
     components = chosen_components(args.components, list(start.shape))
     masks(start, components)
     splits = list(splits)
-    translators = {split: check_split(session, split) for split in splits}
+    evaluators = {split: check_split(session, split) for split in splits}
     settings = study_settings(session, verb, splits, components, comparison)
     folder = StudyFolder.open(args.output, settings, environment(args.headprune_command))
-    for split, translator in translators.items():
-        folder.write_texts(split, translator.sources, translator.references)
+    for split, evaluator in evaluators.items():
+        folder.write_texts(split, evaluator.sources, evaluator.references)
     bar = partial(progress, verb=verb, quiet=args.quiet or args.worker)
     return Started(args, session, start, components, comparison, folder, bar)
 

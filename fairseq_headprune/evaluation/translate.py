@@ -1,5 +1,6 @@
 """Translate a split: with fairseq's generator under the mask in force, or under many masks at once."""
 
+import logging
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
@@ -8,10 +9,15 @@ import torch
 from fairseq import utils
 from fairseq_cli.generate import get_symbols_to_strip_from_output
 
+from fairseq_headprune.evaluation.detokenised import looks_detokenised, warning
 from fairseq_headprune.evaluation.many_masks import ManyMasks, obstacle
 from fairseq_headprune.evaluation.packing import Packer, fitting_rows
+from fairseq_headprune.evaluation.statistics import Metric, corpus_metric
+from fairseq_headprune.evaluation.tokenisers import TOKENISED
 from fairseq_headprune.heads import HeadMask
 from fairseq_headprune.session import Session
+
+logger = logging.getLogger(__name__)
 
 
 class Translator:
@@ -46,6 +52,19 @@ class Translator:
         """The source side as fairseq-generate prints it on its S- lines, for the sentences that are translated."""
         source, dictionary = self._session.dataset(self._split).src, self._session.task.source_dictionary
         return [dictionary.string(source[i], self._session.cfg.common_eval.post_process) for i in self._indices]
+
+    def answers(self) -> list[str]:
+        """Return the translations under the mask in force; see :meth:`translate`."""
+        return self.translate()
+
+    def answers_of(self, masks: Sequence[HeadMask]) -> list[list[str]]:
+        """Return the translations under each mask; see :meth:`translate_many`."""
+        return self.translate_many(masks)
+
+    def metric(self, comparison: Any) -> Metric:
+        """Return BLEU, bound to the references, with a warning where they are not what its tokeniser expects."""
+        warn_of_pieces(self.references, comparison.tokenize)
+        return corpus_metric("bleu", self.references, comparison.tokenize)
 
     def translate(self) -> list[str]:
         """Return the best hypothesis of each sentence as fairseq-generate prints it on its D- line, in corpus order.
@@ -127,6 +146,13 @@ class Translator:
         for step in (self._bpe, self._tokenizer):
             text = step.decode(text) if step is not None else text
         return text
+
+
+def warn_of_pieces(references: list[str], tokenize: str) -> None:
+    """Log a warning where sacrebleu would tokenise text that is tokenised, escaped or still in pieces."""
+    found = warning(looks_detokenised(references), {}, tokenises=tokenize not in (TOKENISED, "none"))
+    if found:
+        logger.warning(f"{found} (--remove-bpe or --post-process joins pieces)")
 
 
 def _check_settings(generation: Any) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 from fairseq_headprune.checkpoints import read_state, task_settings
 from fairseq_headprune.glue.predict import Predictor
+from fairseq_headprune.importance.reading import SentenceReading
 from fairseq_headprune.session import Session
 
 #: flags that mean, where they are not given, what the model was trained with
@@ -32,6 +33,16 @@ class GlueSession(Session):
 
     def _check(self, state: dict) -> None:
         """The model itself refuses another task's labels."""
+
+    def answering(self) -> dict[str, Any]:
+        """Return the settings that answers and their score depend on, apart from model and data."""
+        return {"metric": self.task.metric}
+
+    @property
+    def reading(self) -> SentenceReading:
+        """How importance reads a batch."""
+        vocabulary = self.task.vocabulary
+        return SentenceReading(vocabulary.pad, vocabulary.edges, self.task.glue.is_regression)
 
     def evaluator(self, split: str) -> Predictor:
         """Return what predicts the labels of a split."""

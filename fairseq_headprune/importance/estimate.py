@@ -5,8 +5,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from fairseq_headprune.importance.confidence import confidence
-from fairseq_headprune.importance.gradient import LOSSES, REDUCTIONS, GateDerivatives, Values, gradient_importance
+from fairseq_headprune.importance.gradient import REDUCTIONS, GateDerivatives, Values, gradient_importance
 from fairseq_headprune.importance.normalize import METHODS, normalize
+from fairseq_headprune.importance.reading import LOSSES, Reading
 from fairseq_headprune.importance.scores import HeadScores
 from fairseq_headprune.importance.simple import random_scores, weight_norm
 from fairseq_headprune.modules.attach import GatedHeads
@@ -74,18 +75,19 @@ class ScoreSettings:
 
 
 def estimate(
-    model: Any, gates: GatedHeads, batches: Iterable[dict[str, Any]], settings: ScoreSettings, pad: int, eos: int
+    model: Any, gates: GatedHeads, batches: Iterable[dict[str, Any]], settings: ScoreSettings, reading: Reading
 ) -> HeadScores:
     """Score the kept heads of a model; heads that its mask prunes get None.
 
     Args:
-        model: an encoder-decoder in evaluation mode.
+        model: in evaluation mode.
+        reading: how its task's batches are read.
         batches: fairseq samples (not read by weight-norm and random).
 
     Raises:
         ValueError: no sentences, or values that are not finite.
     """
-    values, counts = _values(model, gates, batches, settings, pad, eos)
+    values, counts = _values(model, gates, batches, settings, reading)
     used = settings.relevant()
     return HeadScores(
         scores=normalize(values, gates.mask(), settings.normalize),
@@ -99,16 +101,16 @@ def estimate(
 
 
 def _values(
-    model: Any, gates: GatedHeads, batches: Iterable[dict[str, Any]], settings: ScoreSettings, pad: int, eos: int
+    model: Any, gates: GatedHeads, batches: Iterable[dict[str, Any]], settings: ScoreSettings, reading: Reading
 ) -> tuple[Values, dict[str, int] | None]:
     if settings.estimator == "weight-norm":
         return gates.in_original_numbers(weight_norm(gates, settings.norm_order)), None
     if settings.estimator == "random":
         return random_scores(gates, settings.seed), None
     if settings.estimator == "confidence":
-        values, counts = confidence(model, batches, pad, eos)
+        values, counts = confidence(model, batches, reading)
     else:
-        derivatives = GateDerivatives(model, pad, settings.loss, settings.smoothing)
+        derivatives = GateDerivatives(model, reading.losses(settings.loss, settings.smoothing))
         power = 2 if settings.estimator == "fisher" else 1
         values, counts = gradient_importance(derivatives, batches, settings.reduction, power)
     return gates.in_original_numbers(values), counts

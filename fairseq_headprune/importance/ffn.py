@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from fairseq_headprune.importance.estimate import ScoreSettings
 from fairseq_headprune.importance.gradient import GateDerivatives, gradient_importance
 from fairseq_headprune.importance.normalize import normalize_kept
+from fairseq_headprune.importance.reading import Losses
 from fairseq_headprune.modules.attach import find_gates
 from fairseq_headprune.modules.ffn import FeedForwards
 from fairseq_headprune.removal.ffn_layout import units_of
@@ -59,7 +60,7 @@ def check_ffn_settings(settings: ScoreSettings) -> None:
 
 
 def ffn_scores(
-    model: nn.Module, batches: Iterable[dict[str, Any]], settings: ScoreSettings, pad: int, parts: str
+    model: nn.Module, batches: Iterable[dict[str, Any]], settings: ScoreSettings, losses: Losses, parts: str
 ) -> dict[str, list]:
     """Return the scores of feed-forward blocks (a number each) or units (a list for each block, in original numbers).
 
@@ -74,7 +75,7 @@ def ffn_scores(
     ffn = find_gates(model).ffn
     if not ffn.layers:
         raise ValueError("the model has no feed-forward blocks that can be gated")
-    derivatives = GateDerivatives(model, pad, settings.loss, settings.smoothing, FfnGates(ffn, parts))
+    derivatives = GateDerivatives(model, losses, FfnGates(ffn, parts))
     power = 2 if settings.estimator == "fisher" else 1
     values, _ = gradient_importance(derivatives, batches, settings.reduction, power)
     rows = _pruned_as_none(ffn, values, parts)

@@ -9,66 +9,34 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fairseq_headprune.importance.head_weights import heads_with_broken_weights
 from fairseq_headprune.importance.ranks import in_order
+from fairseq_headprune.importance.reading import Losses
 from fairseq_headprune.modules.attach import find_gates, without_attention_weights
 
 REDUCTIONS = ("sentence", "token", "batch", "signed")
-LOSSES = ("sum", "mean", "label-smoothed")
 
 #: component -> one list a layer -> one number a head
 Values = dict[str, list[list[float]]]
-
-
-def sentence_losses(logits: Tensor, target: Tensor, pad: int, loss: str = "sum", smoothing: float = 0.1) -> Tensor:
-    """Return each sentence's loss, (batch,), in float32, or in float64 for float64 logits.
-
-    Args:
-        logits: (batch, tgt, vocabulary), not normalised.
-        target: (batch, tgt); ``pad`` is not counted.
-        loss: ``sum`` of the negative log-likelihoods of its tokens, their ``mean``, or the sum of fairseq's
-            ``label-smoothed`` cross entropy.
-        smoothing: weight of the uniform distribution (label-smoothed only).
-
-    Raises:
-        ValueError: an unknown loss.
-    """
-    if loss not in LOSSES:
-        raise ValueError(f"unknown loss {loss!r}; known are {', '.join(LOSSES)}")
-    flat, real = logits.reshape(-1, logits.size(-1)), target.ne(pad)
-    flat = flat.to(torch.promote_types(flat.dtype, torch.float32))
-    nll = F.cross_entropy(flat, target.reshape(-1), ignore_index=pad, reduction="none").view(target.shape)
-    if loss == "mean":
-        return nll.sum(dim=1) / real.sum(dim=1).clamp(min=1)
-    if loss == "label-smoothed":
-        # fairseq spreads the smoothing over the other vocabulary entries: epsilon / (V - 1) each.
-        each = smoothing / (flat.size(-1) - 1)
-        uniform = -F.log_softmax(flat, dim=-1).sum(dim=-1).view(target.shape) * real
-        nll = (1 - smoothing - each) * nll + each * uniform
-    return nll.sum(dim=1)
 
 
 class GateDerivatives:
     """Derivatives of the loss with respect to the gates, batch by batch; the weights stay frozen.
 
     Args:
-        model: an encoder-decoder with gates, in evaluation mode.
-        pad: the index of padding in the target dictionary.
-        loss, smoothing: see :func:`sentence_losses`.
+        model: a model with gates, in evaluation mode.
+        losses: the loss of each sentence of a batch.
         gates: what the gates are on, with ``modules`` and ``leaf_gates`` as :class:`GatedHeads` has them (default: the
             heads).
     """
 
-    def __init__(
-        self, model: nn.Module, pad: int, loss: str = "sum", smoothing: float = 0.1, gates: Any = None
-    ) -> None:
+    def __init__(self, model: nn.Module, losses: Losses, gates: Any = None) -> None:
         if model.training:
             raise ValueError("importance is defined on the model in evaluation mode; call model.eval() first")
         self.model, self.gates = model, gates or find_gates(model)
-        self.pad, self.loss, self.smoothing = pad, loss, smoothing
+        self.losses = losses
 
     def per_sentence(self, sample: dict[str, Any]) -> dict[str, list[Tensor]]:
         """Return dL(x)/d gate for each sentence x of a batch: component -> (batch, heads) a layer.
@@ -84,14 +52,13 @@ class GateDerivatives:
 
         Positions are those of the queries: source tokens in enc_self, target tokens elsewhere; padding gives 0.
         """
-        batch, target = sample["target"].shape
-        source = sample["net_input"]["src_tokens"].size(1)
-        return self._grad(sample, lambda c, heads: (batch, heads, source if c == "enc_self" else target))
+        batch = sample["target"].size(0)
+        return self._grad(sample, lambda c, heads: (batch, heads, self.losses.positions(c, sample)))
 
     def _grad(self, sample: dict, shape: Callable[[str, int], tuple[int, ...]]) -> dict[str, list[Tensor]]:
         with _frozen(self.model), without_attention_weights(self.model), self.gates.leaf_gates(shape) as leaves:
             logits = self.model(**sample["net_input"])[0]
-            losses = sentence_losses(logits, sample["target"], self.pad, self.loss, self.smoothing)
+            losses = self.losses(logits, sample)
             flat = [gate for gates in leaves.values() for gate in gates]
             # A layer without heads is on no path to the loss, and may cut others off; their derivative is 0.
             empty = any(not gate.numel() for gate in flat)
@@ -165,16 +132,11 @@ def _of_batch(
     derivatives: GateDerivatives, sample: dict[str, Any], reduction: str, power: int
 ) -> tuple[dict[str, list[Tensor]], dict[str, int]]:
     """One batch's share of the sums, component -> (heads,) a layer, and of the counts."""
-    real = sample["target"].ne(derivatives.pad)
-    sentences = int(real.any(dim=1).sum())
-    counts = {
-        "sentences": sentences,
-        "batches": int(sentences > 0),
-        "tokens": int(real.sum()),
-        "source_tokens": int(sample["net_input"]["src_tokens"][real.any(dim=1)].ne(derivatives.pad).sum()),
-    }
+    counts = derivatives.losses.counts(sample)
     found = derivatives.per_token(sample) if reduction == "token" else derivatives.per_sentence(sample)
-    sums = {c: [_reduce(g.double(), reduction, power, sentences) for g in layers] for c, layers in found.items()}
+    sums = {
+        c: [_reduce(g.double(), reduction, power, counts["sentences"]) for g in layers] for c, layers in found.items()
+    }
     return sums, counts
 
 

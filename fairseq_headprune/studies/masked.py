@@ -10,11 +10,8 @@ from typing import Any
 import numpy as np
 
 from fairseq_headprune.cli.comparison_flags import MASKS_AT_ONCE
-from fairseq_headprune.evaluation.detokenised import looks_detokenised, warning
+from fairseq_headprune.evaluation.evaluator import AnswerMetric, Evaluator
 from fairseq_headprune.evaluation.significance import SystemResult, bootstrap_statistics
-from fairseq_headprune.evaluation.statistics import Metric, corpus_metric
-from fairseq_headprune.evaluation.tokenisers import TOKENISED
-from fairseq_headprune.evaluation.translate import Translator
 from fairseq_headprune.files import read_lines
 from fairseq_headprune.heads import HeadMask
 from fairseq_headprune.modules.connected import check_connected
@@ -27,10 +24,10 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Comparison:
-    """How translations are scored and compared.
+    """How translations, or predictions, are scored and compared.
 
     Attributes:
-        tokenize: sacrebleu's tokeniser, or ``tok`` (tokenised BLEU).
+        tokenize: sacrebleu's tokeniser, or ``tok`` (tokenised BLEU); of no meaning for predictions.
         resamples, seed, alpha: of the paired bootstrap.
     """
 
@@ -75,8 +72,8 @@ class MaskedCells:
         self._together: list[PlannedCell] = []
         self._warned = False
         self._translated: dict[str, str] | None = None
-        self._translator: Translator | None = None
-        self._metric: Metric | None = None
+        self._evaluator: Evaluator | None = None
+        self._metric: AnswerMetric | None = None
         self._baseline: np.ndarray | None = None
 
     def __contains__(self, cell_id: str) -> bool:
@@ -160,7 +157,7 @@ class MaskedCells:
     def _masks_at_once(self) -> int:
         """How many masks are translated in one batch; 1 where model or settings do not allow more."""
         asked = getattr(self.session.args, "masks_at_once", 0)
-        obstacle = self._translation().obstacle
+        obstacle = self._evaluation().obstacle
         if obstacle and asked > 1 and not self._warned:
             logger.warning(f"--masks-at-once {asked}: one by one instead, since {obstacle}")
             self._warned = True
@@ -168,11 +165,11 @@ class MaskedCells:
 
     def _translate(self, masks: list[HeadMask]) -> list[list[str]]:
         if self._masks_at_once() > 1:
-            return self._translation().translate_many(masks)
+            return self._evaluation().answers_of(masks)
         found = []
         for mask in masks:
             with self.session.gates.masked(mask):
-                found.append(self._translation().translate())
+                found.append(self._evaluation().answers())
         return found
 
     def _compare(self, hypotheses: list[str]) -> SystemResult:
@@ -187,35 +184,26 @@ class MaskedCells:
         systems = {UNPRUNED: self._baseline, "system": statistics}
         return bootstrap_statistics(metric.score, systems, how.resamples, how.seed)[1]
 
-    def _translation(self) -> Translator:
-        if self._translator is None:
-            self._translator = Translator(self.session, self.split)
-        return self._translator
+    def _evaluation(self) -> Evaluator:
+        if self._evaluator is None:
+            self._evaluator = self.session.evaluator(self.split)
+        return self._evaluator
 
-    def _bound(self) -> Metric:
+    def _bound(self) -> AnswerMetric:
         if self._metric is None:
-            references = self._translation().references
-            warn_of_pieces(references, self.comparison.tokenize)
-            self._metric = corpus_metric("bleu", references, self.comparison.tokenize)
+            self._metric = self._evaluation().metric(self.comparison)
         return self._metric
 
 
-def warn_of_pieces(references: list[str], tokenize: str) -> None:
-    """Log a warning where sacrebleu would tokenise text that is tokenised, escaped or still in pieces."""
-    found = warning(looks_detokenised(references), {}, tokenises=tokenize not in (TOKENISED, "none"))
-    if found:
-        logger.warning(f"{found} (--remove-bpe or --post-process joins pieces)")
-
-
-def check_split(session: Session, split: str) -> Translator:
-    """Refuse a split that masks cannot be compared on, before anything is written; return its translator.
+def check_split(session: Session, split: str) -> Evaluator:
+    """Refuse a split that masks cannot be compared on, before anything is written; return its evaluator.
 
     Raises:
         ValueError, FileNotFoundError: no such split, settings that have no place here, fewer than two sentences.
         RuntimeError: gates that have no effect on the output.
     """
-    translator = Translator(session, split)
-    sentences = len(translator.references)
+    evaluator = session.evaluator(split)
+    sentences = len(evaluator.references)
     if sentences < 2:
         raise ValueError(
             f"{split} has {sentences} sentence; the paired bootstrap needs at least 2: p is not defined for one"
@@ -226,21 +214,17 @@ def check_split(session: Session, split: str) -> Translator:
         # One component at a time: without any encoder-decoder head the encoder has no effect, rightly.
         with session.gates.masked(full.without(full.kept([component]))):
             check_connected(session.model, sample["net_input"])
-    return translator
+    return evaluator
 
 
 def model_settings(session: Session, study: str, split: str) -> dict[str, Any]:
-    """Return the settings that every study of masks has: checkpoint, start, data, and how it translates."""
-    from omegaconf import OmegaConf
-
-    args = session.args
-    generation = OmegaConf.to_container(session.cfg.generation, resolve=True, enum_to_str=True)
+    """Return the settings that every study of masks has: checkpoint, start, data, and how it is answered."""
     return {
         "study": study,
         "checkpoint": session.checkpoint["sha256"],
         "start": session.gates.mask().heads,
         "data": session.data(split),
-        "generation": {**generation, "post_process": args.post_process, "bpe": args.bpe, "tokenizer": args.tokenizer},
+        **session.answering(),
     }
 
 

@@ -8,12 +8,13 @@ from typing import Any
 
 from tqdm import tqdm
 
+from fairseq_headprune.batches import sample_indices
 from fairseq_headprune.heads import HeadMask
 from fairseq_headprune.importance.estimate import ScoreSettings, estimate
 from fairseq_headprune.importance.ranks import own_share
 from fairseq_headprune.importance.scores import HeadScores
 from fairseq_headprune.pruning import Step, curves, next_heads, steps
-from fairseq_headprune.session import Session, sample_indices
+from fairseq_headprune.session import Session
 from fairseq_headprune.studies.folder import StudyFolder
 from fairseq_headprune.studies.masked import Comparison, MaskedCells, PlannedCell, check_split, model_settings
 from fairseq_headprune.studies.results import curve_seed, seeded_curves
@@ -207,7 +208,6 @@ def estimate_scores(session: Session, settings: ScoreSettings) -> HeadScores:
         total = len(session.dataset(settings.subset))
         batches = scoring_batches(session, settings, shared=True)
         data = {"path": session.args.data, "of": total, "seed": settings.seed, **session.data(settings.subset)}
-    dictionary = session.task.target_dictionary
-    scores = estimate(session.model, session.gates, batches, settings, dictionary.pad(), dictionary.eos())
+    scores = estimate(session.model, session.gates, batches, settings, session.reading)
     scores.data, scores.checkpoint = data, session.checkpoint
     return scores
