@@ -51,7 +51,10 @@ def parse_generation_args(
     before, sys.argv = sys.argv, [f"headprune {verb}", *argv]
     try:
         # fairseq looks into sys.argv while it builds the parser.
-        parser = options.get_generation_parser(default_task=_saved_task(argv))
+        task = _saved_task(argv)
+        parser = options.get_generation_parser(default_task=task)
+        if task == "glue":
+            parser.set_defaults(gen_subset="dev")  # GLUE's test sets have no labels
         parser.prog, parser.description = f"headprune {verb}", description
         parser.error = partial(one_line_error, parser)  # type: ignore[method-assign]
         add_flags(parser)
@@ -128,6 +131,8 @@ class Session:
             ValueError, FileNotFoundError: a checkpoint that cannot be read or does not fit the dictionaries, a mask
                 that does not fit, data that is not there.
         """
+        if args.task == "glue" and type(self) is Session:
+            raise ValueError("this verb is for translation models; the checkpoint is of the task glue")
         self.args = args
         self.cfg = convert_namespace_to_omegaconf(args)
         if self.cfg.dataset.max_tokens is None and self.cfg.dataset.batch_size is None:

@@ -58,3 +58,11 @@ def trained_stock(data_bin, tmp_path_factory):
     save = tmp_path_factory.mktemp("trained_stock")
     tiny.train(data_bin, save, "--arch", "transformer_tiny", "--task", "translation")
     return {"data": data_bin, "checkpoint": save / "checkpoint_last.pt"}
+
+
+@pytest.fixture(scope="session")
+def tuned(tmp_path_factory):
+    """A folder with GLUE data, and BERT checkpoints of SST-2, STS-B and MNLI (see ``glue_data.write_tuned``)."""
+    import glue_data  # most tests need none of it
+
+    return glue_data.write_tuned(tmp_path_factory.mktemp("tuned"))

@@ -4,6 +4,15 @@ import gzip
 import random
 
 import tiny
+import torch
+from bert_models import HEAD, hugging_face_folder
+from fairseq import checkpoint_utils
+
+from fairseq_headprune.heads import HeadMask
+from fairseq_headprune.modules.attach import find_gates
+
+#: of a model of bert_models: uneven; the second layer is empty
+MASK = HeadMask({"enc_self": [[1, 0, 1, 1], [0] * 4, [0, 0, 0, 1]]}, {"command": "test"})
 
 WORDS = ["good", "bad", "a", "b", "cat", "dog", "of", "it's"]
 
@@ -55,3 +64,31 @@ def train(data, save, task, *flags):
     words = ["--user-dir", tiny.ROOT / "fairseq_headprune", "--task", "glue", "--glue-task", task, *FLAGS.split()]
     words += [] if "--criterion" in flags else ["--criterion", "sentence_prediction"]
     return tiny.fairseq_here("train", data, "--save-dir", save, *words, *flags)
+
+
+def write_tuned(root):
+    """Write the data, a lively folder, a checkpoint of each of three tasks that nothing was learned in, and MASK."""
+    data, folder = write_glue(root / "glue"), hugging_face_folder(root / "hf", ("0", "1"))
+    for task in ("SST-2", "STS-B", "MNLI"):
+        train(data, root / task, task, "--bert", folder, "--lr", "0", "--max-update", "1", "--max-positions", "20")
+        _widen(root / task / "checkpoint_last.pt")
+    MASK.save(root / "mask.json")
+    return root
+
+
+def _widen(path):
+    """Make a fresh classifier's logits differ from example to example."""
+    state = torch.load(path, weights_only=False)
+    name = f"classification_heads.{HEAD}.out_proj.weight"
+    state["model"][name] = torch.randn(state["model"][name].shape, generator=torch.Generator().manual_seed(1))
+    torch.save(state, path)
+
+
+def logits(path, split, mask=None):
+    """Logits and targets of a split: one example at a time, through fairseq's own loading, the mask by hand."""
+    [model], _, task = checkpoint_utils.load_model_ensemble_and_task([str(path)])
+    task.load_dataset(split)
+    dataset, gates = task.dataset(split), find_gates(model.eval())
+    with torch.no_grad(), gates.masked(mask or gates.mask()):
+        rows = [model(**dataset.collater([i])["net_input"])[0][0] for i in range(len(dataset))]
+    return torch.stack(rows).numpy(), dataset.targets

@@ -5,53 +5,18 @@ import json
 import numpy as np
 import pytest
 import torch
-from bert_models import hugging_face_folder
 from fairseq import checkpoint_utils
-from glue_data import train, write_glue
+from glue_data import MASK, logits, train
 from transformers import BertForSequenceClassification
 from verbs import refused, run_json
 
 from fairseq_headprune.checkpoints import read_state, stored_mask
 from fairseq_headprune.heads import HeadMask
-from fairseq_headprune.modules.attach import find_gates
-
-#: uneven; the second layer is empty
-MASK = HeadMask({"enc_self": [[1, 0, 1, 1], [0] * 4, [0, 0, 0, 1]]}, {"command": "test"})
-
-
-@pytest.fixture(scope="module")
-def tuned(tmp_path_factory):
-    """Checkpoints of three tasks from one lively folder; weights as the folder's, since nothing is learned."""
-    root = tmp_path_factory.mktemp("tuned")
-    data, folder = write_glue(root / "glue"), hugging_face_folder(root / "hf", ("0", "1"))
-    for task in ("SST-2", "STS-B", "MNLI"):
-        train(data, root / task, task, "--bert", folder, "--lr", "0", "--max-update", "1", "--max-positions", "20")
-        widen(root / task / "checkpoint_last.pt")
-    MASK.save(root / "mask.json")
-    return root
-
-
-def widen(path):
-    """Make a fresh classifier's logits differ from example to example."""
-    state = torch.load(path, weights_only=False)
-    name = "classification_heads.sentence_classification_head.out_proj.weight"
-    state["model"][name] = torch.randn(state["model"][name].shape, generator=torch.Generator().manual_seed(1))
-    torch.save(state, path)
 
 
 def evaluate(root, task, *flags, path=None):
     path = path or root / task / "checkpoint_last.pt"
     return run_json("evaluate", root / "glue", "--path", path, "--cpu", *flags)
-
-
-def logits(path, split, mask=None):
-    """One example at a time, through fairseq's own loading."""
-    [model], _, task = checkpoint_utils.load_model_ensemble_and_task([str(path)])
-    task.load_dataset(split)
-    dataset, gates = task.dataset(split), find_gates(model.eval())
-    with torch.no_grad(), gates.masked(mask or gates.mask()):
-        rows = [model(**dataset.collater([i])["net_input"])[0][0] for i in range(len(dataset))]
-    return torch.stack(rows).numpy(), dataset.targets
 
 
 def test_scores_are_those_of_the_models_predictions(tuned):

@@ -86,7 +86,7 @@ def test_a_checkpoint_needs_no_folder(run, data):
     flags = ["--user-dir", tiny.ROOT / "fairseq_headprune", "--task", "glue", "--valid-subset", "dev", "--cpu"]
     path = ["--path", save / "checkpoint_best.pt", "--batch-size", "8"]
     printed = tiny.fairseq_here("validate", data, *flags, *path, "--log-format", "json")
-    assert '"accuracy": "100", "score": "100.0"' in printed
+    assert '"dev_accuracy": "100", "dev_score": "100"' in printed
 
 
 def test_training_goes_on_without_the_folder(run, data, tmp_path):

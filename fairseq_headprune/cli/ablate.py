@@ -8,14 +8,14 @@ from fairseq_headprune.cli.scale_flags import helpers
 from fairseq_headprune.cli.single_head_study import add_flags, provenance, start_study
 from fairseq_headprune.report.figures import head_map
 from fairseq_headprune.report.histogram import score_histogram
-from fairseq_headprune.report.study_tables import ablation_found, ablation_tables, by_head
+from fairseq_headprune.report.study_tables import ablation_found, ablation_tables, by_head, measure_of
 from fairseq_headprune.report.tables import render_parts
 from fairseq_headprune.single_heads import one_removed
 from fairseq_headprune.studies.results import found
 
 _DESCRIPTION = """Mask every head alone, translate the split --gen-subset with all of fairseq-generate's settings,
-score BLEU, and test each mask against the unpruned model by paired bootstrap (Michel et al. 2019, §3.2). Heads that
-the checkpoint's mask prunes already are passed over. Started again, it goes on."""
+score BLEU (BERT: predict, GLUE's metric), and test each mask against the unpruned model by paired bootstrap
+(Michel et al. 2019, §3.2). Heads that the checkpoint's mask prunes already are passed over. Started again, it goes on."""
 
 
 def run(argv: list[str]) -> int:
@@ -39,27 +39,28 @@ def run(argv: list[str]) -> int:
 
 
 def _figures(folder: Any, value: dict, maps: dict[str, tuple[list, list]]) -> list:
-    scores = [cell["score"] for cell in value["cells"]]
-    drawn = score_histogram(scores, value["baseline"]["score"], "BLEU", folder.figure_stem("histogram"))
+    scores, measure = [cell["score"] for cell in value["cells"]], measure_of(value["settings"])
+    drawn = score_histogram(scores, value["baseline"]["score"], measure, folder.figure_stem("histogram"))
     return drawn + head_map(
         {component: deltas for component, (deltas, _) in maps.items()},
-        "Difference in BLEU without each head",
+        f"Difference in {measure} without each head",
         folder.figure_stem("deltas"),
         "delta",
-        "difference in BLEU",
+        f"difference in {measure}",
         marks={component: marks for component, (_, marks) in maps.items()},
         alpha=value["alpha"],
     )
 
 
 def _text(value: dict, maps: dict[str, tuple[list, list]], form: str) -> str:
+    measure = measure_of(value["settings"])
     parts = [
-        *ablation_tables(maps),
-        f"BLEU of the unpruned model on {value['data']['split']}: {value['baseline']['score']:.2f}",
+        *ablation_tables(maps, measure),
+        f"{measure} of the unpruned model on {value['data']['split']}: {value['baseline']['score']:.2f}",
         legend(value["alpha"], value["resamples"], value["seed"], form),
         value["signature"],
         *(f"figure {path}" for path in value["figures"]),
         f"study {value['study']}",
-        ablation_found(value["found"]),
+        ablation_found(value["found"], measure),
     ]
     return render_parts(parts, form)

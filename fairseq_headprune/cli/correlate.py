@@ -8,6 +8,7 @@ from typing import Any
 from fairseq_headprune.cli.common import Parser, add_figure_flag, emit
 from fairseq_headprune.evaluation.correlation import Correlation, correlations
 from fairseq_headprune.report.scatter import ablation_scatter
+from fairseq_headprune.report.study_tables import measure_of
 from fairseq_headprune.report.tables import FORMS, Table, render_parts
 from fairseq_headprune.studies.results import Ablation
 
@@ -74,8 +75,8 @@ def _doubts(first: Ablation, second: Ablation) -> list[str]:
     if first.settings["data"] == second.settings["data"]:
         notices.append("both studies are of the same test set")
     if first.baseline["signature"] != second.baseline["signature"]:
-        notices.append("the studies compute BLEU in different ways")
-    if first.settings["generation"] != second.settings["generation"]:
+        notices.append("the studies compute their scores in different ways")
+    if first.settings.get("generation") != second.settings.get("generation"):
         notices.append("the studies translate with different settings")
     return notices
 
@@ -85,6 +86,7 @@ def _described(study: Ablation) -> dict[str, Any]:
         "study": str(study.path),
         "data": study.settings["data"],
         "baseline": study.baseline["score"],
+        "measure": measure_of(study.settings),
         "signature": study.baseline["signature"],
     }
 
@@ -103,7 +105,8 @@ def _figure(first: Ablation, second: Ablation, pearson: Correlation, stem: str |
     points: dict[str, list[tuple[float, float]]] = {}
     for head, cell in first.cells.items():
         points.setdefault(head.component, []).append((cell["score"], second.cells[head]["score"]))
-    x, y = (f"BLEU on {name}" for name in _names(first, second))
+    studies = zip((first, second), _names(first, second), strict=True)
+    x, y = (f"{measure_of(study.settings)} on {name}" for study, name in studies)
     caption = f"Head ablation scores (Pearson r = {pearson.value:.2f})"
     return ablation_scatter(points, (first.baseline["score"], second.baseline["score"]), (x, y), caption, stem)
 
@@ -113,7 +116,9 @@ def _text(value: dict, found: dict[str, Correlation], form: str) -> str:
         [name.capitalize(), f"{r.value:.3f}", f"{r.ci[0]:.3f} to {r.ci[1]:.3f}", f"{r.p:.2g}"]
         for name, r in found.items()
     ]
-    studies = [f"{s['data']['split']}: {s['study']}, unpruned BLEU {s['baseline']:.2f}" for s in value["studies"]]
+    studies = [
+        f"{s['data']['split']}: {s['study']}, unpruned {s['measure']} {s['baseline']:.2f}" for s in value["studies"]
+    ]
     pearson = found["pearson"]
     return render_parts(
         [

@@ -10,6 +10,7 @@ from fairseq_headprune.report.study_tables import (
     keep_one_caption,
     keep_one_found,
     keep_one_table,
+    measure_of,
     optimistic,
     passed_text,
 )
@@ -52,10 +53,11 @@ def _add_flags(parser: Any) -> None:
 def _text(value: dict, form: str) -> str:
     cells, alpha = value["cells"], value["alpha"]
     selected, reported = value["select_data"]["split"], value["data"]["split"]
+    measure = measure_of(value["settings"])
     parts = [
-        keep_one_caption(selected, reported),
+        keep_one_caption(selected, reported, measure),
         keep_one_table(cells, value["passed_over"], alpha),
-        f"BLEU of the unpruned model on {reported}: {value['baseline']['score']:.2f}",
+        f"{measure} of the unpruned model on {reported}: {value['baseline']['score']:.2f}",
         legend(alpha, value["resamples"], value["seed"], form),
         *(passed_text(layer) for layer in value["passed_over"]),
     ]
@@ -64,6 +66,6 @@ def _text(value: dict, form: str) -> str:
     parts += [
         value["signature"],
         f"study {value['study']}",
-        keep_one_found(cells, alpha),
+        keep_one_found(cells, alpha, measure),
     ]
     return render_parts(parts, form)

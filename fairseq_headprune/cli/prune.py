@@ -18,13 +18,14 @@ from fairseq_headprune.cli.scoring_flags import add_scoring_flags, scoring_setti
 from fairseq_headprune.files import sha256
 from fairseq_headprune.importance.scores import HeadScores
 from fairseq_headprune.report.figures import head_map, pruning_curve
-from fairseq_headprune.report.study_tables import CURVE_CAPTION, curve_found, curve_table
+from fairseq_headprune.report.study_tables import curve_caption, curve_found, curve_table, measure_of
 from fairseq_headprune.studies.curves import summary
 from fairseq_headprune.studies.results import Ablation
 
 _DESCRIPTION = """Prune heads step by step in order of importance, translate the split --gen-subset with all of
-fairseq-generate's settings at each step, score BLEU, and test each step against the unpruned model by paired
-bootstrap (Michel et al. 2019, §4 and §5). Importance comes from --score-subset. Started again, it goes on."""
+fairseq-generate's settings at each step, score BLEU (BERT: predict labels, GLUE's metric), and test each step against
+the unpruned model by paired bootstrap (Michel et al. 2019, §4 and §5). Importance comes from --score-subset. Started
+again, it goes on."""
 
 
 def run(argv: list[str]) -> int:
@@ -93,7 +94,7 @@ def add_prune_flags(parser: argparse.ArgumentParser) -> Any:
         "--order",
         default="scores",
         metavar="scores|random|FILE|oracle:STUDY",
-        help="order of pruning: estimated importance, chance (--score-seed), a score file, or the differences in BLEU "
+        help="order of pruning: estimated importance, chance (--score-seed), a score file, or the differences "
         "of a study of headprune ablate (Michel et al. 2019, Figure 3, dashed) (default: scores)",
     )
     add_scoring_flags(parser)
@@ -173,23 +174,27 @@ def warn_same_data(verb: str, split: str, settings: Any, given: HeadScores | Non
 def _figures(folder: Any, value: dict, alpha: float) -> list:
     scores = HeadScores.load(folder.path / "scores.json")
     drawn = pruning_curve(
-        value.get("means", value["curves"]), "BLEU", value["baseline"]["score"], folder.figure_stem("pruning"), alpha
+        value.get("means", value["curves"]),
+        measure_of(folder.settings),
+        value["baseline"]["score"],
+        folder.figure_stem("pruning"),
+        alpha,
     )
     return drawn + head_map(scores.scores, f"Importance of heads ({scores.estimator})", folder.figure_stem("scores"))
 
 
 def _text(value: dict, settings: Any) -> str:
     curves = value["curves"] | value.get("means", {})
-    how = settings.to_dict()
+    how, measure = settings.to_dict(), measure_of(value["settings"])
     return "\n".join(
         [
-            CURVE_CAPTION,
+            curve_caption(measure),
             curve_table(curves, value["alpha"]).render(),
             legend(value["alpha"], how["resamples"], how["seed"]),
             f"{value['signature']}; order: {how['order']}; importance from {_source_text(value['score_data'])}",
             *(f"figure {path}" for path in value["figures"]),
             f"study {value['study']}",
-            *(curve_found(label, points, value["alpha"]) for label, points in value["curves"].items()),
+            *(curve_found(label, points, value["alpha"], measure) for label, points in value["curves"].items()),
         ]
     )
 

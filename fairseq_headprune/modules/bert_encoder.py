@@ -3,6 +3,7 @@
 from typing import Any, Optional
 
 import torch
+import torch.nn.functional as F
 from fairseq.models import FairseqEncoder
 from fairseq.models.transformer import TransformerConfig
 from fairseq.modules import LayerNorm
@@ -18,6 +19,8 @@ class BertLayer(TransformerEncoderLayerBase):
     def __init__(self, cfg: TransformerConfig, eps: float) -> None:
         super().__init__(cfg)
         self.self_attn_layer_norm.eps = self.final_layer_norm.eps = eps
+        if cfg.activation_fn == "gelu":
+            self.activation_fn = F.gelu  # fairseq's makes a float32 copy, also of float64
 
 
 class BertEncoder(FairseqEncoder):

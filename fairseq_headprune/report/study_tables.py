@@ -1,10 +1,19 @@
 """The tables and sentences that studies of masks are told in: what their verbs print, and what a report page shows."""
 
+from collections.abc import Mapping
 from itertools import zip_longest
 from typing import Any
 
 from fairseq_headprune.heads import COMPONENTS, PAPER_NAMES
 from fairseq_headprune.report.tables import Marked, Table, mark_of, paper_head_table
+
+#: what translations are scored by
+BLEU = "BLEU"
+
+
+def measure_of(settings: Mapping[str, Any]) -> str:
+    """Return the name of the score of a study with these settings."""
+    return settings.get("metric", BLEU)
 
 
 def curve_name(label: str) -> str:
@@ -31,20 +40,21 @@ def mark(cell: dict, alpha: float) -> str:
     return mark_of(cell["p"], 1.0 if cell["p_holm"] is None else cell["p_holm"], alpha)
 
 
-def ablation_tables(maps: dict[str, tuple[list, list]]) -> list[str | Table]:
+def ablation_tables(maps: dict[str, tuple[list, list]], measure: str = BLEU) -> list[str | Table]:
     """Table 1 of Michel et al. (2019) for each component of :func:`by_head`, each after a line that says what it is."""
     parts: list[str | Table] = []
     for component, (deltas, marks) in maps.items():
-        parts.append(f"{PAPER_NAMES[component]} ({component}): difference in BLEU without each head, counted from 1")
+        what = f"difference in {measure} without each head, counted from 1"
+        parts.append(f"{PAPER_NAMES[component]} ({component}): {what}")
         parts.append(paper_head_table(deltas, marks))
     return parts
 
 
-def ablation_found(count: dict[str, int]) -> str:
+def ablation_found(count: dict[str, int], measure: str = BLEU) -> str:
     """Say in a sentence what :func:`~fairseq_headprune.studies.results.found` counted."""
     improve = f"{count['improve']} {'improves' if count['improve'] == 1 else 'improve'} it"
     return (
-        f"{count['significant']} of {count['heads']} heads change BLEU significantly; {improve} "
+        f"{count['significant']} of {count['heads']} heads change {measure} significantly; {improve} "
         f"(without Holm's correction: {count['significant_raw']}; {count['improve_raw']})"
     )
 
@@ -67,21 +77,19 @@ def keep_one_table(cells: list[dict], skipped: list[dict], alpha: float) -> Tabl
     return Table(["Layer", *(PAPER_NAMES[c] for c in components)], rows)
 
 
-def keep_one_caption(selected: str, reported: str) -> str:
+def keep_one_caption(selected: str, reported: str, measure: str = BLEU) -> str:
     """Say what :func:`keep_one_table` shows, by the names of the splits."""
-    return (
-        f"Difference in BLEU on {reported} when a layer keeps one head only (in brackets; the best on {selected}); "
-        "layers and heads from 1"
-    )
+    what = f"Difference in {measure} on {reported} when a layer keeps one head only"
+    return f"{what} (in brackets; the best on {selected}); layers and heads from 1"
 
 
-def keep_one_found(cells: list[dict], alpha: float) -> str:
+def keep_one_found(cells: list[dict], alpha: float, measure: str = BLEU) -> str:
     """Say in how many layers one head is enough."""
     worse = [cell for cell in cells if cell["delta"] < 0]
     count = {name: sum(cell[name] < alpha for cell in worse) for name in ("p", "p_holm")}
     return (
-        f"one head is enough in {len(cells) - count['p_holm']} of {len(cells)} layers; {count['p_holm']} lose BLEU "
-        f"significantly (without Holm's correction: {count['p']})"
+        f"one head is enough in {len(cells) - count['p_holm']} of {len(cells)} layers; {count['p_holm']} lose "
+        f"{measure} significantly (without Holm's correction: {count['p']})"
     )
 
 
@@ -99,8 +107,9 @@ def passed_text(layer: dict) -> str:
     return f"{where} was passed over: it has {'one head' if layer['heads'] else 'no head'} anyway (difference 0)"
 
 
-#: what :func:`curve_table` shows
-CURVE_CAPTION = "BLEU by share of heads pruned; each column prunes its own heads and leaves the others"
+def curve_caption(measure: str = BLEU) -> str:
+    """Say what :func:`curve_table` shows."""
+    return f"{measure} by share of heads pruned; each column prunes its own heads and leaves the others"
 
 
 def curve_table(curves: dict[str, list[dict]], alpha: float) -> Table:
@@ -119,13 +128,16 @@ def _point(point: dict | None, alpha: float) -> Any:
     return f"{text} (sd {point['sd']:.2f})" if "sd" in point else Marked(text, mark(point, alpha))
 
 
-def curve_found(label: str, points: list[dict], alpha: float) -> str:
-    """Say how many heads can go before BLEU falls significantly (after Holm's correction)."""
+def curve_found(label: str, points: list[dict], alpha: float, measure: str = BLEU) -> str:
+    """Say how many heads can go before the score falls significantly (after Holm's correction)."""
     worse = [point for point in points if point["p_holm"] < alpha and point["score"] < points[0]["score"]]
     last = [point for point in points if not worse or point["step"] < worse[0]["step"]][-1]
-    better = f" (step {worse[0]['step']}, {worse[0]['percent']:.0f}%, is the first that loses BLEU)" if worse else ""
+    better = (
+        f" (step {worse[0]['step']}, {worse[0]['percent']:.0f}%, is the first that loses {measure})" if worse else ""
+    )
     name = PAPER_NAMES.get(label, label)
-    return f"{name}: {last['pruned']} of {points[-1]['pruned']} heads can go without a significant loss of BLEU{better}"
+    can = f"{last['pruned']} of {points[-1]['pruned']} heads can go"
+    return f"{name}: {can} without a significant loss of {measure}{better}"
 
 
 def epoch_table(epochs: list[dict], label: str, alpha: float) -> Table:

@@ -13,7 +13,7 @@ from fairseq_headprune.studies.folder import StudyFolder
 from fairseq_headprune.studies.results import UNPRUNED, mean_curves, seeded_curves
 
 #: What must agree for curves to be drawn into one plot.
-_SAME = ("checkpoint", "start", "data", "generation", "tokenize")
+_SAME = ("checkpoint", "start", "data", "generation", "metric", "tokenize")
 
 _POINT = ("id", "step", "percent", "pruned", "score", "sd", "seeds", "ci", "p", "p_holm", "relative")
 
@@ -29,7 +29,7 @@ def pruning(folder: StudyFolder) -> dict[str, Any]:
     finished = unpruned is not None and len(done) == planned - 1
     found = _curves(unpruned, list(done.values()), list(plan), alpha, finished) if unpruned else {}
     means = mean_curves(found) if finished else {}
-    order = _order(settings)
+    order, measure = _order(settings), tables.measure_of(settings)
     return {
         "heading": f"Pruning step by step, on {split} (order: {order})",
         "baseline": unpruned,
@@ -37,12 +37,12 @@ def pruning(folder: StudyFolder) -> dict[str, Any]:
         "planned": planned,
         "comparisons": planned - 1,
         "missing": [] if finished else [_unfinished(len(done) + bool(unpruned), planned)],
-        "found": [tables.curve_found(label, points, alpha) for label, points in found.items()] if finished else [],
+        "found": [tables.curve_found(*curve, alpha, measure) for curve in found.items()] if finished else [],
         "maps": _importance(folder),
         "charts": [
             {
                 "kind": "pruning",
-                "caption": f"BLEU on {split} by share of heads pruned",
+                "caption": f"{measure} on {split} by share of heads pruned",
                 "baseline": unpruned["score"],
                 "curves": [_curve(tables.curve_name(label), points) for label, points in (means or found).items()],
             }
@@ -50,7 +50,7 @@ def pruning(folder: StudyFolder) -> dict[str, Any]:
         if unpruned
         else [],
         "parts": [
-            tables.CURVE_CAPTION,
+            tables.curve_caption(measure),
             tables.curve_table(found | means, alpha),
             legend(alpha, settings["resamples"], settings["seed"]),
         ]
@@ -116,9 +116,10 @@ def _joined(group: list[dict[str, Any]]) -> dict[str, Any]:
         for name, study, curve in named
     ]
     first = group[0]
+    measure = tables.measure_of(first["provenance"]["settings"])
     return {
         "kind": "pruning",
-        "caption": f"BLEU on {_setting(first, 'data')['split']} by share of heads pruned, several studies",
+        "caption": f"{measure} on {_setting(first, 'data')['split']} by share of heads pruned, several studies",
         "baseline": first["charts"][0]["baseline"],
         "curves": curves_,
         "studies": [study["name"] for study in group],

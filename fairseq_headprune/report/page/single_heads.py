@@ -22,14 +22,14 @@ def ablation(folder: StudyFolder, examples: int) -> dict[str, Any]:
     """
     settings = folder.settings
     start, split, alpha = HeadMask(settings["start"]), settings["data"]["split"], settings["alpha"]
-    heads = list(one_removed(start, settings["components"]))
+    heads, measure = list(one_removed(start, settings["components"])), tables.measure_of(settings)
     baseline, cells, missing = _cells(folder, "", heads, split)
-    changes = Changes(folder, split, UNPRUNED, examples if baseline else 0)
+    changes = Changes(folder, split, UNPRUNED, examples if baseline and measure == tables.BLEU else 0)
     head_map = _head_map(start, settings["components"], cells, changes, alpha)
     parts: list[Any] = []
     if cells:
-        parts = tables.ablation_tables(tables.by_head(list(cells.values()), start.shape, alpha))
-        parts.append(f"BLEU of the unpruned model on {split}: {baseline['score']:.2f}")
+        parts = tables.ablation_tables(tables.by_head(list(cells.values()), start.shape, alpha), measure)
+        parts.append(f"{measure} of the unpruned model on {split}: {baseline['score']:.2f}")
         parts.append(legend(alpha, settings["resamples"], settings["seed"]))
     return {
         "heading": f"Every head masked alone, on {split}",
@@ -38,10 +38,10 @@ def ablation(folder: StudyFolder, examples: int) -> dict[str, Any]:
         "planned": len(heads) + 1,
         "comparisons": len(heads),
         "missing": missing + changes.lacking,
-        "found": [] if missing else [tables.ablation_found(found(list(cells.values()), alpha))],
+        "found": [] if missing else [tables.ablation_found(found(list(cells.values()), alpha), measure)],
         "maps": [
             {
-                "caption": f"Difference in BLEU on {split} when one head is masked",
+                "caption": f"Difference in {measure} on {split} when one head is masked",
                 "masked": "Without the head",
                 **head_map,
             }
@@ -60,7 +60,7 @@ def kept_heads(folder: StudyFolder, examples: int) -> dict[str, Any]:
     start, components, alpha = HeadMask(settings["start"]), settings["components"], settings["alpha"]
     selected, reported = settings["select_data"]["split"], settings["data"]["split"]
     layers = one_kept(start, components)
-    heads = [head for candidates in layers.values() for head in candidates]
+    heads, measure = [head for candidates in layers.values() for head in candidates], tables.measure_of(settings)
     first, tried, missing = _cells(folder, f"{selected}@", heads, selected)
     baseline, chosen = None, {}
     if not missing:
@@ -69,16 +69,16 @@ def kept_heads(folder: StudyFolder, examples: int) -> dict[str, Any]:
             baseline, chosen = first, {head: tried[head] for head in best}
         else:
             baseline, chosen, missing = _cells(folder, f"{reported}@", best, reported)
-    changes = Changes(folder, selected, f"{selected}@{UNPRUNED}", examples if first else 0)
+    changes = Changes(folder, selected, f"{selected}@{UNPRUNED}", examples if first and measure == tables.BLEU else 0)
     head_map = _head_map(start, components, tried, changes, alpha)
     _add_reported(head_map, chosen, reported)
     skipped, cells = passed_over(start, components), list(chosen.values())
     parts: list[Any] = []
     if cells:
         parts = [
-            tables.keep_one_caption(selected, reported),
+            tables.keep_one_caption(selected, reported, measure),
             tables.keep_one_table(cells, skipped, alpha),
-            f"BLEU of the unpruned model on {reported}: {baseline['score']:.2f}",
+            f"{measure} of the unpruned model on {reported}: {baseline['score']:.2f}",
             legend(alpha, settings["resamples"], settings["seed"]),
             *map(tables.passed_text, skipped),
             *([tables.optimistic(len(tried))] if selected == reported else []),
@@ -92,10 +92,10 @@ def kept_heads(folder: StudyFolder, examples: int) -> dict[str, Any]:
         "comparisons": len(heads),
         "comparisons_reported": len(layers) if both else len(heads),
         "missing": missing + changes.lacking,
-        "found": [] if missing else [tables.keep_one_found(cells, alpha)],
+        "found": [] if missing else [tables.keep_one_found(cells, alpha, measure)],
         "maps": [
             {
-                "caption": f"Difference in BLEU on {selected} when a layer keeps one head only",
+                "caption": f"Difference in {measure} on {selected} when a layer keeps one head only",
                 "masked": "With this head only in its layer",
                 **head_map,
             }

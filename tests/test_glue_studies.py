@@ -1,0 +1,133 @@
+"""Importance and studies of masks of a BERT checkpoint. Reference: slow loops over heads, examples and masks."""
+
+import numpy as np
+import pytest
+import torch
+from bert_models import batch, lively
+from glue_data import logits
+from scipy.stats import pearsonr
+from verbs import refused, run_json
+
+from fairseq_headprune.glue.catalogue import TASKS
+from fairseq_headprune.glue.metrics import scores
+from fairseq_headprune.heads import Head, HeadMask, all_heads
+from fairseq_headprune.importance.estimate import ScoreSettings, estimate
+from fairseq_headprune.importance.ffn import ffn_scores
+from fairseq_headprune.importance.reading import SentenceReading
+from fairseq_headprune.modules.attach import find_gates
+
+SHAPE = {"enc_self": [4, 4, 4]}
+CLS, SEP = 2, 3
+
+
+def labelled(is_regression):
+    targets = torch.tensor([2.5, 0.0, 4.0]) if is_regression else torch.tensor([1, 0, 1])
+    return {"net_input": batch(), "target": targets}
+
+
+def slow_losses(model, sample, is_regression, row):
+    """One example's loss from the definition, without the batch's padding."""
+    length = sample["net_input"]["src_lengths"][row]
+    parts = {n: v[row : row + 1, :length] for n, v in sample["net_input"].items() if n != "src_lengths"}
+    found, target = model(**parts)[0][0], sample["target"][row]
+    return (found[0] - target) ** 2 if is_regression else -found.log_softmax(dim=0)[target]
+
+
+@pytest.mark.parametrize("is_regression", [False, True])
+def test_importance_is_the_mean_absolute_derivative_of_each_examples_loss(is_regression):
+    """Michel et al. 2019, eq. 2, by central differences of a gate, one head and one example at a time, in float64."""
+    model, sample = lively(("score",) if is_regression else ("0", "1")).double(), labelled(is_regression)
+    reading, gates = SentenceReading(0, (CLS, SEP), is_regression), find_gates(model)
+    settings = ScoreSettings(normalize="none")
+    found = estimate(model, gates, [sample], settings, reading)
+    assert found.sentences == 3 and found.details["counts"] == {"sentences": 3, "tokens": 19, "batches": 1}
+    for head in all_heads(SHAPE):
+        module, terms, step = gates.modules["enc_self"][head.layer], [], 1e-4
+        for row in range(3):
+            values = []
+            for sign in (1, -1):
+                module.head_gate = torch.ones(4, dtype=torch.float64)
+                module.head_gate[head.head] += sign * step
+                with torch.no_grad():
+                    values.append(slow_losses(model, sample, is_regression, row).item())
+            module.head_gate = None
+            terms.append(abs(values[0] - values[1]) / (2 * step))
+        assert found.scores["enc_self"][head.layer][head.head] == pytest.approx(np.mean(terms), rel=1e-5)
+    units = ffn_scores(model, [sample], settings, reading.losses("sum", 0.0), "units")
+    assert [len(row) for row in units["enc"]] == [40, 40, 40]
+
+
+def test_other_estimators():
+    """Confidence (Voita et al. 2019): the largest weight on a key other than [CLS], [SEP] and padding, by a loop."""
+    model, sample = lively(), labelled(False)
+    sample["net_input"]["src_tokens"][:, 0] = CLS
+    sample["net_input"]["src_tokens"][0, 8] = sample["net_input"]["src_tokens"][1, 3] = SEP
+    tokens, gates = sample["net_input"]["src_tokens"], find_gates(model)
+    reading, plain = SentenceReading(0, (CLS, SEP), False), {"normalize": "none"}
+    found = estimate(model, gates, [sample], ScoreSettings(estimator="confidence", **plain), reading)
+    weights = []
+    for module in gates.modules["enc_self"]:
+        module.on_weights = lambda _, w: weights.append(w)
+    model(**sample["net_input"])
+    for layer, of_layer in enumerate(weights):
+        for head in range(4):
+            largest = [
+                max(of_layer[row, head, query, key].item() for key in range(9) if tokens[row, key] not in (0, CLS, SEP))
+                for row, query in tokens.nonzero().tolist()
+            ]
+            assert found.scores["enc_self"][layer][head] == pytest.approx(np.mean(largest), rel=1e-5)
+    with pytest.raises(ValueError, match="--loss label-smoothed is for translation"):
+        estimate(model, gates, [sample], ScoreSettings(loss="label-smoothed"), reading)
+
+
+def study(verb, tuned, task, output, *flags):
+    path = tuned / task / "checkpoint_last.pt"
+    quiet = ["--quiet"] if verb != "score" else []
+    return run_json(verb, tuned / "glue", "--path", path, "--cpu", "-o", output, *quiet, *flags)
+
+
+def test_ablation_scores_are_those_of_each_mask_alone(tuned, tmp_path, capsys):
+    """Many masks in one batch and one by one; the second split is MNLI's other development set; then correlate."""
+    value = study("ablate", tuned, "MNLI", tmp_path / "a", "--masks-at-once", "5", "--resamples", "50")
+    alone = study("ablate", tuned, "MNLI", tmp_path / "b", "--masks-at-once", "1", "--resamples", "50")
+    keys = ("component", "layer", "head", "score", "p", "ci")
+    assert [[c[k] for k in keys] for c in value["cells"]] == [[c[k] for k in keys] for c in alone["cells"]]
+    assert value["signature"] == "accuracy of MNLI, in percent" and value["data"]["split"] == "dev"
+    path = tuned / "MNLI" / "checkpoint_last.pt"
+    full = HeadMask.full(SHAPE)
+    for cell in value["cells"][:1] + value["cells"][5:8]:
+        mask = full if cell["head"] is None else full.without([Head("enc_self", cell["layer"], cell["head"])])
+        found, targets = logits(path, "dev", mask)
+        assert cell["score"] == pytest.approx(100 * (found.argmax(1) == targets).mean())
+    other = ["--gen-subset", "dev_mismatched", "--resamples", "50"]
+    second = study("ablate", tuned, "MNLI", tmp_path / "c", *other)
+    assert len({cell["score"] for cell in second["cells"]}) > 1
+    joined = run_json("correlate", tmp_path / "a", tmp_path / "c")
+    x, y = ([cell["score"] for cell in of["cells"][1:]] for of in (value, second))
+    assert joined["pearson"]["value"] == pytest.approx(pearsonr(x, y)[0])
+    assert "accuracy" in (tmp_path / "a" / "study.json").read_text()
+    assert "are the same examples" in refused(
+        capsys, "keep-one", tuned / "glue", "--path", path, "--cpu", "-o", tmp_path / "d"
+    )
+
+
+def test_a_pruning_curve_of_regression(tuned, tmp_path):
+    """Scored heads, masks at 50% and 100%, and the score of each by SciPy on the mask's own predictions."""
+    file = tmp_path / "scores.json"
+    path = tuned / "STS-B" / "checkpoint_last.pt"
+    scored = run_json("score", tuned / "glue", "--path", path, "--cpu", "-o", file)
+    assert scored["sentences"] == 32 and scored["data"]["sha256"].keys() == {"train.tsv"}
+    flags = ["--order", file, "--step", "50%", "--resamples", "50", "--metric", "pearson"]
+    value = study("prune", tuned, "STS-B", tmp_path / "p", *flags)
+    ranked = sorted(all_heads(SHAPE), key=lambda h: scored["scores"][h.component][h.layer][h.head])
+    for point, dropped in zip(value["curves"]["all"], (0, 6, 12), strict=True):
+        found, targets = logits(path, "dev", HeadMask.full(SHAPE).without(ranked[:dropped]))
+        expected = scores(TASKS["STS-B"], "pearson", found[:, 0], targets)["score"]
+        assert point["score"] == pytest.approx(expected, abs=1e-3)
+    assert value["settings"]["metric"] == "pearson"
+
+
+def test_verbs_for_translation_say_so(tuned, tmp_path, capsys):
+    paths = [tuned / task / "checkpoint_last.pt" for task in ("SST-2", "MNLI")]
+    line = refused(capsys, "bench", tuned / "glue", "--path", paths[0], "--models", paths[1], "--cpu")
+    assert "this verb is for translation models; the checkpoint is of the task glue" in line
