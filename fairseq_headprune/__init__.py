@@ -1,4 +1,4 @@
-"""Attention-head gates, importance, pruning and their statistics for fairseq translation models.
+"""Attention-head gates, importance, pruning and their statistics for fairseq's translation models and BERT.
 
 Importing the package registers its architectures and tasks with fairseq (``--user-dir fairseq_headprune`` does
 just that). Only when the package is started as the command ``headprune`` or ``python -m fairseq_headprune`` is

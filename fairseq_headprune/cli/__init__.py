@@ -26,7 +26,7 @@ VERBS = {
     "bench": "speed and size of models side by side",
     "profile": "what heads cost on this machine, layer by layer",
     "average": "average the weights of checkpoints with the same heads",
-    "export": "write a model for CTranslate2 or ONNX",
+    "export": "write a model for CTranslate2, ONNX or transformers",
     "compare": "paired bootstrap between translation systems",
 }
 

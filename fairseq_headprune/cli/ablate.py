@@ -14,8 +14,8 @@ from fairseq_headprune.single_heads import one_removed
 from fairseq_headprune.studies.results import found
 
 _DESCRIPTION = """Mask every head alone, translate the split --gen-subset with all of fairseq-generate's settings,
-score BLEU (BERT: predict, GLUE's metric), and test each mask against the unpruned model by paired bootstrap
-(Michel et al. 2019, §3.2). Heads that the checkpoint's mask prunes already are passed over. Started again, it goes on."""
+score BLEU (BERT: predict, GLUE's metric), and test each mask against the unpruned model by paired bootstrap (Michel et
+al. 2019, §3.2). Heads that the checkpoint's mask prunes already are passed over. Started again, it goes on."""
 
 
 def run(argv: list[str]) -> int:
