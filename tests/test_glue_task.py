@@ -12,6 +12,9 @@ import tiny
 import torch
 from bert_models import hugging_face_folder
 from fairseq import checkpoint_utils
+from fairseq.criterions.sentence_prediction import SentencePredictionConfig, SentencePredictionCriterion
+from fairseq.distributed import utils as distributed
+from fairseq.logging import metrics
 from glue_data import train, write_glue
 
 from fairseq_headprune.checkpoints import head_shape, read_state, saved_settings
@@ -57,7 +60,7 @@ def test_a_batch_has_berts_own_ids_and_is_padded_on_the_right(data, tmp_path):
         "index\tsentence1\tsentence2\tlabel\n0\tcat\ta good\tentailment\n1\ta\tb\tnot_entailment\n"
     )
     found = read(tmp_path, TASKS["RTE"], "dev", vocabulary, 24, Holdout())
-    dataset = GlueDataset(found, vocabulary.pad)
+    dataset = GlueDataset(found, "dev", vocabulary.pad)
     sample = dataset.collater([dataset[1], dataset[0]])
     assert sample["net_input"]["src_tokens"].tolist() == [[2, 5, 3, 6, 3, 0, 0, 0], [2, 7, 31, 50, 3, 5, 57, 3]]
     assert sample["net_input"]["token_types"].tolist() == [[0, 0, 0, 1, 1, 0, 0, 0], [0, 0, 0, 0, 0, 1, 1, 1]]
@@ -164,7 +167,30 @@ def test_an_untrained_model_takes_a_vocabulary(data, folder):
 
 def test_every_epoch_of_training_has_batches_of_its_own(data, tmp_path):
     vocabulary = bert_models.vocabulary(tmp_path)
-    dataset = GlueDataset(read(data, TASKS["SST-2"], "train", vocabulary, 24, Holdout()), 0, shuffle=True)
+    dataset = GlueDataset(read(data, TASKS["SST-2"], "train", vocabulary, 24, Holdout()), "train", 0, True)
     np.random.seed(1)
     orders = [dataset.ordered_indices().tolist() for _ in range(2)]
     assert orders[0] != orders[1] and sorted(orders[0]) == list(range(56))
+
+
+def test_a_score_is_of_the_batches_of_all_ranks(run, data, monkeypatch):
+    """A second rank that has predicted 1, 1, 0 where 1, 0, 0 is right; and one whose batch was a dummy."""
+    save, _ = run
+    model, task = load(save / "checkpoint_best.pt")
+    criterion = SentencePredictionCriterion(SentencePredictionConfig(), task)
+    task.load_dataset("dev")
+    task.load_dataset("train")
+    batch, dummy = (task.dataset(split).collater(list(range(4))) for split in ("dev", "train"))
+    other = (torch.tensor([1, 1, 0]), torch.tensor([1, 0, 0]))
+
+    def gather(found, mine, group):
+        found[:] = [mine, other]
+
+    monkeypatch.setattr(distributed, "get_data_parallel_world_size", lambda: 2)
+    monkeypatch.setattr(distributed, "get_data_parallel_group", lambda: None)
+    monkeypatch.setattr(torch.distributed, "all_gather_object", gather)
+    for sample, right, total in ((batch, 4 + 2, 7), (dummy, 2, 3)):
+        with metrics.aggregate(new_root=True) as found:
+            _, _, logged = task.valid_step(sample, model, criterion)
+            task.reduce_metrics([logged], criterion)
+        assert found.get_smoothed_values()["score"] == pytest.approx(100 * right / total)

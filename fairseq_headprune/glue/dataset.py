@@ -13,12 +13,13 @@ class GlueDataset(FairseqDataset):
     """Encoded examples; a batch pads ``src_tokens`` on the right, as BERT was trained.
 
     Args:
+        name: of the split; batches carry it.
         shuffle: draw the order anew (from numpy's seed, which fairseq sets): batches of training are random ones.
             Otherwise examples of similar length share a batch.
     """
 
-    def __init__(self, split: Split, pad: int, shuffle: bool = False) -> None:
-        self.split, self.pad, self.shuffle = split, pad, shuffle
+    def __init__(self, split: Split, name: str, pad: int, shuffle: bool = False) -> None:
+        self.split, self.name, self.pad, self.shuffle = split, name, pad, shuffle
         self.sizes = np.array([len(example.ids) for example in split.encoded])
 
     @property
@@ -66,6 +67,7 @@ class GlueDataset(FairseqDataset):
             "net_input": {"src_tokens": tokens, "src_lengths": lengths, "token_types": types},
             "nsentences": len(samples),
             "ntokens": int(lengths.sum()),
+            "split": self.name,
         }
         if self.targets is not None:
             sample["target"] = torch.from_numpy(self.targets[samples])

@@ -8,6 +8,7 @@ from typing import Any, Optional
 
 import torch
 from fairseq.dataclass import FairseqDataclass
+from fairseq.distributed import utils as distributed
 from fairseq.logging import metrics
 from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.tasks import FairseqTask, register_task
@@ -90,6 +91,7 @@ class GlueTask(GatedTask, FairseqTask):
         self.metric = metric_of(self.glue, cfg.metric)
         self.vocabulary: Optional[Vocabulary] = None
         self.label_dictionary = Labels()
+        self._predicted: list[tuple[Tensor, Tensor]] = []
         self.limit = 128 if cfg.max_positions is None else cfg.max_positions
         self.holdout = Holdout(cfg.holdout or 0.0, 1 if cfg.holdout_seed is None else cfg.holdout_seed)
         if self.limit < 8:
@@ -149,28 +151,30 @@ class GlueTask(GatedTask, FairseqTask):
         )
         if found.note:
             logger.warning(f"{about['path']}: {found.note}")
-        self.datasets[split] = GlueDataset(found, self.vocabulary.pad, shuffle=split == self.cfg.train_subset)
+        self.datasets[split] = GlueDataset(found, split, self.vocabulary.pad, split == self.cfg.train_subset)
 
     def can_reuse_epoch_itr(self, dataset: Any) -> bool:
         """Every epoch of training has batches of its own, as a run that was resumed has; elsewhere they stay."""
         return not dataset.shuffle
 
     def valid_step(self, sample: dict, model: Any, criterion: Any) -> tuple:
-        """Validate on one batch, and note what the model predicts."""
+        """Validate on one batch, and note what the model predicts, on all ranks."""
         with _noted(model) as logits:
             loss, sample_size, logged = super().valid_step(sample, model, criterion)
-        logged[_FOUND] = predictions(logits[-1], self.glue.is_regression)
-        logged[_TARGET] = sample["target"].cpu()
+        # A rank that has run out of batches is given one of train, which does not count.
+        is_dummy = sample["split"] == self.cfg.train_subset and distributed.get_data_parallel_world_size() > 1
+        found = predictions(logits[-1], self.glue.is_regression)
+        self._predicted += _of_all_ranks(None if is_dummy else (found, sample["target"].cpu()))
         return loss, sample_size, logged
 
     def reduce_metrics(self, logging_outputs: list[dict], criterion: Any) -> None:
         """Log the criterion's metrics and, of a validation, GLUE's (in percent), over all its examples."""
         super().reduce_metrics(logging_outputs, criterion)
-        noted = [logged for logged in logging_outputs if _FOUND in logged]
-        if not noted:
+        predicted, self._predicted = self._predicted, []
+        if not predicted:
             return
-        for name in (_FOUND, _TARGET):
-            metrics.log_concat_tensor(name, torch.cat([logged[name] for logged in noted]))
+        for name, parts in zip((_FOUND, _TARGET), zip(*predicted, strict=True), strict=True):
+            metrics.log_concat_tensor(name, torch.cat(parts))
         for name in dict.fromkeys([*self.glue.metrics, *self.metric.split(AND), "score"]):
             if name == "accuracy":
                 continue  # fairseq's criterion logs it, rounded
@@ -182,11 +186,6 @@ class GlueTask(GatedTask, FairseqTask):
     def score(self, found: Any, target: Any) -> dict[str, float]:
         """Return GLUE's metrics and ``score``, in percent, of predictions (examples,)."""
         return scores(self.glue, self.metric, found, target)
-
-    @staticmethod
-    def logging_outputs_can_be_summed(criterion: Any) -> bool:
-        """Predictions cannot: of a validation, processes exchange what they logged as it is."""
-        return criterion.training and criterion.__class__.logging_outputs_can_be_summed()
 
     def state_dict(self) -> dict:
         """Return what a checkpoint keeps of the task: the vocabulary, and what the mask is."""
@@ -218,6 +217,18 @@ def _noted(model: Any) -> Iterator[list[Tensor]]:
         yield found
     finally:
         hook.remove()
+
+
+def _of_all_ranks(predicted: Optional[tuple[Tensor, Tensor]]) -> list[tuple[Tensor, Tensor]]:
+    """Return the predictions and labels of a step's batches on all ranks; every rank must call it.
+
+    fairseq's own exchange sums numbers, or needs CUDA.
+    """
+    found = [predicted]
+    if distributed.get_data_parallel_world_size() > 1:
+        found = [None] * distributed.get_data_parallel_world_size()
+        torch.distributed.all_gather_object(found, predicted, group=distributed.get_data_parallel_group())
+    return [pair for pair in found if pair is not None]
 
 
 def _vocabulary(cfg: Any) -> Vocabulary:
