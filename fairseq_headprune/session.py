@@ -225,11 +225,12 @@ class Session:
             "sha256": {name: sha256(root / name) for name in sorted(names) if (root / name).is_file()},
         }
 
-    def batches(self, split: str, indices: np.ndarray | None = None) -> Batches:
+    def batches(self, split: str, indices: np.ndarray | None = None, max_tokens: int | None = None) -> Batches:
         """Return batches of a split, each moved to the device when it is used.
 
         Args:
             indices: which sentences (default: all). Sentences of similar length share a batch.
+            max_tokens: limit of a batch, in place of ``--max-tokens`` and ``--batch-size``.
 
         Raises:
             ValueError: a sentence is longer than the model allows and ``--skip-invalid-size-inputs-valid-test`` is off,
@@ -247,6 +248,8 @@ class Session:
             except Exception as error:
                 raise ValueError(f"{split}: {error}") from error
         limits = {"max_tokens": self.cfg.dataset.max_tokens, "max_sentences": self.cfg.dataset.batch_size}
+        if max_tokens is not None:
+            limits = {"max_tokens": max_tokens, "max_sentences": None}
         try:
             groups = dataset.batch_by_size(indices, **limits, required_batch_size_multiple=1)
         except AssertionError as error:

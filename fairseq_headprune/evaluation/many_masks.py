@@ -6,8 +6,6 @@ sentence and encoder, whatever the number of masks of the decoder and of beams.
 """
 
 from collections.abc import Sequence
-from contextlib import ExitStack
-from functools import partial
 from typing import Any, Optional
 
 import torch
@@ -25,7 +23,7 @@ from fairseq_headprune.evaluation.beams import Beams
 from fairseq_headprune.heads import HeadMask
 from fairseq_headprune.modules.attach import GatedHeads, without_attention_weights
 from fairseq_headprune.modules.cache import select_rows, select_static_rows, set_static_rows
-from fairseq_headprune.modules.row_masks import RowMasks, encoder_groups
+from fairseq_headprune.modules.row_masks import RowMasks, branching
 
 #: A layer number that no decoder has: "return no alignment".
 _NO_LAYER = -1
@@ -113,30 +111,11 @@ class ManyMasks:
             group.
         """
         encoder = self._model.encoder
-        depth = len(encoder.layers)
-        groups = encoder_groups(masks, depth)
-        with ExitStack() as stack:
-            for number, layer in enumerate(encoder.layers):
-                hook = partial(_branch, number, groups[number], groups[number + 1], rows)
-                stack.enter_context(layer.register_forward_pre_hook(hook, with_kwargs=True))
+        with branching(encoder.layers, masks, rows) as group:
             output = encoder.forward_torchscript(net_input)
         padding = output["encoder_padding_mask"][0].to(torch.bool)
-        padding = padding.repeat(1 + max(groups[depth]), 1) if bool(padding.any()) else None
-        return output["encoder_out"][0], padding, groups[depth]
-
-
-def _branch(number: int, before: list[int], after: list[int], rows: RowMasks, layer: Any, args: tuple, kwargs: dict):
-    """Before an encoder layer, give each group of masks its own copy of the sentences, and each row its mask."""
-    (x,), padding = args, kwargs["encoder_padding_mask"]
-    first = [after.index(group) for group in range(1 + max(after))]
-    parents = [before[mask] for mask in first]
-    sentences = x.size(1) // (1 + max(before))
-    if len(first) > 1 + max(before):
-        parts = x.unflatten(1, (-1, sentences))
-        x = parts.index_select(1, torch.tensor(parents, device=x.device)).flatten(1, 2)
-    rows.set("enc_self", torch.tensor(first, device=x.device).repeat_interleave(sentences), number)
-    # The encoder itself goes on with the padding of the sentences.
-    return (x,), {**kwargs, "encoder_padding_mask": None if padding is None else padding.repeat(len(first), 1)}
+        padding = padding.repeat(1 + max(group), 1) if bool(padding.any()) else None
+        return output["encoder_out"][0], padding, group
 
 
 class _Search:

@@ -1,6 +1,6 @@
 """Predicting the labels of a split, under the mask in force or under many masks at once."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,10 +10,10 @@ from torch import Tensor
 from fairseq_headprune.glue.examples import Split
 from fairseq_headprune.glue.statistics import LabelMetric
 from fairseq_headprune.heads import HeadMask
-from fairseq_headprune.modules.row_masks import RowMasks
+from fairseq_headprune.modules.row_masks import RowMasks, branching
 
-#: rows (examples times masks) that one pass of the model takes
-_ROWS = {"cpu": 64, "cuda": 2048}
+#: tokens, times masks, that one pass of the model takes
+_TOKENS = {"cpu": 16384, "cuda": 262144}
 
 
 class Predictor:
@@ -27,14 +27,13 @@ class Predictor:
     obstacle: str | None = None
 
     def __init__(self, session: Any, split: str) -> None:
-        """Load and batch the split.
+        """Load the split.
 
         Raises:
             KeyError, FileNotFoundError, ValueError: see :meth:`GlueSession.dataset`.
         """
         self._session, self.task = session, session.task.glue
-        self._batches = session.batches(split)
-        self._dataset = session.dataset(split)
+        self._name, self._dataset = split, session.dataset(split)
 
     @property
     def split(self) -> Split:
@@ -70,38 +69,34 @@ class Predictor:
 
     def predict(self) -> np.ndarray:
         """Return class numbers, or scores, (examples,) in the order of the file, under the mask in force."""
-        return self._gather(lambda sample: self._session.model(**sample["net_input"])[0][None], 1)[0]
+        batches = self._session.batches(self._name)
+        return self._gather(batches, lambda sample: self._session.model(**sample["net_input"])[0][None], 1)[0]
 
     def predict_many(self, masks: Sequence[HeadMask]) -> np.ndarray:
-        """Return the same under each mask, (masks, examples); every row of a batch has its own mask.
+        """Return the same under each mask, (masks, examples); what masks have in common is computed once.
 
         Raises:
             ValueError: a mask that does not fit, or prunes feed-forward parts.
         """
         if any(mask.ffn for mask in masks):
             raise ValueError("masks of feed-forward parts cannot be at work at once")
-        tables = RowMasks(self._session.gates, masks)
+        session = self._session
+        rows, layers = RowMasks(session.gates, masks), session.model.encoder.layers
+        tokens = max(_TOKENS.get(session.device.type, 16384) // len(masks), session.task.limit)
 
         def logits(sample: dict) -> Tensor:
-            count = sample["id"].numel()
-            at_once = max(1, _ROWS.get(self._session.device.type, 64) // count)
-            found = []
-            for first in range(0, len(masks), at_once):
-                numbers = torch.arange(first, min(first + at_once, len(masks)), device=sample["id"].device)
-                for component in self._session.gates.shape:
-                    tables.set(component, numbers.repeat_interleave(count))
-                rows = {n: v.repeat(len(numbers), *(1,) * (v.dim() - 1)) for n, v in sample["net_input"].items()}
-                found.append(self._session.model(**rows)[0].view(len(numbers), count, -1))
-            return torch.cat(found)
+            with branching(layers, masks, rows) as group:
+                found = session.model(**sample["net_input"])[0]
+            return found.view(1 + max(group), sample["id"].numel(), -1)[group]
 
-        with tables.in_force():
-            return self._gather(logits, len(masks))
+        with rows.in_force():
+            return self._gather(session.batches(self._name, max_tokens=tokens), logits, len(masks))
 
-    def _gather(self, logits: Callable[[dict], Tensor], masks: int) -> np.ndarray:
+    def _gather(self, batches: Iterable[dict], logits: Callable[[dict], Tensor], masks: int) -> np.ndarray:
         """Collect predictions from logits (masks, batch, classes) of every batch."""
         found = np.zeros((masks, len(self._dataset)), dtype=np.float32 if self.task.is_regression else np.int64)
         with torch.no_grad():
-            for sample in self._batches:
+            for sample in batches:
                 values = logits(sample).float()
                 values = values[..., 0] if self.task.is_regression else values.argmax(dim=-1)
                 found[:, sample["id"].cpu().numpy()] = values.cpu().numpy()

@@ -1,11 +1,12 @@
 """Let every row of a batch have its own head mask: many masks are then at work at once."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import Optional
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import Any, Optional
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fairseq_headprune.heads import HeadMask
 from fairseq_headprune.modules.attach import GatedHeads
@@ -68,3 +69,35 @@ def encoder_groups(masks: Sequence[HeadMask], layers: int) -> list[list[int]]:
         parts = (str(mask.heads.get("enc_self", [])[:depth]) for mask in masks)
         result.append([numbers.setdefault(part, len(numbers)) for part in parts])
     return result
+
+
+@contextmanager
+def branching(layers: Sequence[nn.Module], masks: Sequence[HeadMask], rows: RowMasks) -> Iterator[list[int]]:
+    """Let encoder layers compute once for each group of masks that are alike so far, for one forward pass.
+
+    Args:
+        layers: called with x (time, sentences, d) and ``encoder_padding_mask``, one after the other.
+
+    Yields:
+        each mask's group after the last layer, whose output is (time, groups * sentences, d).
+    """
+    groups = encoder_groups(masks, len(layers))
+    with ExitStack() as stack:
+        for number, layer in enumerate(layers):
+            hook = partial(_branch, number, groups[number], groups[number + 1], rows)
+            stack.enter_context(layer.register_forward_pre_hook(hook, with_kwargs=True))
+        yield groups[-1]
+
+
+def _branch(number: int, before: list[int], after: list[int], rows: RowMasks, layer: Any, args: tuple, kwargs: dict):
+    """Before an encoder layer, give each group of masks its own copy of the sentences, and each row its mask."""
+    (x,), padding = args, kwargs["encoder_padding_mask"]
+    first = [after.index(group) for group in range(1 + max(after))]
+    parents = [before[mask] for mask in first]
+    sentences = x.size(1) // (1 + max(before))
+    if len(first) > 1 + max(before):
+        parts = x.unflatten(1, (-1, sentences))
+        x = parts.index_select(1, torch.tensor(parents, device=x.device)).flatten(1, 2)
+    rows.set("enc_self", torch.tensor(first, device=x.device).repeat_interleave(sentences), number)
+    # The encoder itself goes on with the padding of the sentences.
+    return (x,), {**kwargs, "encoder_padding_mask": None if padding is None else padding.repeat(len(first), 1)}
