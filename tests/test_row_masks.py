@@ -49,3 +49,16 @@ def test_groups_of_the_encoder():
 def test_a_mask_of_another_model_is_refused(tiny_model):
     with pytest.raises(ValueError, match="enc_self"):
         RowMasks(find_gates(tiny_model), [HeadMask.full({"enc_self": [3, 2]})])
+
+
+def test_feed_forward_parts_stay_pruned_while_rows_have_their_own_heads(tiny_model, batch):
+    # Source: each mask set for the whole batch.
+    gates = find_gates(tiny_model)
+    full = HeadMask(HeadMask.full(SHAPE).heads, ffn={"enc": [0, 1]})
+    masks = [full, full.without([Head("enc_self", 0, 1)])]
+    with RowMasks(gates, masks).in_force(), torch.no_grad():
+        found = tiny_model(**batch["net_input"])[0]
+    with gates.masked(full), torch.no_grad():
+        assert torch.equal(tiny_model(**batch["net_input"])[0], found)
+    with pytest.raises(ValueError, match="different feed-forward parts"):
+        RowMasks(gates, [full, HeadMask.full(SHAPE)])

@@ -20,7 +20,7 @@ class Predictor:
     """Predicts one split again and again.
 
     Attributes:
-        obstacle: always None: many masks may be at work at once, unless one prunes feed-forward parts.
+        obstacle: always None: many masks may be at work at once.
         task: what GLUE says of the task.
     """
 
@@ -76,10 +76,8 @@ class Predictor:
         """Return the same under each mask, (masks, examples); what masks have in common is computed once.
 
         Raises:
-            ValueError: a mask that does not fit, or prunes feed-forward parts.
+            ValueError: masks that do not fit, or prune different feed-forward parts.
         """
-        if any(mask.ffn for mask in masks):
-            raise ValueError("masks of feed-forward parts cannot be at work at once")
         session = self._session
         rows, layers = RowMasks(session.gates, masks), session.model.encoder.layers
         tokens = max(_TOKENS.get(session.device.type, 16384) // len(masks), session.task.limit)

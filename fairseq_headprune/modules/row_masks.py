@@ -23,12 +23,16 @@ class RowMasks:
         """Check the masks and make the tables.
 
         Raises:
-            ValueError: a mask that does not fit the model.
+            ValueError: a mask that does not fit the model, or masks that prune different feed-forward parts.
         """
         for mask in masks:
             gates.check(mask)
+            if mask.ffn != masks[0].ffn:
+                raise ValueError("masks that prune different feed-forward parts cannot be at work at once")
         self.masks = len(masks)
         self._gates = gates
+        self._whole = gates.full()
+        self._whole.ffn = masks[0].ffn
         self._tables: dict[tuple[str, int], Tensor] = {}
         for component, layer, module in gates.items():
             rows = [[mask.heads[component][layer][head] for head in module.original_heads] for mask in masks]
@@ -46,8 +50,11 @@ class RowMasks:
 
     @contextmanager
     def in_force(self) -> Iterator[None]:
-        """Put the model's present mask out of force for a while; afterwards it is back, and no row has its own."""
-        with self._gates.masked(None):
+        """Put the model's present mask out of force for a while; afterwards it is back, and no row has its own.
+
+        Feed-forward parts that all masks prune are pruned meanwhile.
+        """
+        with self._gates.masked(self._whole):
             try:
                 yield
             finally:
