@@ -33,7 +33,7 @@ def settings(labels=("0", "1"), **changed) -> Namespace:
     """Complete settings of a small model, dropout off."""
     sizes = {**SMALL, "bert_positions": 32, "bert_vocabulary": len(PIECES), "bert_pad": 0, **changed}
     off = {"dropout": 0.0, "attention_dropout": 0.0, "pooler_dropout": 0.0}
-    found = Namespace(arch="bert_gated_mini", bert_labels=list(labels), **{**off, **sizes})
+    found = Namespace(arch="bert_gated_mini", bert_labels=list(labels), bert_task="made up", **{**off, **sizes})
     ARCH_CONFIG_REGISTRY["bert_gated_mini"](found)
     found.arch, found.head_layout = "bert_gated", None
     return found
@@ -43,7 +43,7 @@ def lively(labels=("0", "1"), seed=1, **changed) -> BertGatedModel:
     """A model whose weights and biases are large enough to matter, in evaluation mode; its settings are in it."""
     torch.manual_seed(seed)
     found = settings(labels, **changed)
-    model = BertGatedModel.build_model(found, SimpleNamespace(labels=list(labels), vocabulary=None))
+    model = BertGatedModel.build_model(found, SimpleNamespace(labels=list(labels), name="made up", vocabulary=None))
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if "norm" not in name:
@@ -62,7 +62,7 @@ def hugging_face_folder(folder, labels=("0", "1"), seed=1, **changed):
 
 def from_folder(folder, labels=("0", "1"), **flags):
     """The model that training starts with when it is given a folder, in evaluation mode."""
-    task = SimpleNamespace(labels=list(labels), vocabulary=Vocabulary.from_folder(folder))
+    task = SimpleNamespace(labels=list(labels), name="made up", vocabulary=Vocabulary.from_folder(folder))
     args = Namespace(arch=flags.pop("arch", "bert_gated"), bert=str(folder), **flags)
     ARCH_CONFIG_REGISTRY[args.arch](args)
     model = BertGatedModel.build_model(args, task).eval()

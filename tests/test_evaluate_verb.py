@@ -61,7 +61,7 @@ def test_wrong_input(tuned, tmp_path, capsys, trained):
     assert "has no labels, which are needed here" in says(data, "--path", path, "--gen-subset", "test")
     assert "SST-2 has no split 'dev_matched'" in says(data, "--path", path, "--gen-subset", "dev_matched")
     assert "neither SST-2/dev.tsv nor dev.tsv" in says(tmp_path, "--path", path)
-    assert "trained for the labels 0, 1; this task's are entailment" in says(data, "--path", path, "--glue-task", "RTE")
+    assert "trained for SST-2; its classifier says nothing of RTE" in says(data, "--path", path, "--glue-task", "RTE")
     assert "MNLI has 2 test sets; name an existing folder" in says(
         data, "--path", tuned / "MNLI" / "checkpoint_last.pt", "--submission", tmp_path / "x.tsv"
     )

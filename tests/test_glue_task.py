@@ -104,7 +104,7 @@ def test_training_goes_on_without_the_folder(run, data, tmp_path):
 def test_fine_tuning_on_another_task_starts_a_classifier_of_its_own(run, data, tmp_path, caplog):
     save, _ = run
     train(data, tmp_path, "MNLI", "--finetune-from-model", save / "checkpoint_best.pt", "--max-epoch", "1")
-    assert "the checkpoint's classifier is of other labels" in caplog.text
+    assert "the checkpoint's classifier is of another task" in caplog.text
     model, task = load(tmp_path / "checkpoint_last.pt")
     assert model.classification_heads[bert_models.HEAD].out_proj.weight.size(0) == 3
     assert task.labels == ["contradiction", "entailment", "neutral"]

@@ -18,8 +18,8 @@ from fairseq_headprune.removal.layout import SETTING, HeadLayout
 
 logger = logging.getLogger(__name__)
 
-#: settings: names of the labels, in the order of the logits; one name means regression
-LABELS = "bert_labels"
+#: settings: names of the labels, in the order of the logits (one name means regression), and of the task
+LABELS, TASK = "bert_labels", "bert_task"
 
 
 @register_model("bert_gated")
@@ -67,10 +67,9 @@ class BertGatedModel(FairseqEncoderModel):
         folder = None
         if not hasattr(args, SETTING):
             folder = _settle(args, task)
-        elif getattr(args, LABELS) != task.labels:
+        elif getattr(args, TASK) != task.name:
             raise ValueError(
-                f"the model was trained for the labels {', '.join(getattr(args, LABELS))}; this task's are "
-                f"{', '.join(task.labels)}"
+                f"the model was trained for {getattr(args, TASK)}; its classifier says nothing of {task.name}"
             )
         model = cls(args)
         carry_out_layouts(args, attach_gates(model))
@@ -107,7 +106,7 @@ class BertGatedModel(FairseqEncoderModel):
         """Leave out the classifier of a checkpoint of another task, which is what training starts from."""
         super().upgrade_state_dict_named(state_dict, name)
         if self._fresh_head:
-            logger.warning("the checkpoint's classifier is of other labels: training starts with a fresh one")
+            logger.warning("the checkpoint's classifier is of another task: training starts with a fresh one")
             for key, value in self.classification_heads.state_dict(prefix="classification_heads.").items():
                 state_dict[key] = value
             self._fresh_head = False
@@ -146,13 +145,14 @@ def _settle(args: Namespace, task: Any) -> Optional[str]:
     """Complete the settings of a model that is going to be trained; return the folder with its weights, if any."""
     arch, folder = args.arch, getattr(args, "bert", None)
     setattr(args, LABELS, list(task.labels))
+    setattr(args, TASK, task.name)
     start = settings_to_start_from(args)
     take_layouts(args, start)
     if start is not None:
         if not hasattr(start, "bert_vocabulary"):
             raise ValueError(f"--arch {arch}: the checkpoint to start from is no BERT model")
         found = {name: getattr(start, name) for name in (*bert_config.STRUCTURE, *bert_config.DROPOUTS.values())}
-        args.bert_fresh_head = getattr(start, LABELS) != getattr(args, LABELS)
+        args.bert_fresh_head = getattr(start, TASK) != task.name
         folder = None
     elif folder is not None:
         config = bert_config.read_config(folder)

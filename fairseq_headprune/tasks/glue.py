@@ -98,6 +98,11 @@ class GlueTask(GatedTask, FairseqTask):
             raise ValueError(f"--max-positions {self.limit}: examples need at least 8 pieces")
 
     @property
+    def name(self) -> str:
+        """The task's name, as GLUE writes it."""
+        return self.glue.name
+
+    @property
     def labels(self) -> list[str]:
         """Names of the labels in the order of the logits."""
         return list(self.glue.labels)
