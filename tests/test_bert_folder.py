@@ -138,4 +138,5 @@ def test_an_architecture_of_another_size_than_the_folder_is_refused(folder):
     with pytest.raises(ValueError, match="bert_gated_base has encoder_layers 12, the model to start from 3"):
         from_folder(folder, arch="bert_gated_base")
     with pytest.raises(ValueError, match="name it with --bert DIR, or choose bert_gated_base or bert_gated_mini"):
-        BertGatedModel.build_model(Namespace(arch="bert_gated"), SimpleNamespace(labels=["0"], name="x", vocabulary=None))
+        task = SimpleNamespace(labels=["0"], name="x", vocabulary=None)
+        BertGatedModel.build_model(Namespace(arch="bert_gated"), task)
