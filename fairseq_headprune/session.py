@@ -73,8 +73,9 @@ def parse_generation_args(
 
 def _saved_task(argv: list[str]) -> str:
     """Return the task to take where ``--task`` is not given: ``glue`` for a checkpoint that was trained with it."""
-    paths = [word.partition("=")[2] for word in argv if word.startswith("--path=")]
-    paths += [path for word, path in zip(argv, argv[1:], strict=False) if word == "--path"]
+    given, paths = _values(argv, "--task"), _values(argv, "--path")
+    if given:
+        return given[-1]
     try:
         found = task_settings(read_state(paths[-1])).get("_name") if paths else None
     except (ValueError, OSError):
@@ -82,15 +83,21 @@ def _saved_task(argv: list[str]) -> str:
     return "glue" if found == "glue" else "translation_headprune"
 
 
-def open_session(args: argparse.Namespace) -> "Session":
-    """Load the model and data that the flags name, for whatever task it is.
+def _values(argv: list[str], flag: str) -> list[str]:
+    """Return what a flag is given."""
+    joined = [word.partition("=")[2] for word in argv if word.startswith(f"{flag}=")]
+    return joined + [value for word, value in zip(argv, argv[1:], strict=False) if word == flag]
+
+
+def open_session(args: argparse.Namespace, task: Any = None) -> "Session":
+    """Load the model and data that the flags name, for whatever task it is; see :class:`Session` for ``task``.
 
     Raises:
         ValueError, FileNotFoundError: see :class:`Session`.
     """
     from fairseq_headprune.glue.session import GlueSession
 
-    return (GlueSession if args.task == "glue" else Session)(args)
+    return (GlueSession if args.task == "glue" else Session)(args, task)
 
 
 def _quiet() -> None:
@@ -170,6 +177,11 @@ class Session:
     def checkpoint(self) -> dict[str, str]:
         """Path and hash of the checkpoint."""
         return {"path": str(self.path), "sha256": sha256(self.path)}
+
+    def training_flags(self) -> list[str]:
+        """Return the flags of fairseq-train that name the task."""
+        cfg = self.task.cfg
+        return ["--task", "translation_headprune", "--source-lang", cfg.source_lang, "--target-lang", cfg.target_lang]
 
     def answering(self) -> dict[str, Any]:
         """Return the settings that answers depend on, apart from model and data: how it translates."""

@@ -127,6 +127,26 @@ def test_a_pruning_curve_of_regression(tuned, tmp_path):
     assert value["settings"]["metric"] == "pearson"
 
 
+def test_random_heads_fine_tuned_and_every_epoch(tuned, tmp_path):
+    """The score of a sampling is that of its own best checkpoint under its mask; then the curve at each epoch."""
+    flags = "--arch bert_gated --criterion sentence_prediction --optimizer adam --lr 0.003 --batch-size 16 --cpu "
+    flags += "--num-workers 0 --dropout 0 --best-checkpoint-metric score --maximize-best-checkpoint-metric"
+    more = ["--random", "50%", "--seeds", "1", "--epochs", "1", "--train-flags", flags, "--resamples", "20"]
+    value = study("random-study", tuned, "SST-2", tmp_path / "r", *more)
+    [cell] = value["cells"]
+    path = tmp_path / "r" / cell["tuned"]["checkpoint"]
+    mask = HeadMask.load(tmp_path / "r" / "masks" / f"{cell['id']}.json")
+    found, targets = logits(path, "dev", mask)
+    assert len(mask.kept()) == 6 and cell["score"] == pytest.approx(100 * (found.argmax(1) == targets).mean())
+    (tmp_path / "epochs").mkdir()
+    (tmp_path / "epochs" / "checkpoint1.pt").write_bytes((tuned / "SST-2" / "checkpoint_last.pt").read_bytes())
+    epochs = ["--task", "glue", "--checkpoints", tmp_path / "epochs", "--order", "random", "--step", "100%"]
+    swept = run_json("sweep-epochs", tuned / "glue", *epochs, "--cpu", "--quiet", "-o", tmp_path / "s")
+    whole, _ = logits(tuned / "SST-2" / "checkpoint_last.pt", "dev")
+    [row] = swept["epochs"]
+    assert row["baseline"]["score"] == pytest.approx(100 * (whole.argmax(1) == targets).mean())
+
+
 def test_verbs_for_translation_say_so(tuned, tmp_path, capsys):
     paths = [tuned / task / "checkpoint_last.pt" for task in ("SST-2", "MNLI")]
     line = refused(capsys, "bench", tuned / "glue", "--path", paths[0], "--models", paths[1], "--cpu")

@@ -11,16 +11,17 @@ from fairseq_headprune.heads import HeadMask
 from fairseq_headprune.notation import format_config
 from fairseq_headprune.report.figures import pruning_curve
 from fairseq_headprune.report.random_tables import config_table, percent_table, triple_table
+from fairseq_headprune.report.study_tables import measure_of
 from fairseq_headprune.report.tables import render_parts
 
 _DESCRIPTION = """Draw masks by chance, fine-tune the checkpoint under each, translate the split --gen-subset with all
-of fairseq-generate's settings, score BLEU and test against the unpruned model: mean and standard deviation of several
-samplings (Budhraja et al. 2020, Tables 1 to 3, Figure 1). Started again, it goes on."""
+of fairseq-generate's settings, score BLEU (BERT: predict, GLUE's metric) and test against the unpruned model: mean and
+standard deviation of several samplings (Budhraja et al. 2020, Tables 1 to 3, Figure 1). Started again, it goes on."""
 
 
 def run(argv: list[str]) -> int:
     """Run the verb."""
-    from fairseq_headprune.session import Session
+    from fairseq_headprune.session import open_session
     from fairseq_headprune.studies.folder import StudyFolder
     from fairseq_headprune.studies.masked import Comparison, check_split, model_settings
     from fairseq_headprune.studies.provenance import environment
@@ -31,7 +32,7 @@ def run(argv: list[str]) -> int:
     args = parse(argv)
     comparison, how = Comparison(**comparison_settings(args)), _fine_tuning(args)
     chosen = items(args.random, args.config, args.triple, args.mirror, args.control)
-    session = Session(args)
+    session = open_session(args)
     start = session.gates.mask()
     plan = samplings(start, chosen, args.seeds)
     check_split(session, args.gen_subset)
@@ -131,25 +132,30 @@ def _figure(folder: Any, value: dict) -> list:
         return []
     baseline = value["baseline"]["score"]
     curve = [{"percent": 0.0, "score": baseline}, *points]
-    return pruning_curve({"Random": curve}, "BLEU", baseline, folder.figure_stem("random"), value["alpha"])
+    return pruning_curve(
+        {"Random": curve}, measure_of(value["settings"]), baseline, folder.figure_stem("random"), value["alpha"]
+    )
 
 
 def text(value: dict, start: HeadMask, form: str) -> str:
     """Show the result as the paper's tables."""
-    baseline, alpha = value["baseline"]["score"], value["alpha"]
+    baseline, alpha, measure = value["baseline"]["score"], value["alpha"], measure_of(value["settings"])
     kinds = {kind: [item for item in value["items"] if item["kind"] == kind] for kind in ("config", "triple")}
     percents = [item for item in value["items"] if item["kind"] in ("control", "random")]
     full = {component: n["kept"] for component, n in start.counts().items()}
     parts: list[Any] = []
     if percents:
-        parts += ["Heads pruned at random", percent_table(baseline, percents, alpha)]
+        parts += ["Heads pruned at random", percent_table(baseline, percents, alpha, measure)]
     if kinds["config"]:
-        parts += ["Heads kept in each layer", config_table(baseline, format_config(start), kinds["config"], alpha)]
+        parts += [
+            "Heads kept in each layer",
+            config_table(baseline, format_config(start), kinds["config"], alpha, measure),
+        ]
     if kinds["triple"]:
-        parts += ["Heads kept in each component", triple_table(baseline, full, kinds["triple"], alpha)]
+        parts += ["Heads kept in each component", triple_table(baseline, full, kinds["triple"], alpha, measure)]
     seeds, how = value["settings"]["seeds"], value["settings"]["fine_tuning"]
     parts += [
-        f"BLEU: mean of {len(seeds)} samplings (seeds {', '.join(map(str, seeds))}), difference from unpruned; "
+        f"{measure}: mean of {len(seeds)} samplings (seeds {', '.join(map(str, seeds))}), difference from unpruned; "
         f"sd: standard deviation of the samplings; fine-tuned with {' '.join(how['limit'])}",
         f"the mean: {legend(alpha, value['resamples'], value['seed'], form)}",
         value["signature"],

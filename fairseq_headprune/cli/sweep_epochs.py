@@ -18,12 +18,12 @@ from fairseq_headprune.cli.prune import (
 from fairseq_headprune.cli.scale_flags import add_scale_flags, helpers, take_place
 from fairseq_headprune.heads import PAPER_NAMES
 from fairseq_headprune.report.epochs import epoch_figure
-from fairseq_headprune.report.study_tables import epoch_found, epoch_parts
+from fairseq_headprune.report.study_tables import epoch_found, epoch_parts, measure_of
 from fairseq_headprune.report.tables import render_parts
 
-_DESCRIPTION = """The study of headprune prune at every epoch checkpoint (checkpointN.pt) of a training run: BLEU,
-absolute and relative to that epoch's unpruned model, and how the ranking of the heads evolves (Michel et al. 2019,
-§6, Figure 5). With --follow it goes on while training runs. Started again, it goes on."""
+_DESCRIPTION = """The study of headprune prune at every epoch checkpoint (checkpointN.pt) of a training run: BLEU
+(--task glue: GLUE's metric), absolute and relative to that epoch's unpruned model, and how the ranking of the heads
+evolves (Michel et al. 2019, §6, Figure 5). With --follow it goes on while training runs. Started again, it goes on."""
 
 
 def run(argv: list[str]) -> int:
@@ -155,13 +155,12 @@ def _figures(folder: Any, value: dict, chosen: list[int]) -> list:
     numbers = [row["epoch"] for row in value["epochs"]]
     chosen = chosen or sorted({*numbers[:2], *numbers[-2:]})
     if not any(row["baseline"]["score"] for row in value["epochs"]):
-        print("headprune sweep-epochs: no figure: the unpruned BLEU is 0 in every epoch", file=sys.stderr)
+        print("headprune sweep-epochs: no figure: the unpruned score is 0 in every epoch", file=sys.stderr)
         return []
     for label in value["ranking"]:
         epochs = {row["epoch"]: row["curves"][label] for row in value["epochs"]}
-        drawn += epoch_figure(
-            epochs, chosen, folder.figure_stem(f"epochs-{label}"), f"Heads pruned: {PAPER_NAMES.get(label, label)}"
-        )
+        title, measure = f"Heads pruned: {PAPER_NAMES.get(label, label)}", measure_of(value["settings"])
+        drawn += epoch_figure(epochs, chosen, folder.figure_stem(f"epochs-{label}"), title, measure)
     return drawn
 
 
@@ -170,7 +169,7 @@ def _text(value: dict, form: str) -> str:
 
     parts: list[Any] = []
     for label in value["ranking"]:
-        parts += epoch_parts(value, label, value["alpha"])
+        parts += epoch_parts(value, label, value["alpha"], measure_of(value["settings"]))
     parts += [legend(value["alpha"], value["resamples"], value["seed"], form), value["signature"]]
     parts += [f"epoch {skip['epoch']} was skipped: {skip['reason']}" for skip in value["skipped"]]
     if value["missing"]:

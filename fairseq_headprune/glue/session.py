@@ -34,6 +34,12 @@ class GlueSession(Session):
     def _check(self, state: dict) -> None:
         """The model itself refuses another task's labels."""
 
+    def training_flags(self) -> list[str]:
+        """Return the flags of fairseq-train that name the task, as the model was trained."""
+        given = {name: getattr(self.args, name) for name in _AS_TRAINED}
+        flags = [(f"--{name.replace('_', '-')}", str(value)) for name, value in given.items() if value is not None]
+        return ["--task", "glue", *(word for flag in flags for word in flag)]
+
     def answering(self) -> dict[str, Any]:
         """Return the settings that answers and their score depend on, apart from model and data."""
         return {"metric": self.task.metric}

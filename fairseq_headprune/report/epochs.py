@@ -20,14 +20,19 @@ _APART = 0.1
 
 
 def epoch_figure(
-    epochs: Mapping[int, Sequence[Mapping[str, Any]]], chosen: Sequence[int], path_stem: files.PathLike, title: str = ""
+    epochs: Mapping[int, Sequence[Mapping[str, Any]]],
+    chosen: Sequence[int],
+    path_stem: files.PathLike,
+    title: str = "",
+    measure: str = "BLEU",
 ) -> list[Path]:
-    """Draw the share of the unpruned BLEU that is left, by epoch (left) and by share of pruned heads (right).
+    """Draw the share of the unpruned score that is left, by epoch (left) and by share of pruned heads (right).
 
     Args:
         epochs: epoch -> points ``{"percent": 0 to 100, "score": …, "relative": share of the unpruned score or None}``,
             the unpruned model first. Epochs without a relative score are left out.
         chosen: the epochs of the right panel.
+        measure: name of the score.
         path_stem: the figure is written to ``path_stem.png`` and ``path_stem.svg``.
 
     Raises:
@@ -36,20 +41,20 @@ def epoch_figure(
     """
     shown = {epoch: list(points) for epoch, points in sorted(epochs.items()) if points[0]["relative"] is not None}
     if not shown:
-        raise ValueError("nothing to draw: the unpruned BLEU is 0 in every epoch")
+        raise ValueError("nothing to draw: the unpruned score is 0 in every epoch")
     with style():
         figure = Figure(figsize=(9.6, 4.6), layout="constrained")
         left, right = figure.subplots(1, 2, width_ratios=(3, 2), sharey=True)
-        _by_epoch(left, shown)
+        _by_epoch(left, shown, measure)
         _by_share(right, {epoch: shown[epoch] for epoch in chosen if epoch in shown})
         if title:
             figure.suptitle(title, fontsize=12)
         return save(figure, path_stem)
 
 
-def _by_epoch(axes: Axes, epochs: Mapping[int, list]) -> None:
+def _by_epoch(axes: Axes, epochs: Mapping[int, list], measure: str) -> None:
     percents = [point["percent"] for point in next(iter(epochs.values()))]
-    # With everything pruned there is no BLEU at any epoch; the paper's figure ends at 90% too.
+    # With everything pruned there is no score at any epoch; the paper's figure ends at 90% too.
     drawn = [place for place, percent in enumerate(percents) if percent < 100]
     colours = matplotlib.colormaps["viridis"]
     for number, place in enumerate(drawn):
@@ -63,7 +68,7 @@ def _by_epoch(axes: Axes, epochs: Mapping[int, list]) -> None:
     axes.xaxis.set_major_locator(FixedLocator(ticks))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.set_xticklabels([f"{epoch}\n[{epochs[epoch][0]['score']:.1f}]" for epoch in ticks])
-    axes.set(xlabel="Epoch\n[unpruned BLEU]", ylabel="Percentage of unpruned BLEU", ylim=(0, None))
+    axes.set(xlabel=f"Epoch\n[unpruned {measure}]", ylabel=f"Percentage of unpruned {measure}", ylim=(0, None))
     axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(title="Pruned", loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)

@@ -5,12 +5,11 @@ from typing import Any
 
 from fairseq_headprune.heads import COMPONENTS
 from fairseq_headprune.notation import parse_triple
+from fairseq_headprune.report.study_tables import BLEU
 from fairseq_headprune.report.tables import Marked, Table, mark_of
 
-_SCORE = "BLEU"
 
-
-def percent_table(baseline: float, items: Sequence[dict[str, Any]], alpha: float) -> Table:
+def percent_table(baseline: float, items: Sequence[dict[str, Any]], alpha: float, measure: str = BLEU) -> Table:
     """Table 1: a row a percentage, as it was asked for; the first rows are the unpruned model and, tuned, the control.
 
     Args:
@@ -21,10 +20,12 @@ def percent_table(baseline: float, items: Sequence[dict[str, Any]], alpha: float
     for item in items:
         name = "0, fine-tuned" if item["kind"] == "control" else item["text"].replace(":", ", ").removesuffix("%")
         rows.append([name, *_score(item, alpha)])
-    return Table(["% Pruning", _SCORE, "sd"], rows)
+    return Table(["% Pruning", measure, "sd"], rows)
 
 
-def config_table(baseline: float, full: dict[str, str], items: Sequence[dict[str, Any]], alpha: float) -> Table:
+def config_table(
+    baseline: float, full: dict[str, str], items: Sequence[dict[str, Any]], alpha: float, measure: str = BLEU
+) -> Table:
     """Table 2: a row a configuration, its twin below it.
 
     Args:
@@ -34,10 +35,12 @@ def config_table(baseline: float, full: dict[str, str], items: Sequence[dict[str
     rows: list[list[Any]] = [["0", *full.values(), f"{baseline:.2f}", None]]
     for item in items:
         rows.append([f"{item['percent']:.0f}", *item["config"].values(), *_score(item, alpha)])
-    return Table(["%", *full, _SCORE, "sd"], rows)
+    return Table(["%", *full, measure, "sd"], rows)
 
 
-def triple_table(baseline: float, full: dict[str, int], items: Sequence[dict[str, Any]], alpha: float) -> Table:
+def triple_table(
+    baseline: float, full: dict[str, int], items: Sequence[dict[str, Any]], alpha: float, measure: str = BLEU
+) -> Table:
     """Table 3: a row a triple of heads kept in ES, ED and DS.
 
     Args:
@@ -46,7 +49,7 @@ def triple_table(baseline: float, full: dict[str, int], items: Sequence[dict[str
     rows: list[list[Any]] = [["Baseline", _triple(full), f"{baseline:.2f}", None]]
     for item in items:
         rows.append([f"{item['percent']:.0f}%", _triple(parse_triple(item["text"])), *_score(item, alpha)])
-    return Table(["Pruning %", "ES, ED, DS", _SCORE, "sd"], rows)
+    return Table(["Pruning %", "ES, ED, DS", measure, "sd"], rows)
 
 
 def _score(item: dict[str, Any], alpha: float) -> list[Any]:

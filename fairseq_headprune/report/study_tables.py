@@ -141,7 +141,7 @@ def curve_found(label: str, points: list[dict], alpha: float, measure: str = BLE
 
 
 def epoch_table(epochs: list[dict], label: str, alpha: float) -> Table:
-    """Tabulate the pruning curves of several epochs: a row an epoch, the share of its unpruned BLEU in brackets."""
+    """Tabulate the pruning curves of several epochs: a row an epoch, the share of its unpruned score in brackets."""
     first = epochs[0]["curves"][label]
     rows = []
     for row in epochs:
@@ -152,7 +152,7 @@ def epoch_table(epochs: list[dict], label: str, alpha: float) -> Table:
     return Table(["Epoch", *(f"{point['percent']:.0f}%" for point in first)], rows)
 
 
-def epoch_parts(value: dict, label: str, alpha: float) -> list[str | Table]:
+def epoch_parts(value: dict, label: str, alpha: float, measure: str = BLEU) -> list[str | Table]:
     """Return the tables of one curve of a sweep, each after a line that says what it is, and when its sets settled.
 
     Args:
@@ -160,7 +160,7 @@ def epoch_parts(value: dict, label: str, alpha: float) -> list[str | Table]:
     """
     ranking = value["ranking"][label]
     return [
-        f"BLEU by epoch and share of heads pruned ({PAPER_NAMES.get(label, label)})",
+        f"{measure} by epoch and share of heads pruned ({PAPER_NAMES.get(label, label)})",
         epoch_table(value["epochs"], label, alpha),
         "Spearman's correlation of the ranking with the last epoch's, and heads shared with its best K",
         ranking_table(ranking),
@@ -187,21 +187,21 @@ def reached(found: dict) -> str:
 
 
 def epoch_found(epochs: list[dict], kept_within: dict[str, dict[str, float | None]]) -> list[str]:
-    """Say for each curve what share of the heads can go within 90% of the unpruned BLEU, at the first and last epoch.
+    """Say for each curve what share of the heads can go within 90% of the unpruned score, at the first and last epoch.
 
     Args:
-        kept_within: curve -> epoch -> that share in percent, None where the epoch's unpruned BLEU is 0.
+        kept_within: curve -> epoch -> that share in percent, None where the epoch's unpruned score is 0.
     """
     lines = []
     for label, shares in kept_within.items():
         first, last = (epochs[place]["epoch"] for place in (0, -1))
         texts = {epoch: _share(shares[str(epoch)]) for epoch in (first, last)}
         lines.append(
-            f"{PAPER_NAMES.get(label, label)}: within 90% of the unpruned BLEU, {texts[last]} can go at epoch {last}"
+            f"{PAPER_NAMES.get(label, label)}: within 90% of the unpruned score, {texts[last]} can go at epoch {last}"
             + (f", {texts[first]} at epoch {first}" if first != last else "")
         )
     return lines
 
 
 def _share(percent: float | None) -> str:
-    return "no known share (its BLEU is 0)" if percent is None else f"{percent:.0f}% of the heads"
+    return "no known share (its score is 0)" if percent is None else f"{percent:.0f}% of the heads"

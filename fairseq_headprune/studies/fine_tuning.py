@@ -1,4 +1,4 @@
-"""Fine-tune a checkpoint under a mask and translate with the result: one process a mask.
+"""Fine-tune a checkpoint under a mask and translate (BERT: predict) with the result: one process a mask.
 
 ``python -m fairseq_headprune.studies.fine_tuning JOB.json`` does one job. Training and translation share the process,
 since starting one takes longer than translating.
@@ -41,7 +41,7 @@ class Job:
     Attributes:
         folder: gets ``mask.json``, the best checkpoint, ``hypotheses.txt`` and, last, ``done.json``.
         checkpoint: the one to start from.
-        data: fairseq's data folder; ``languages`` the flags that name the languages.
+        data: the data folder; ``task`` the flags that name the task.
         generate: the flags of fairseq-generate, as they were given.
         split: what is translated.
         seed: of fairseq-train.
@@ -50,7 +50,7 @@ class Job:
     folder: str
     checkpoint: str
     data: str
-    languages: list[str]
+    task: list[str]
     generate: list[str]
     split: str
     seed: int
@@ -75,7 +75,7 @@ def train_command(job: Job) -> list[str]:
     start = ["--finetune-from-model", job.checkpoint, "--head-mask", str(folder / "mask.json")]
     if job.how.slim:
         start = ["--finetune-from-model", str(folder / "slim.pt")]
-    ours = ["--user-dir", fairseq_headprune.__path__[0], "--task", "translation_headprune", *job.languages]
+    ours = ["--user-dir", fairseq_headprune.__path__[0], *job.task]
     ours += ["--save-dir", job.folder, "--no-epoch-checkpoints", "--no-last-checkpoints", "--no-save-optimizer-state"]
     ours += ["--distributed-world-size", "1", "--log-format", "simple", "--no-progress-bar", "--seed", str(job.seed)]
     # What the user says comes last and wins, but not over the start, the place and the length.
@@ -97,7 +97,7 @@ def run_job(path: files.PathLike) -> None:
     best = folder / _BEST
     if not best.exists():
         raise RuntimeError(f"fairseq-train left no {best}: it trained for no update, or did not validate")
-    sentences = _translate(job, best)
+    sentences = _answers(job, best)
     files.write_text(folder / HYPOTHESES, "".join(f"{sentence}\n" for sentence in sentences))
     (folder / "slim.pt").unlink(missing_ok=True)
     files.write_json(folder / DONE, {"checkpoint": str(best), "sha256": files.sha256(best), **_training(best)})
@@ -123,14 +123,13 @@ def _train(job: Job) -> None:
         sys.argv = before
 
 
-def _translate(job: Job, checkpoint: Path) -> list[str]:
+def _answers(job: Job, checkpoint: Path) -> list[str]:
     from fairseq_headprune.cli.random_study import parse
-    from fairseq_headprune.evaluation.translate import Translator
-    from fairseq_headprune.session import Session
+    from fairseq_headprune.session import open_session
 
     args = parse(job.generate)
     args.path = str(checkpoint)
-    return Translator(Session(args), job.split).translate()
+    return open_session(args).evaluator(job.split).answers()
 
 
 def _training(checkpoint: Path) -> dict[str, Any]:

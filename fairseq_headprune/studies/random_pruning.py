@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from fairseq_headprune.evaluation.evaluator import AnswerMetric
 from fairseq_headprune.evaluation.holm import holm
 from fairseq_headprune.evaluation.significance import SystemResult, bootstrap_statistics
-from fairseq_headprune.evaluation.statistics import Metric, corpus_metric, mean_score
-from fairseq_headprune.evaluation.translate import Translator
+from fairseq_headprune.evaluation.statistics import mean_score
 from fairseq_headprune.files import read_json, read_lines
 from fairseq_headprune.heads import HeadMask
 from fairseq_headprune.session import Session
@@ -64,7 +64,7 @@ class RandomStudy:
         self.session, self.folder, self.split, self.plan = session, folder, split, plan
         self.how, self.comparison, self._generate = how, comparison, generate
         self._statistics: dict[str, np.ndarray] = {}
-        self._metric: Metric | None = None
+        self._metric: AnswerMetric | None = None
 
     def run(self, at_once: int) -> Iterator[dict[str, Any]]:
         """Yield every cell, the unpruned model's first, the others as they are finished.
@@ -103,13 +103,12 @@ class RandomStudy:
         return self.folder.path.resolve() / "runs"
 
     def _prepare(self, name: str) -> None:
-        args, task = self.session.args, self.session.task.cfg
         mask, found = self.plan[name]
         job = Job(
             folder=str(self._runs / name),
             checkpoint=str(Path(self.session.path).resolve()),
-            data=args.data,
-            languages=["--source-lang", task.source_lang, "--target-lang", task.target_lang],
+            data=self.session.args.data,
+            task=self.session.training_flags(),
             generate=self._generate,
             split=self.split,
             seed=found["seed"],
@@ -145,10 +144,9 @@ class RandomStudy:
             self._statistics[name] = self._bound().extract(read_lines(self.folder.hyp_path(name)))
         return self._statistics[name]
 
-    def _bound(self) -> Metric:
+    def _bound(self) -> AnswerMetric:
         if self._metric is None:
-            references = Translator(self.session, self.split).references
-            self._metric = corpus_metric("bleu", references, self.comparison.tokenize)
+            self._metric = self.session.evaluator(self.split).metric(self.comparison)
         return self._metric
 
 

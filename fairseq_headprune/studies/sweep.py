@@ -10,7 +10,7 @@ from typing import Any
 
 from fairseq_headprune.files import sha256
 from fairseq_headprune.importance.scores import HeadScores
-from fairseq_headprune.session import Session
+from fairseq_headprune.session import Session, open_session
 from fairseq_headprune.studies.curves import epoch_path
 from fairseq_headprune.studies.epochs import EpochCheckpoints
 from fairseq_headprune.studies.folder import StudyFolder
@@ -159,7 +159,7 @@ class Sweep:
         args = copy(self.args)
         args.path = str(path)
         try:
-            session = Session(args, self._task)
+            session = open_session(args, self._task)
             session.checkpoint  # noqa: B018  (its hash, before training may remove the file)
         except (ValueError, FileNotFoundError) as error:
             self.checkpoints.reject(epoch, str(error))
@@ -186,7 +186,7 @@ def first_session(args: argparse.Namespace, checkpoints: EpochCheckpoints, follo
         for path in checkpoints.readable().values():
             own = copy(args)
             own.path = str(path)
-            session = Session(own)
+            session = open_session(own)
             session.checkpoint  # noqa: B018  (its hash, before training may remove the file)
             return session
         if time.monotonic() >= end:

@@ -63,13 +63,13 @@ def pruning(folder: StudyFolder) -> dict[str, Any]:
 def sweep(folder: StudyFolder) -> dict[str, Any]:
     """Collect the finished epochs of a study of ``headprune sweep-epochs``."""
     settings = folder.settings
-    split, alpha = settings["data"]["split"], settings["alpha"]
+    split, alpha, measure = settings["data"]["split"], settings["alpha"], tables.measure_of(settings)
     epochs = sorted(folder.cells().values(), key=lambda cell: cell["epoch"])
     value = read_sweep(folder, epochs) if epochs else {"epochs": [], "ranking": {}, "kept_within": {}}
     rows, parts, charts = value["epochs"], [], []
     for label in value["ranking"]:
-        parts += tables.epoch_parts(value, label, alpha)
-        charts += [_epoch_chart(kind, rows, label, split) for kind in ("relative", "score", "share")]
+        parts += tables.epoch_parts(value, label, alpha, measure)
+        charts += [_epoch_chart(kind, rows, label, f"{measure} on {split}") for kind in ("relative", "score", "share")]
     begun = {int(path.name) for path in (folder.path / "epochs").glob("[0-9]*") if (path / "study.json").is_file()}
     begun -= {cell["epoch"] for cell in epochs}
     missing = [f"epoch {epoch} is begun and not finished" for epoch in sorted(begun)]
@@ -189,12 +189,12 @@ def _importance(folder: StudyFolder) -> list[dict[str, Any]]:
     ]
 
 
-def _epoch_chart(kind: str, rows: list[dict], label: str, split: str) -> dict[str, Any]:
+def _epoch_chart(kind: str, rows: list[dict], label: str, score: str) -> dict[str, Any]:
     name = PAPER_NAMES.get(label, label)
     captions = {
-        "relative": f"Share of the epoch's unpruned BLEU on {split}, by epoch ({name})",
-        "score": f"BLEU on {split}, by epoch ({name})",
-        "share": f"Share of the epoch's unpruned BLEU on {split}, by share of heads pruned ({name})",
+        "relative": f"Share of the epoch's unpruned {score}, by epoch ({name})",
+        "score": f"{score}, by epoch ({name})",
+        "share": f"Share of the epoch's unpruned {score}, by share of heads pruned ({name})",
     }
     return {
         "kind": f"epochs-{kind}",
