@@ -229,5 +229,5 @@ def test_the_figure(tmp_path):
     # 39 is too near to 40 for two labels; epoch 3 has no BLEU to relate to.
     assert "[34.8]" not in svg and "[0.0]" not in svg
     assert (tmp_path / "f.png").read_bytes()[:4] == b"\x89PNG"
-    with pytest.raises(ValueError, match="BLEU is 0 in every epoch"):
+    with pytest.raises(ValueError, match="score is 0 in every epoch"):
         epoch_figure({3: epochs[3]}, [3], tmp_path / "g")
