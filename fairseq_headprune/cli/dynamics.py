@@ -21,7 +21,7 @@ and the distribution of the kept heads over layers (Figure 6, one figure a metho
 _METHODS = {"l0": "L0", "dsp": "DSP", "ste": "STE"}
 
 #: results of a validation under which the log is looked through for a score, the best first
-_SCORES = ("bleu", "nll_loss", "loss")
+_SCORES = ("bleu", "score", "nll_loss", "loss")
 
 
 def run(argv: list[str]) -> int:

@@ -70,7 +70,9 @@ def _text(value: dict) -> str:
         f"checkpoint {value['checkpoint']['sha256'][:12]}",
     ]
     for result in value["results"]:
-        left_out = sum(result["data"]["faults"]["left_out"].values())
+        data = result["data"]
+        left_out = sum(data["faults"]["left_out"].values())
         lines += [f"{result['split']}: {left_out} faulty lines were left out"] if left_out else []
+        lines += [f"{result['split']}: {data['cut']} examples were cut at {data['limit']} pieces"] if data["cut"] else []
     lines += [f"wrote {written['path']}" for written in value["submission"]]
     return "\n".join(lines)
