@@ -77,10 +77,14 @@ def write_tuned(root):
 
 
 def _widen(path):
-    """Make a fresh classifier's logits differ from example to example."""
+    """Make the classifier's logits differ from example to example, around 0, so that every label is predicted."""
     state = torch.load(path, weights_only=False)
-    name = f"classification_heads.{HEAD}.out_proj.weight"
-    state["model"][name] = torch.randn(state["model"][name].shape, generator=torch.Generator().manual_seed(1))
+    name = f"classification_heads.{HEAD}.out_proj."
+    weight = state["model"][name + "weight"]
+    state["model"][name + "weight"] = 3 * torch.randn(weight.shape, generator=torch.Generator().manual_seed(1))
+    state["model"][name + "bias"].zero_()
+    torch.save(state, path)
+    state["model"][name + "bias"] -= torch.from_numpy(logits(path, "train")[0].mean(0))
     torch.save(state, path)
 
 

@@ -34,6 +34,31 @@ def test_scores_are_those_of_the_models_predictions(tuned):
     assert masked["mask"]["components"] == {"enc_self": {"kept": 4, "total": 12}}
 
 
+def test_predictions_are_compared(tuned, tmp_path, capsys):
+    """The files that evaluate writes, with and without a mask; scores and tests from the logits of both."""
+    path = tuned / "SST-2" / "checkpoint_last.pt"
+    evaluate(tuned, "SST-2", "--gen-subset", "train", "--predictions", tmp_path / "whole")
+    masked = ["--head-mask", tuned / "mask.json", "--predictions", tmp_path / "masked"]
+    evaluate(tuned, "SST-2", "--gen-subset", "train", *masked)
+    labels, *systems = [tmp_path / "whole" / "train.labels.txt"] + [
+        tmp_path / name / "train.predictions.txt" for name in ("whole", "masked")
+    ]
+    value = run_json("compare", "--glue-task", "SST-2", labels, *systems, "--resamples", "50")
+    (whole, targets), (pruned, _) = logits(path, "train"), logits(path, "train", MASK)
+    right = [(found.argmax(1) == targets) for found in (whole, pruned)]
+    assert [row["score"] for row in value["systems"]] == pytest.approx([100 * side.mean() for side in right])
+    tests = value["systems"][1]["paired"]
+    assert tests["only_first"] and tests["only_second"]
+    assert (tests["only_first"], tests["only_second"]) == ((right[0] & ~right[1]).sum(), (right[1] & ~right[0]).sum())
+    assert (value["signature"], value["task"]) == ("accuracy of SST-2, in percent", "SST-2")
+    assert "references that are no label of RTE: 0, 1" in refused(
+        capsys, "compare", "--glue-task", "RTE", labels, *systems
+    )
+    assert "--tokenize and --bleu are for translations" in refused(
+        capsys, "compare", "--glue-task", "SST-2", labels, *systems, "--bleu", "tok"
+    )
+
+
 def test_both_development_sets_of_mnli_and_files_under_glues_names(tuned, tmp_path):
     value = evaluate(tuned, "MNLI", "--submission", tmp_path)
     assert [result["split"] for result in value["results"]] == ["dev_matched", "dev_mismatched"]

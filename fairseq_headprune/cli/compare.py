@@ -16,7 +16,7 @@ from fairseq_headprune.evaluation.significance import SystemResult, bootstrap_st
 from fairseq_headprune.evaluation.significance_table import FORMATS, significance_table
 from fairseq_headprune.evaluation.statistics import METRICS, Metric, check_lengths, corpus_metric
 from fairseq_headprune.evaluation.tokenisers import TOKENISED
-from fairseq_headprune.files import sha256
+from fairseq_headprune.files import read_lines, sha256
 
 _DESCRIPTION = """Paired bootstrap resampling (Koehn 2004) of translation systems against the first one, the
 baseline. Wins, losses and ties are the system's, as shares of the resamples. p is two-sided; p (Holm) is corrected
@@ -27,6 +27,8 @@ each id, D- lines before H- lines)."""
 def run(argv: list[str]) -> int:
     """Run the verb."""
     args = _parser().parse_args(argv)
+    if args.glue_task is not None:
+        return _compare_labels(args)
     tokenize = _tokenize(args)
     reference = read_references(args.reference)
     systems = _named([(path, read_systems(path)) for path in [args.first, *args.others]])
@@ -61,7 +63,17 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("reference", metavar="REF", help="the references")
     parser.add_argument("first", metavar="SYS1", help="translations of the baseline")
     parser.add_argument("others", metavar="SYS", nargs="+", help="translations that are compared with it")
-    parser.add_argument("--metric", choices=METRICS, default="bleu", help="what is compared")
+    parser.add_argument(
+        "--metric",
+        metavar="NAME",
+        help=f"what is compared: {' or '.join(METRICS)} (default: bleu), or one of GLUE's (default: the task's own)",
+    )
+    parser.add_argument(
+        "--glue-task",
+        metavar="NAME",
+        help="the files hold labels, or scores, of this task of GLUE, one a line, as evaluate --predictions writes "
+        "them: the paired t-test and McNemar's exact test stand beside the bootstrap (default: none)",
+    )
     parser.add_argument("--tokenize", metavar="NAME", help="sacrebleu's tokeniser for BLEU (default: 13a)")
     parser.add_argument(
         "--bleu",
@@ -90,9 +102,51 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _tokenize(args: argparse.Namespace) -> str:
+def _check_alpha(args: argparse.Namespace) -> None:
     if not 0 < args.alpha < 1:
         raise ValueError(f"--alpha must be between 0 and 1, got {args.alpha}")
+
+
+def _compare_labels(args: argparse.Namespace) -> int:
+    """Compare predictions for a task of GLUE."""
+    from fairseq_headprune.glue.catalogue import glue_task
+    from fairseq_headprune.glue.metrics import metric_of
+    from fairseq_headprune.glue.paired import paired_tests
+    from fairseq_headprune.glue.statistics import LabelMetric
+
+    _check_alpha(args)
+    if args.engine == "compare-mt" or args.tokenize is not None or args.bleu == TOKENISED:
+        raise ValueError("--engine compare-mt, --tokenize and --bleu are for translations; leave them away")
+    task = glue_task(args.glue_task)
+    lines = [Sentences(read_lines(path), "text") for path in (args.reference, args.first, *args.others)]
+    reference, systems = lines[0], _named(list(zip([args.first, *args.others], lines[1:], strict=True)))
+    metric = LabelMetric(task, metric_of(task, args.metric), reference.lines)
+    statistics = {}
+    for name, sentences in systems.items():
+        try:
+            statistics[name] = metric.extract(sentences.lines)
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from error
+    fraction = 1.0 if args.sample_fraction is None else args.sample_fraction
+    results = bootstrap_statistics(metric.score, statistics, args.resamples, args.seed, sample_fraction=fraction)
+    value = {**_json(args, metric, reference, systems, results), "task": task.name, "sample_fraction": fraction}
+    text, baseline = [_text(args, metric, results)], systems[results[0].name].lines
+    for row in value["systems"][1:]:
+        tests = row["paired"] = paired_tests(task, reference.lines, baseline, systems[row["name"]].lines)
+        shown = {"paired t-test": tests["t_test"], "McNemar's exact test": tests["mcnemar"]}
+        said = ", ".join(f"{name}: p = {p:.3g}" for name, p in shown.items() if p is not None)
+        text.append(
+            ("% " if args.format == "latex" else "") + f"{row['name']}: {said or 'no test is defined'} (not corrected)"
+        )
+    emit(value, args.json, "\n".join(text))
+    return 0
+
+
+def _tokenize(args: argparse.Namespace) -> str:
+    _check_alpha(args)
+    args.metric = args.metric or "bleu"
+    if args.metric not in METRICS:
+        raise ValueError(f"--metric: unknown metric {args.metric!r}; known are {', '.join(METRICS)}")
     if args.engine == "compare-mt" and args.metric != "bleu":
         raise ValueError(f"--engine compare-mt compares BLEU only, got --metric {args.metric}")
     if args.metric != "bleu" and (args.tokenize is not None or args.bleu == TOKENISED):

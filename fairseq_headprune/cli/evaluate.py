@@ -1,10 +1,11 @@
 """``headprune evaluate``: GLUE's scores of a BERT checkpoint, and the file for GLUE's server."""
 
 import argparse
+from pathlib import Path
 from typing import Any
 
 from fairseq_headprune.cli.common import emit
-from fairseq_headprune.files import sha256
+from fairseq_headprune.files import sha256, write_text
 from fairseq_headprune.report.tables import Table
 
 _DESCRIPTION = """Score a checkpoint of the task glue on the development set (MNLI: both), or on --gen-subset, with
@@ -23,13 +24,15 @@ def run(argv: list[str]) -> int:
     session = open_session(args)
     task = session.task.glue
     files = submission_paths(task, args.submission) if args.submission else {}
+    if args.predictions:
+        Path(args.predictions).mkdir(exist_ok=True)
     splits = list(task.dev) if args.gen_subset == "dev" else args.gen_subset.split(",")
     value = {
         "task": task.name,
         "metric": session.task.metric,
         "checkpoint": session.checkpoint,
         "mask": _mask(args, session),
-        "results": [_scored(session, split) for split in splits],
+        "results": [_scored(session, split, args.predictions) for split in splits],
         "submission": [],
         "environment": environment(args.headprune_command),
     }
@@ -45,6 +48,8 @@ def _add_flags(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("output")
     text = "write the predictions for the test set here, as GLUE's server takes them; a folder: under GLUE's own names"
     group.add_argument("--submission", metavar="FILE", help=f"{text} (default: none)")
+    text = "write SPLIT.labels.txt and SPLIT.predictions.txt here, one label a line, as compare takes them"
+    group.add_argument("--predictions", metavar="DIR", help=f"{text} (default: none)")
     group.add_argument("--json", action="store_true", help="print one JSON document (default: off)")
     parser.set_defaults(gen_subset="dev")
 
@@ -54,10 +59,15 @@ def _mask(args: Any, session: Any) -> dict[str, Any]:
     return {"given": args.head_mask, "source": mask.source, "components": mask.counts(), "heads": mask.heads}
 
 
-def _scored(session: Any, split: str) -> dict[str, Any]:
+def _scored(session: Any, split: str, folder: str | None) -> dict[str, Any]:
     predictor = session.evaluator(split)
     targets = predictor.targets
-    return {"split": split, "scores": session.task.score(predictor.predict(), targets), "data": session.data(split)}
+    predicted = predictor.predict()
+    if folder:
+        for name, values in (("labels", targets), ("predictions", predicted)):
+            lines = "".join(f"{label}\n" for label in predictor.names(values))
+            write_text(Path(folder, f"{split}.{name}.txt"), lines)
+    return {"split": split, "scores": session.task.score(predicted, targets), "data": session.data(split)}
 
 
 def _text(value: dict) -> str:
@@ -72,7 +82,8 @@ def _text(value: dict) -> str:
     for result in value["results"]:
         data = result["data"]
         left_out = sum(data["faults"]["left_out"].values())
-        lines += [f"{result['split']}: {left_out} faulty lines were left out"] if left_out else []
-        lines += [f"{result['split']}: {data['cut']} examples were cut at {data['limit']} pieces"] if data["cut"] else []
+        said = [f"{left_out} faulty lines were left out"] if left_out else []
+        said += [f"{data['cut']} examples were cut at {data['limit']} pieces"] if data["cut"] else []
+        lines += [f"{result['split']}: {what}" for what in said]
     lines += [f"wrote {written['path']}" for written in value["submission"]]
     return "\n".join(lines)

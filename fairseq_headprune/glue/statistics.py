@@ -23,10 +23,11 @@ class LabelMetric:
         """Bind the metric.
 
         Raises:
-            ValueError: there are no references.
+            ValueError: there are no references, or some are no labels of the task.
         """
         if not references:
             raise ValueError("no references (0 examples): there is nothing to score")
+        _check(task, "references", references)
         self.name, self._task, self._references = metric, task, list(references)
         self.signature = f"{metric} of {task.name}, in percent"
 
@@ -37,13 +38,11 @@ class LabelMetric:
             ValueError: not one prediction a reference, or a label that the task does not have.
         """
         check_lengths(len(hypotheses), len(self._references))
+        _check(self._task, "predictions", hypotheses)
         if self._task.is_regression:
             x, y = (np.array([float(text) for text in texts]) for texts in (hypotheses, self._references))
             return np.hstack([_moments(x, y), _moments(_ranks(x), _ranks(y))])
         numbers = {label: number for number, label in enumerate(self._task.labels)}
-        unknown = {text for text in hypotheses if text not in numbers}
-        if unknown:
-            raise ValueError(f"predictions that are no label of {self._task.name}: {', '.join(sorted(unknown)[:3])}")
         count = len(numbers)
         cells = [numbers[y] * count + numbers[x] for x, y in zip(hypotheses, self._references, strict=True)]
         return np.eye(count * count)[cells]
@@ -57,6 +56,20 @@ class LabelMetric:
         positive = self._task.labels.index(self._task.positive or self._task.labels[-1])
         parts = [_SCORES[name](sums, positive) for name in self.name.split(AND)]
         return 100.0 * sum(parts) / len(parts)
+
+
+def _check(task: GlueTask, what: str, texts: Sequence[str]) -> None:
+    unknown = {text for text in texts if not (_is_number(text) if task.is_regression else text in task.labels)}
+    if unknown:
+        kind = "score" if task.is_regression else "label"
+        raise ValueError(f"{what} that are no {kind} of {task.name}: {', '.join(sorted(unknown)[:3])}")
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return bool(np.isfinite(float(text)))
+    except ValueError:
+        return False
 
 
 def _moments(x: np.ndarray, y: np.ndarray) -> np.ndarray:

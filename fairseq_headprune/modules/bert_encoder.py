@@ -44,9 +44,6 @@ class BertEncoder(FairseqEncoder):
         self.layers = nn.ModuleList(BertLayer(cfg, eps) for _ in range(settings.encoder_layers))
         self.pooler = nn.Linear(width, width)
         self.apply(init_bert_params)
-        for layer in self.layers:
-            for projection in ("q_proj", "k_proj", "v_proj", "out_proj"):
-                nn.init.zeros_(getattr(layer.self_attn, projection).bias)
 
     def forward(
         self,
