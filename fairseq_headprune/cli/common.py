@@ -3,8 +3,11 @@
 import argparse
 import json
 import sys
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
+
+Content = TypeVar("Content")
 
 
 class _Help(argparse.ArgumentDefaultsHelpFormatter):
@@ -41,6 +44,17 @@ def emit(value: dict, as_json: bool, text: str) -> None:
         print(json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False))
     else:
         print(text)
+
+
+def named(systems: Iterable[tuple[str, Content]]) -> dict[str, Content]:
+    """Return systems by their paths; one that is given twice, to be compared with itself, gets a name of its own."""
+    by_name: dict[str, Content] = {}
+    for path, system in systems:
+        name, again = path, 2
+        while name in by_name:
+            name, again = f"{path} ({again})", again + 1
+        by_name[name] = system
+    return by_name
 
 
 def add_figure_flag(parser: Any) -> None:

@@ -1,4 +1,4 @@
-"""What the verbs that run studies of masks share: the flags of the comparison, the progress bar, the legend."""
+"""What the verbs that compare masks or systems share: the flags of the comparison, the progress bar, the legend."""
 
 import argparse
 import sys
@@ -54,6 +54,20 @@ def add_comparison_flags(parser: argparse.ArgumentParser, forms: bool = True) ->
     output.add_argument("--json", action="store_true", help="print one JSON document to stdout (default: off)")
     if forms:
         output.add_argument("--format", choices=FORMS, default="text", help="form of the tables (default: text)")
+
+
+def add_bootstrap_flags(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of a comparison of systems: resamples, seed and level."""
+    parser.add_argument("--resamples", type=int, default=1000, help="how often the test set is drawn")
+    parser.add_argument("--seed", type=int, default=12345, help="seed of the draws; 0 is a seed too")
+    parser.add_argument("--alpha", type=float, default=0.01, help="level of the marks ** (Holm) and * (raw p only)")
+
+
+def add_output_flags(parser: argparse.ArgumentParser) -> None:
+    """Add ``--json`` and ``--format``, one of which may be given."""
+    output = parser.add_mutually_exclusive_group()
+    output.add_argument("--json", action="store_true", help="print one JSON document (default: off)")
+    output.add_argument("--format", choices=FORMS, default="text", help="form of the table")
 
 
 def comparison_settings(args: argparse.Namespace) -> dict[str, Any]:

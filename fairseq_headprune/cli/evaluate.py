@@ -4,8 +4,10 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from fairseq_headprune.cli.common import emit
-from fairseq_headprune.files import sha256, write_text
+from fairseq_headprune.files import sha256
 from fairseq_headprune.report.tables import Table
 
 _DESCRIPTION = """Score a checkpoint of the task glue on the development set (MNLI: both), or on --gen-subset, with
@@ -24,18 +26,22 @@ def run(argv: list[str]) -> int:
     session = open_session(args)
     task = session.task.glue
     files = submission_paths(task, args.submission) if args.submission else {}
-    if args.predictions:
-        Path(args.predictions).mkdir(exist_ok=True)
     splits = list(task.dev) if args.gen_subset == "dev" else args.gen_subset.split(",")
+    prediction_files = _prediction_paths(task, splits, args.predictions)
+    scored = {split: _scored(session, split) for split in splits}
     value = {
         "task": task.name,
         "metric": session.task.metric,
         "checkpoint": session.checkpoint,
         "mask": _mask(args, session),
-        "results": [_scored(session, split, args.predictions) for split in splits],
+        "results": [result for result, _ in scored.values()],
+        "predictions": [],
         "submission": [],
         "environment": environment(args.headprune_command),
     }
+    for split, path in prediction_files.items():
+        _write_predictions(path, session, value, *scored[split])
+        value["predictions"].append({"path": str(path), "sha256": sha256(path), "split": split})
     for stem, path in files.items():
         predictor = session.evaluator(stem)
         write_submission(path, task, predictor.split.numbers, predictor.predict())
@@ -48,8 +54,8 @@ def _add_flags(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("output")
     text = "write the predictions for the test set here, as GLUE's server takes them; a folder: under GLUE's own names"
     group.add_argument("--submission", metavar="FILE", help=f"{text} (default: none)")
-    text = "write SPLIT.labels.txt and SPLIT.predictions.txt here, one label a line, as compare takes them"
-    group.add_argument("--predictions", metavar="DIR", help=f"{text} (default: none)")
+    text = "write the predictions of the scored split here, for headprune compare; a folder: a file for each split"
+    group.add_argument("--predictions", metavar="FILE", help=f"{text} (default: none)")
     group.add_argument("--json", action="store_true", help="print one JSON document (default: off)")
     parser.set_defaults(gen_subset="dev")
 
@@ -59,15 +65,29 @@ def _mask(args: Any, session: Any) -> dict[str, Any]:
     return {"given": args.head_mask, "source": mask.source, "components": mask.counts(), "heads": mask.heads}
 
 
-def _scored(session: Any, split: str, folder: str | None) -> dict[str, Any]:
+def _scored(session: Any, split: str) -> tuple[dict[str, Any], np.ndarray]:
+    """Return the scores of a split and what was predicted, (examples,)."""
     predictor = session.evaluator(split)
-    targets = predictor.targets
-    predicted = predictor.predict()
-    if folder:
-        for name, values in (("labels", targets), ("predictions", predicted)):
-            lines = "".join(f"{label}\n" for label in predictor.names(values))
-            write_text(Path(folder, f"{split}.{name}.txt"), lines)
-    return {"split": split, "scores": session.task.score(predicted, targets), "data": session.data(split)}
+    targets, predicted = predictor.targets, predictor.predict()
+    return {"split": split, "scores": session.task.score(predicted, targets), "data": session.data(split)}, predicted
+
+
+def _prediction_paths(task: Any, splits: list[str], path: str | None) -> dict[str, Path]:
+    from fairseq_headprune.glue.paths import output_paths
+
+    names = {split: f"{task.name}-{split}.json" for split in splits}
+    return output_paths("--predictions", path, names, f"there are {len(names)} splits to score") if path else {}
+
+
+def _write_predictions(path: Path, session: Any, value: dict, result: dict, predicted: np.ndarray) -> None:
+    from fairseq_headprune.glue.predictions import Predictions, plain_values
+
+    task, dataset = session.task.glue, session.dataset(result["split"])
+    stem = "train" if "holdout" in result["data"] else task.stem(result["split"])
+    about = {name: value[name] for name in ("checkpoint", "mask", "environment")}
+    about |= {"scores": result["scores"], "data": result["data"]}
+    columns = (dataset.split.numbers, plain_values(task, dataset.targets), plain_values(task, predicted))
+    Predictions(task, stem, value["metric"], *columns, about).save(path)
 
 
 def _text(value: dict) -> str:
@@ -85,5 +105,5 @@ def _text(value: dict) -> str:
         said = [f"{left_out} faulty lines were left out"] if left_out else []
         said += [f"{data['cut']} examples were cut at {data['limit']} pieces"] if data["cut"] else []
         lines += [f"{result['split']}: {what}" for what in said]
-    lines += [f"wrote {written['path']}" for written in value["submission"]]
+    lines += [f"wrote {written['path']}" for written in value["predictions"] + value["submission"]]
     return "\n".join(lines)

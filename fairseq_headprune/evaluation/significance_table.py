@@ -1,5 +1,6 @@
 """The table of a paired bootstrap as text, Markdown or LaTeX."""
 
+import math
 from collections.abc import Sequence
 
 from fairseq_headprune.evaluation.significance import SystemResult
@@ -29,16 +30,31 @@ def significance_table(results: Sequence[SystemResult], alpha: float, resamples:
     return "\n".join("  ".join(line).rstrip() for line in lines)
 
 
+def too_few_resamples(results: Sequence[SystemResult], alpha: float, resamples: int) -> list[str]:
+    """Return a note if p = 0 may not be significant only because there are too few resamples; else nothing."""
+    others = len(results) - 1
+    if 2 * others / resamples <= alpha or all(result.p_holm for result in results):
+        return []
+    return [
+        f"p = 0 means below {2 / resamples:.2g}; for {others} systems that is below --alpha after Holm's "
+        f"correction only with --resamples {math.ceil(2 * others / alpha)} or more"
+    ]
+
+
 def _cells(result: SystemResult, alpha: float, resamples: int, comparisons: int) -> list[str]:
     numbers = [f"{100 * share:.1f}%" for share in (result.wins, result.losses, result.ties)]
-    # 0 says no more than "below the smallest p above 0 that this number of resamples can show".
+    p_values = bootstrap_p_values(result, resamples, comparisons)
+    interval = f"{result.ci[0]:.2f}-{result.ci[1]:.2f}"
+    return [result.name, f"{result.score:.2f}", interval, *numbers, *p_values, result.mark(alpha)]
+
+
+def bootstrap_p_values(result: SystemResult, resamples: int, comparisons: int) -> list[str]:
+    """Return p and p (Holm) as texts; 0 says no more than "below the smallest p that so many resamples can show"."""
     smallest = (2 / resamples, 2 / resamples * comparisons)
-    p_values = [
+    return [
         f"{p:.3f}" if p > 0 else f"<{min(1, least):.2g}"
         for p, least in zip((result.p, result.p_holm), smallest, strict=True)
     ]
-    interval = f"{result.ci[0]:.2f}-{result.ci[1]:.2f}"
-    return [result.name, f"{result.score:.2f}", interval, *numbers, *p_values, result.mark(alpha)]
 
 
 def _escape(cell: str) -> str:

@@ -7,6 +7,7 @@ import numpy as np
 
 from fairseq_headprune.files import PathLike, write_text
 from fairseq_headprune.glue.catalogue import GlueTask
+from fairseq_headprune.glue.paths import output_paths
 
 
 def submission_paths(task: GlueTask, path: PathLike) -> dict[str, Path]:
@@ -16,14 +17,8 @@ def submission_paths(task: GlueTask, path: PathLike) -> dict[str, Path]:
         ValueError: one file for a task with two test sets.
         FileNotFoundError: a file in a folder that is not there.
     """
-    path = Path(path)
-    if path.is_dir():
-        return {stem: path / task.submission.get(stem, f"{task.name}.tsv") for stem in task.test}
-    if len(task.test) > 1:
-        raise ValueError(f"--submission {path}: {task.name} has {len(task.test)} test sets; name an existing folder")
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f"{path}: there is no folder {path.parent}; make it first")
-    return {task.test[0]: path}
+    names = {stem: task.submission.get(stem, f"{task.name}.tsv") for stem in task.test}
+    return output_paths("--submission", path, names, f"{task.name} has {len(names)} test sets")
 
 
 def write_submission(path: PathLike, task: GlueTask, numbers: Sequence[int], predicted: np.ndarray) -> None:

@@ -1,0 +1,118 @@
+"""Tests of two systems on the same examples: Student's paired t-test and McNemar's exact test."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Optional, TypeVar
+
+import numpy as np
+
+from fairseq_headprune.evaluation.holm import holm
+
+#: Differences that vary by less than this share of the largest value are equal; the rest is rounding.
+_ROUNDING = 1e-12
+
+
+@dataclasses.dataclass(frozen=True)
+class TTest:
+    """A paired t-test of a system against the baseline.
+
+    Attributes:
+        mean_difference: mean over examples of system - baseline.
+        t: the statistic; None where all differences are equal, so that it is not defined.
+        df: degrees of freedom, examples - 1.
+        p: two-sided; p_holm after Holm's correction, the same where nothing else is compared.
+        note: why ``t`` is None; empty otherwise.
+    """
+
+    mean_difference: float
+    t: Optional[float]
+    df: int
+    p: float
+    p_holm: float
+    note: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class McNemarTest:
+    """McNemar's exact test of a system against the baseline.
+
+    Attributes:
+        lost, gained: numbers of examples that only the baseline, or only the system, has right.
+        p: two-sided; p_holm after Holm's correction, the same where nothing else is compared.
+        note: says that there is no such example; empty otherwise.
+    """
+
+    lost: int
+    gained: int
+    p: float
+    p_holm: float
+    note: str = ""
+
+
+Test = TypeVar("Test", TTest, McNemarTest)
+
+
+def paired_t_test(baseline: Sequence[float], system: Sequence[float]) -> TTest:
+    """Test whether the mean over examples differs (Student 1908), two-sided, with examples - 1 degrees of freedom.
+
+    Where the difference is the same for every example there is no variance to test with: p is 1 if it is 0, and
+    otherwise 0, its limit, which says nothing about the size of the test set; ``note`` says so in both cases.
+
+    Args:
+        baseline, system: one value an example, such as 1 for a right answer and 0 for a wrong one, (examples,).
+
+    Raises:
+        ValueError: two lengths (both are named), fewer than two examples, or a value that is not finite.
+    """
+    from scipy.stats import ttest_rel
+
+    before, after = _pair(baseline, system)
+    if not (np.isfinite(before).all() and np.isfinite(after).all()):
+        raise ValueError("the paired t-test needs finite values, got NaN or infinity")
+    delta, df = after - before, len(after) - 1
+    mean, rounding = float(delta.mean()), _ROUNDING * max(np.abs(before).max(), np.abs(after).max())
+    if np.ptp(delta) > rounding:
+        found = ttest_rel(after, before)
+        return TTest(mean, float(found.statistic), df, float(found.pvalue), float(found.pvalue))
+    if abs(mean) <= rounding:
+        return TTest(0.0, None, df, 1.0, 1.0, "equal on every example, so t is not defined and p = 1")
+    note = "the difference is the same for every example, so t is infinite and p = 0 only in the limit: do not rely on it"
+    return TTest(mean, None, df, 0.0, 0.0, note)
+
+
+def mcnemar_exact(baseline: Sequence[bool], system: Sequence[bool]) -> McNemarTest:
+    """Test whether two systems are right equally often (McNemar 1947), two-sided, by the binomial distribution.
+
+    Of the examples that one system alone has right, each has it with probability 1/2 if the systems are equal; where
+    there are none p is 1.
+
+    Args:
+        baseline, system: whether each example is right, (examples,).
+
+    Raises:
+        ValueError: two lengths (both are named), fewer than two examples, or a value that is neither right nor wrong.
+    """
+    from scipy.stats import binomtest
+
+    before, after = _pair(baseline, system)
+    if not (np.isin(before, (0, 1)).all() and np.isin(after, (0, 1)).all()):
+        raise ValueError("McNemar's test needs 1 (right) or 0 (wrong) for every example")
+    lost, gained = int((before > after).sum()), int((after > before).sum())
+    if not lost + gained:
+        return McNemarTest(0, 0, 1.0, 1.0, "no example that only one of the two has right, so p = 1")
+    p = float(binomtest(gained, lost + gained, 0.5).pvalue)
+    return McNemarTest(lost, gained, p, p)
+
+
+def corrected(tests: Sequence[Test]) -> list[Test]:
+    """Return the tests with ``p_holm`` after Holm's correction over all of them."""
+    adjusted = holm([test.p for test in tests])
+    return [dataclasses.replace(test, p_holm=p) for test, p in zip(tests, adjusted, strict=True)]
+
+
+def _pair(baseline: Sequence[float], system: Sequence[float]) -> tuple[np.ndarray, np.ndarray]:
+    if len(baseline) != len(system):
+        raise ValueError(f"the baseline has {len(baseline)} examples, the system {len(system)}: they must be the same")
+    if len(system) < 2:
+        raise ValueError(f"a paired test needs at least 2 examples, got {len(system)}")
+    return np.asarray(baseline, dtype=np.float64), np.asarray(system, dtype=np.float64)

@@ -1,0 +1,127 @@
+"""Files of predictions for labelled examples, by which systems are compared: ``headprune.predictions/1``."""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fairseq_headprune.files import PathLike, check_format, read_json, write_json
+from fairseq_headprune.glue.catalogue import TASKS, GlueTask
+from fairseq_headprune.glue.metrics import metric_of
+
+FORMAT = "headprune.predictions/1"
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """What one system predicts for one labelled split.
+
+    Attributes:
+        split: the file's stem, such as ``dev`` or ``dev_mismatched``.
+        metric: by which the model was chosen, such as ``accuracy+f1``.
+        ids: of the examples, each once: line numbers in the file, header not counted, from 0.
+        labels, predictions: names of labels, or scores, (examples,).
+        about: where the predictions come from: plain JSON values.
+
+    Raises:
+        ValueError: unequal lengths, no example, an id twice, a label outside the task's set, a score that is no finite
+            number, or a metric that the task does not have.
+    """
+
+    task: GlueTask
+    split: str
+    metric: str
+    ids: Sequence[Any]
+    labels: Sequence[Any]
+    predictions: Sequence[Any]
+    about: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        counts = {"ids": len(self.ids), "labels": len(self.labels), "predictions": len(self.predictions)}
+        if len(set(counts.values())) > 1:
+            raise ValueError(", ".join(f"{count} {name}" for name, count in counts.items()) + ": one of each is needed")
+        if not self.ids:
+            raise ValueError("there is no example")
+        if len(set(map(str, self.ids))) < len(self.ids):
+            raise ValueError("an id is there twice")
+        metric_of(self.task, self.metric)
+        for name, values in (("label", self.labels), ("prediction", self.predictions)):
+            for number, value in zip(self.ids, values, strict=True):
+                self._check(f"the {name} of example {number}", value)
+
+    def _check(self, what: str, value: Any) -> None:
+        if self.task.is_regression:
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+                raise ValueError(f"{what} is {value!r}; {self.task.name} needs a finite number")
+        elif not isinstance(value, str) or value not in self.task.labels:
+            known = ", ".join(map(json.dumps, self.task.labels))
+            raise ValueError(f"{what} is {json.dumps(value)}; the labels of {self.task.name} are {known}")
+
+    def save(self, path: PathLike) -> None:
+        """Write the file, atomically."""
+        columns = {"ids": list(self.ids), "labels": list(self.labels), "predictions": list(self.predictions)}
+        head = {"format": FORMAT, "task": self.task.name, "split": self.split, "metric": self.metric}
+        write_json(path, {**head, **self.about, **columns})
+
+
+def load_predictions(path: PathLike) -> Predictions:
+    """Read a file of predictions.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it is damaged or something else; the message names the file.
+    """
+    value = read_json(path)
+    check_format(value, FORMAT, "predictions", "a file of predictions", str(path))
+    needed = {"task": str, "split": str, "metric": str, "ids": list, "labels": list, "predictions": list}
+    for name, kind in needed.items():
+        if not isinstance(value.get(name), kind):
+            raise ValueError(f'{path}: "{name}" is missing or not a {"text" if kind is str else "list"}')
+    if value["task"] not in TASKS:
+        raise ValueError(f"{path}: no task {value['task']!r} in GLUE; known are {', '.join(TASKS)}")
+    about = {name: entry for name, entry in value.items() if name not in ("format", *needed)}
+    try:
+        return Predictions(TASKS[value["task"]], *(value[name] for name in list(needed)[1:]), about)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+
+
+def is_predictions(path: PathLike) -> bool:
+    """Tell a file of predictions, of any version and even a damaged one, from other files; pipes are left alone."""
+    if not Path(path).is_file():
+        return False
+    data = Path(path).read_bytes()
+    return data.lstrip().startswith(b"{") and FORMAT.split("/")[0].encode() + b"/" in data
+
+
+def check_same_examples(systems: Mapping[str, Predictions]) -> None:
+    """Make sure that all systems answer the same examples of the same task, with the same labels, as the first does.
+
+    Raises:
+        ValueError: the message names two systems and what differs.
+    """
+    first, base = next(iter(systems.items()))
+    for name, system in systems.items():
+        for what, ours, theirs in (("task", base.task.name, system.task.name), ("split", base.split, system.split)):
+            if ours != theirs:
+                raise ValueError(f"{name} is of the {what} {theirs}, {first} of {ours}: they cannot be compared")
+        if len(system.ids) != len(base.ids):
+            raise ValueError(f"{name} has {len(system.ids)} examples, {first} has {len(base.ids)}: not the same ones")
+        for what, ours, theirs in (("id", base.ids, system.ids), ("label", base.labels, system.labels)):
+            place = next((i for i, pair in enumerate(zip(ours, theirs, strict=True)) if pair[0] != pair[1]), None)
+            if place is not None:
+                raise ValueError(
+                    f"the {what} of example {place + 1} is {theirs[place]} in {name} and {ours[place]} in {first}: "
+                    "predictions must be of the same examples in the same order"
+                )
+
+
+def plain_values(task: GlueTask, values: np.ndarray) -> list[Any]:
+    """Return class numbers as names of labels, and float32 scores as the shortest numbers that stand for them."""
+    if task.is_regression:
+        return [float(str(value)) for value in values]
+    return [task.labels[int(number)] for number in values]
