@@ -12,7 +12,7 @@ VERBS = {
     "make-corpus": "write the embedded German-English corpus",
     "mask": "make a mask file: which heads are kept",
     "score": "estimate the importance of every head",
-    "evaluate": "GLUE's scores of a BERT checkpoint, and the file for GLUE's server",
+    "evaluate": "GLUE's scores of a BERT checkpoint, its predictions, and the file for GLUE's server",
     "prune": "prune step by step, translate, score and test each step",
     "ablate": "mask every head alone, translate, score and test each mask",
     "keep-one": "keep one head of a layer: the best one, and what it costs",
@@ -27,7 +27,7 @@ VERBS = {
     "profile": "what heads cost on this machine, layer by layer",
     "average": "average the weights of checkpoints with the same heads",
     "export": "write a model for CTranslate2, ONNX or transformers",
-    "compare": "paired bootstrap between translation systems",
+    "compare": "is one system better than another? Translations, or labels of GLUE",
 }
 
 

@@ -17,8 +17,8 @@ from fairseq_headprune.glue.predictions import Predictions, check_same_examples,
 from fairseq_headprune.report.tables import Marked, Table, mark_of, render_parts
 
 _DESCRIPTION = """Test predictions of headprune evaluate --predictions against those of the first file, the baseline:
-paired t-test of each example's correctness (scores: of its squared error), McNemar's exact test, and paired bootstrap of
-the metric. All p are two-sided; p (Holm) is corrected for the number of systems, for each test by itself."""
+paired t-test of each example's correctness (scores: of its squared error), McNemar's exact test, and paired bootstrap
+of the metric. All p are two-sided; p (Holm) is corrected for the number of systems, for each test by itself."""
 
 
 def run(argv: list[str]) -> int:
@@ -108,7 +108,7 @@ def _text(args: argparse.Namespace, metric: str, base: Predictions, results: Seq
         _legend(args.alpha, args.format),
     ]
     if classes:
-        notes.insert(2, "McNemar: exact, of the examples that only the baseline (lost) or only the system (gained) has right")
+        notes.insert(2, "McNemar: exact, of what only the baseline (lost) or only the system (gained) has right")
     for result in results[1:]:
         said = {"t-test": result.t_test, "McNemar": result.mcnemar}
         notes += [f"{result.bootstrap.name}: {name}: {test.note}" for name, test in said.items() if test and test.note]

@@ -1,4 +1,4 @@
-"""``headprune evaluate``: GLUE's scores of a BERT checkpoint, and the file for GLUE's server."""
+"""``headprune evaluate``: GLUE's scores of a BERT checkpoint, its predictions, and the file for GLUE's server."""
 
 import argparse
 from pathlib import Path

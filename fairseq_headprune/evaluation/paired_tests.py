@@ -76,7 +76,7 @@ def paired_t_test(baseline: Sequence[float], system: Sequence[float]) -> TTest:
         return TTest(mean, float(found.statistic), df, float(found.pvalue), float(found.pvalue))
     if abs(mean) <= rounding:
         return TTest(0.0, None, df, 1.0, 1.0, "equal on every example, so t is not defined and p = 1")
-    note = "the difference is the same for every example, so t is infinite and p = 0 only in the limit: do not rely on it"
+    note = "all differences are equal, so t is infinite and p = 0 only in the limit: do not rely on it"
     return TTest(mean, None, df, 0.0, 0.0, note)
 
 
