@@ -155,19 +155,27 @@ def test_damaged_files(files, tmp_path, capsys):
     assert "is nan; STS-B needs a finite number" in says(**regression)
 
 
-def test_evaluate_writes_what_compare_reads(tuned, tmp_path, capsys):
-    command = ["evaluate", tuned / "glue", "--path", tuned / "SST-2" / "checkpoint_last.pt", "--cpu"]
-    whole = run_json(*command, "--predictions", tmp_path / "whole.json")
-    run_json(*command, "--predictions", tmp_path / "masked.json", "--head-mask", tuned / "mask.json")
-    read = load_predictions(tmp_path / "whole.json")
-    assert (read.ids, read.labels) == (list(range(12)), [str(number % 2) for number in range(12)])  # as written
-    assert read.about["checkpoint"] == whole["checkpoint"] and read.about["environment"] == whole["environment"]
-    assert whole["predictions"] == [
-        {"path": str(tmp_path / "whole.json"), "sha256": sha256(tmp_path / "whole.json"), "split": "dev"}
-    ]
-    value = run_json("compare", tmp_path / "whole.json", tmp_path / "masked.json", "--resamples", 50)
-    assert value["systems"][0]["score"] == pytest.approx(whole["results"][0]["scores"]["score"])
-    assert value["systems"][1]["mask"]["components"] == {"enc_self": {"kept": 4, "total": 12}}
+def test_files_of_a_label_a_line(files, tmp_path, capsys):
+    """The same as the files with ids, under --glue-task."""
+    texts = [tmp_path / f"{name}.txt" for name in ("labels", *SYSTEMS)]
+    for path, lines in zip(texts, (LABELS, *SYSTEMS.values()), strict=True):
+        path.write_text("".join(f"{line}\n" for line in lines))
+    value, same = run_json("compare", "--glue-task", "sst-2", *texts), run_json("compare", *files)
+    for row, expected in zip(value["systems"], same["systems"], strict=True):
+        assert [row[key] for key in ("score", "p", "t_test")] == [expected[key] for key in ("score", "p", "t_test")]
+    assert (value["labels"], value["split"]) == ({"name": str(texts[0]), "sha256": sha256(texts[0])}, None)
+
+    def says(text, *more, task="SST-2"):
+        texts[2].write_text(text)
+        return refused(capsys, "compare", f"--glue-task={task}", *texts[:3], *more)
+
+    assert f"{texts[2]}: 1 predictions for 20 labels" in says("1\n")
+    assert 'the prediction of example 0 is "2"; the labels of SST-2' in says("2\n" * 20)
+    assert "is 'x'; STS-B needs a finite number" in says("x\n" * 20, task="STS-B")
+    assert "'nan'" in says("nan\n" * 20, task="STS-B")
+    assert "no task of GLUE" in says("1\n" * 20, task="X")
+    assert "unrecognized arguments: --bleu tok" in says("1\n" * 20, "--bleu", "tok")
+    assert "needs the labels and two predictions" in refused(capsys, "compare", "--glue-task", "RTE", *texts[:2])
 
 
 def test_a_file_for_each_split_and_scores(tuned, tmp_path, capsys):

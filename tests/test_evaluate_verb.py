@@ -11,6 +11,8 @@ from transformers import BertForSequenceClassification
 from verbs import refused, run_json
 
 from fairseq_headprune.checkpoints import read_state, stored_mask
+from fairseq_headprune.files import sha256
+from fairseq_headprune.glue.predictions import load_predictions
 from fairseq_headprune.heads import HeadMask
 
 
@@ -34,29 +36,24 @@ def test_scores_are_those_of_the_models_predictions(tuned):
     assert masked["mask"]["components"] == {"enc_self": {"kept": 4, "total": 12}}
 
 
-def test_predictions_are_compared(tuned, tmp_path, capsys):
-    """The files that evaluate writes, with and without a mask; scores and tests from the logits of both."""
-    path = tuned / "SST-2" / "checkpoint_last.pt"
-    evaluate(tuned, "SST-2", "--gen-subset", "train", "--predictions", tmp_path / "whole")
-    masked = ["--head-mask", tuned / "mask.json", "--predictions", tmp_path / "masked"]
-    evaluate(tuned, "SST-2", "--gen-subset", "train", *masked)
-    labels, *systems = [tmp_path / "whole" / "train.labels.txt"] + [
-        tmp_path / name / "train.predictions.txt" for name in ("whole", "masked")
-    ]
-    value = run_json("compare", "--glue-task", "SST-2", labels, *systems, "--resamples", "50")
-    (whole, targets), (pruned, _) = logits(path, "train"), logits(path, "train", MASK)
-    right = [(found.argmax(1) == targets) for found in (whole, pruned)]
+def test_predictions_are_compared(tuned, tmp_path):
+    """The files that evaluate writes, with and without a mask; scores and counts from the logits of both."""
+    path, files = tuned / "SST-2" / "checkpoint_last.pt", [tmp_path / "whole.json", tmp_path / "masked.json"]
+    whole = evaluate(tuned, "SST-2", "--gen-subset", "train", "--predictions", files[0])
+    evaluate(tuned, "SST-2", "--gen-subset", "train", "--predictions", files[1], "--head-mask", tuned / "mask.json")
+    value = run_json("compare", *files, "--resamples", "50")
+    (found, targets), (pruned, _) = logits(path, "train"), logits(path, "train", MASK)
+    right = [(values.argmax(1) == targets) for values in (found, pruned)]
     assert [row["score"] for row in value["systems"]] == pytest.approx([100 * side.mean() for side in right])
-    tests = value["systems"][1]["paired"]
-    assert tests["only_first"] and tests["only_second"]
-    assert (tests["only_first"], tests["only_second"]) == ((right[0] & ~right[1]).sum(), (right[1] & ~right[0]).sum())
-    assert (value["signature"], value["task"]) == ("accuracy of SST-2, in percent", "SST-2")
-    assert "references that are no label of RTE: 0, 1" in refused(
-        capsys, "compare", "--glue-task", "RTE", labels, *systems
-    )
-    assert "--tokenize and --bleu are for translations" in refused(
-        capsys, "compare", "--glue-task", "SST-2", labels, *systems, "--bleu", "tok"
-    )
+    test = value["systems"][1]["mcnemar"]
+    assert (test["lost"], test["gained"]) == ((right[0] & ~right[1]).sum(), (right[1] & ~right[0]).sum())
+    assert test["lost"] and test["gained"]
+    assert value["systems"][1]["mask"]["components"] == {"enc_self": {"kept": 4, "total": 12}}
+    read = load_predictions(files[0])
+    assert (read.split, read.ids) == ("train", list(range(56)))
+    assert read.labels == [str(i % 2) for i in range(56)]  # as glue_data writes them
+    assert read.about["checkpoint"] == whole["checkpoint"] and read.about["environment"] == whole["environment"]
+    assert whole["predictions"] == [{"path": str(files[0]), "sha256": sha256(files[0]), "split": "train"}]
 
 
 def test_both_development_sets_of_mnli_and_files_under_glues_names(tuned, tmp_path):

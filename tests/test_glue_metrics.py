@@ -2,11 +2,9 @@
 
 import numpy as np
 import pytest
-from scipy.stats import ttest_rel
 
 from fairseq_headprune.glue.catalogue import TASKS
 from fairseq_headprune.glue.metrics import METRICS, metric_of, scores
-from fairseq_headprune.glue.paired import paired_tests
 from fairseq_headprune.glue.statistics import LabelMetric
 
 
@@ -40,22 +38,6 @@ def test_what_is_not_defined_is_0():
 def test_metrics_that_do_not_fit_are_refused(task, asked, message):
     with pytest.raises(ValueError, match=message):
         metric_of(TASKS[task], asked)
-
-
-def test_paired_tests():
-    """McNemar's by hand: 1 against 7 examples, p = 2 (1 + 8) / 2^8; the t-test by SciPy on correctness 0 and 1."""
-    target = ["1"] * 20
-    first = ["0"] * 7 + ["1"] * 13
-    second = ["1"] * 19 + ["0"]
-    found = paired_tests(TASKS["SST-2"], target, first, second)
-    assert found["mcnemar"] == pytest.approx(18 / 256) and (found["only_first"], found["only_second"]) == (1, 7)
-    right = [[float(a == b) for a, b in zip(side, target, strict=True)] for side in (first, second)]
-    assert found["t_test"] == pytest.approx(ttest_rel(*right).pvalue)
-    same = paired_tests(TASKS["SST-2"], target, first, first)
-    assert same == {"t_test": 1.0, "mcnemar": 1.0, "only_first": 0, "only_second": 0}
-    graded = paired_tests(TASKS["STS-B"], ["1", "2", "3"], ["1", "2.5", "2"], ["0", "2", "3"])
-    assert graded["t_test"] == pytest.approx(ttest_rel([0, 0.25, 1], [1, 0, 0]).pvalue) and graded["mcnemar"] is None
-    assert paired_tests(TASKS["STS-B"], ["1", "2"], ["1", "2"], ["2", "3"])["t_test"] is None
 
 
 @pytest.mark.parametrize(

@@ -24,13 +24,13 @@ _DESCRIPTION = """Paired bootstrap resampling (Koehn 2004) of translation system
 baseline. Wins, losses and ties are the system's, as shares of the resamples. p is two-sided; p (Holm) is corrected
 for the number of systems. Files have one sentence a line or are fairseq-generate's output (the best hypothesis of
 each id, D- lines before H- lines). Predictions of headprune evaluate --predictions are compared without REF, by a
-paired t-test, McNemar's exact test and the bootstrap: headprune compare BASE.json OTHER.json … (--help after a file of
-predictions lists the flags)."""
+paired t-test, McNemar's exact test and the bootstrap: headprune compare BASE.json OTHER.json … With --glue-task
+NAME files of one label a line are compared so: REF SYS1 SYS … (headprune compare --glue-task NAME --help)."""
 
 
 def run(argv: list[str]) -> int:
     """Run the verb."""
-    if any(is_predictions(word) for word in argv if not word.startswith("-")):
+    if any(word.split("=")[0] == "--glue-task" or is_predictions(word) for word in argv):
         return compare_predictions.run(argv)
     args = _parser().parse_args(argv)
     tokenize = _tokenize(args)

@@ -11,9 +11,10 @@ from fairseq_headprune.evaluation.paired_tests import McNemarTest, TTest
 from fairseq_headprune.evaluation.significance import SystemResult
 from fairseq_headprune.evaluation.significance_table import bootstrap_p_values, too_few_resamples
 from fairseq_headprune.files import sha256
+from fairseq_headprune.glue.catalogue import GlueTask, glue_task
 from fairseq_headprune.glue.comparison import Compared, compare, values_tested
 from fairseq_headprune.glue.metrics import metric_of
-from fairseq_headprune.glue.predictions import Predictions, check_same_examples, load_predictions
+from fairseq_headprune.glue.predictions import Predictions, check_same_examples, load_predictions, read_label_lines
 from fairseq_headprune.report.tables import Marked, Table, mark_of, render_parts
 
 _DESCRIPTION = """Test predictions of headprune evaluate --predictions against those of the first file, the baseline:
@@ -26,13 +27,21 @@ def run(argv: list[str]) -> int:
     args = _parser().parse_args(argv)
     if not 0 < args.alpha < 1:
         raise ValueError(f"--alpha must be between 0 and 1, got {args.alpha}")
-    systems = named([(path, load_predictions(path)) for path in [args.first, *args.others]])
+    paths = [args.first, *args.others]
+    if args.glue_task is None:
+        labels, systems = None, named([(path, load_predictions(path)) for path in paths])
+    else:
+        labels, systems = paths[0], _label_lines(glue_task(args.glue_task), *paths)
+        paths = paths[1:]
     check_same_examples(systems)
     metric = _metric(args.metric, systems)
-    base = systems[args.first]
-    found = {name: system.predictions for name, system in systems.items()}
+    base, found = systems[paths[0]], {name: system.predictions for name, system in systems.items()}
     results = compare(base.task, metric, base.labels, found, args.resamples, args.seed)
-    emit(_json(args, metric, systems, results), args.json, _text(args, metric, base, results))
+    value = _json(args, metric, base, results)
+    value["systems"] = [_row(*row, args.alpha) for row in zip(paths, systems.values(), results, strict=True)]
+    if labels is not None:
+        value["labels"] = {"name": labels, "sha256": sha256(labels)}
+    emit(value, args.json, _text(args, metric, base, results))
     return 0
 
 
@@ -42,9 +51,17 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("others", metavar="OTHER.json", nargs="+", help="predictions that are compared with it")
     text = "what the bootstrap compares: accuracy, f1, matthews; pearson, spearman; several joined by +"
     parser.add_argument("--metric", metavar="NAME", help=f"{text} (default: the one in the files)")
+    text = "the files are texts of one label, or score, a line of this task: the labels, BASE, OTHER …"
+    parser.add_argument("--glue-task", metavar="NAME", help=f"{text} (default: files of headprune evaluate)")
     add_bootstrap_flags(parser)
     add_output_flags(parser)
     return parser
+
+
+def _label_lines(task: GlueTask, labels: str, *paths: str) -> dict[str, Predictions]:
+    if len(paths) < 2:
+        raise ValueError(f"--glue-task {task.name} needs the labels and two predictions at least: REF SYS1 SYS …")
+    return named([(path, read_label_lines(labels, path, task)) for path in paths])
 
 
 def _metric(asked: Optional[str], systems: Mapping[str, Predictions]) -> str:
@@ -55,17 +72,7 @@ def _metric(asked: Optional[str], systems: Mapping[str, Predictions]) -> str:
     return metric_of(base.task, asked or base.metric)
 
 
-def _json(
-    args: argparse.Namespace, metric: str, systems: Mapping[str, Predictions], results: Sequence[Compared]
-) -> dict[str, Any]:
-    base = systems[args.first]
-    rows = []
-    for path, result in zip([args.first, *args.others], results, strict=True):
-        bootstrap, about = result.bootstrap, systems[result.bootstrap.name].about
-        row = dataclasses.asdict(bootstrap) | {"ci": list(bootstrap.ci), "significant": bootstrap.mark(args.alpha)}
-        row |= {"t_test": _test(result.t_test, args.alpha), "mcnemar": _test(result.mcnemar, args.alpha)}
-        sources = {name: about.get(name) for name in ("checkpoint", "mask", "data")}
-        rows.append(row | {"sha256": sha256(path), **sources})
+def _json(args: argparse.Namespace, metric: str, base: Predictions, results: Sequence[Compared]) -> dict[str, Any]:
     return {
         "task": base.task.name,
         "split": base.split,
@@ -76,15 +83,22 @@ def _json(
         "seed": args.seed,
         "alpha": args.alpha,
         "examples": len(base.ids),
-        "baseline": args.first,
-        "systems": rows,
+        "baseline": results[0].bootstrap.name,
     }
 
 
+def _row(path: str, system: Predictions, result: Compared, alpha: float) -> dict[str, Any]:
+    bootstrap = result.bootstrap
+    row = dataclasses.asdict(bootstrap) | {"ci": list(bootstrap.ci), "significant": bootstrap.mark(alpha)}
+    row |= {"t_test": _test(result.t_test, alpha), "mcnemar": _test(result.mcnemar, alpha), "sha256": sha256(path)}
+    return row | {name: system.about.get(name) for name in ("checkpoint", "mask", "data")}
+
+
 def _signature(metric: str, base: Predictions) -> str:
+    split = f" {base.split}" if base.split else ""
     ranks = "; Spearman's ranks are those of the whole split" if "spearman" in metric else ""
     positive = f"; F1 of the label {base.task.positive or base.task.labels[-1]}" if "f1" in metric else ""
-    return f"{metric} of {base.task.name} {base.split}, in percent{ranks}{positive}"
+    return f"{metric} of {base.task.name}{split}, in percent{ranks}{positive}"
 
 
 def _test(test: TTest | McNemarTest | None, alpha: float) -> Optional[dict[str, Any]]:
@@ -98,11 +112,11 @@ def _text(args: argparse.Namespace, metric: str, base: Predictions, results: Seq
     classes = not base.task.is_regression
     header = ["system", metric, "95% interval", *(["lost", "gained"] if classes else []), "t-test"]
     header += ["McNemar"] * classes + ["bootstrap"]
-    rows = [_row(result, args, len(results) - 1, classes) for result in results]
+    rows = [_cells(result, args, len(results) - 1, classes) for result in results]
     others = "1 system" if len(results) == 2 else f"{len(results) - 1} systems"
     values = values_tested(base.task)
     notes = [
-        f"{_signature(metric, base)}; {len(base.ids)} examples; baseline {args.first}",
+        f"{_signature(metric, base)}; {len(base.ids)} examples; baseline {results[0].bootstrap.name}",
         f"p (p after Holm's correction for {others}), two-sided; t-test: paired, of each example's {values}",
         f"bootstrap: paired, of {metric}, {args.resamples} resamples, seed {args.seed}",
         _legend(args.alpha, args.format),
@@ -121,7 +135,7 @@ def _legend(alpha: float, form: str) -> str:
     return f"{holm} p (Holm) < {alpha:g}, {raw} only p < {alpha:g}"
 
 
-def _row(result: Compared, args: argparse.Namespace, comparisons: int, classes: bool) -> list[Any]:
+def _cells(result: Compared, args: argparse.Namespace, comparisons: int, classes: bool) -> list[Any]:
     bootstrap = result.bootstrap
     row: list[Any] = [bootstrap.name, f"{bootstrap.score:.2f}", f"{bootstrap.ci[0]:.2f}-{bootstrap.ci[1]:.2f}"]
     if result.t_test is None:

@@ -5,11 +5,11 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
 import numpy as np
 
-from fairseq_headprune.files import PathLike, check_format, read_json, write_json
+from fairseq_headprune.files import PathLike, check_format, read_json, read_lines, write_json
 from fairseq_headprune.glue.catalogue import TASKS, GlueTask
 from fairseq_headprune.glue.metrics import metric_of
 
@@ -21,7 +21,7 @@ class Predictions:
     """What one system predicts for one labelled split.
 
     Attributes:
-        split: the file's stem, such as ``dev`` or ``dev_mismatched``.
+        split: the file's stem, such as ``dev`` or ``dev_mismatched``; None where it is not known.
         metric: by which the model was chosen, such as ``accuracy+f1``.
         ids: of the examples, each once: line numbers in the file, header not counted, from 0.
         labels, predictions: names of labels, or scores, (examples,).
@@ -33,7 +33,7 @@ class Predictions:
     """
 
     task: GlueTask
-    split: str
+    split: Optional[str]
     metric: str
     ids: Sequence[Any]
     labels: Sequence[Any]
@@ -88,6 +88,30 @@ def load_predictions(path: PathLike) -> Predictions:
         return Predictions(TASKS[value["task"]], *(value[name] for name in list(needed)[1:]), about)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
+
+
+def read_label_lines(labels: PathLike, path: PathLike, task: GlueTask) -> Predictions:
+    """Read labels and predictions from two text files of one label, or score, a line; the metric is GLUE's own.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: other numbers of lines, or a line that is no label or score; the message names the file.
+    """
+    gold, found = ([_value(task, line) for line in read_lines(name)] for name in (labels, path))
+    if len(gold) != len(found):
+        raise ValueError(f"{path}: {len(found)} predictions for {len(gold)} labels")
+    try:
+        return Predictions(task, None, metric_of(task), range(len(gold)), gold, found)
+    except ValueError as error:
+        raise ValueError(f"{path} (labels: {labels}): {error}") from error
+
+
+def _value(task: GlueTask, text: str) -> Any:
+    """The score that a text stands for; what stands for none stays text, and is refused with the rest."""
+    try:
+        return float(text) if task.is_regression and math.isfinite(float(text)) else text
+    except ValueError:
+        return text
 
 
 def is_predictions(path: PathLike) -> bool:
