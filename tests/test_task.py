@@ -7,6 +7,7 @@ import sys
 from contextlib import contextmanager, redirect_stdout
 from importlib import import_module
 from io import StringIO
+from unittest.mock import patch
 
 import pytest
 import tiny
@@ -50,7 +51,8 @@ def program(verb, *arguments):
     output, before = StringIO(), sys.argv
     sys.argv = [f"fairseq-{verb}", *map(str, arguments)]
     try:
-        with log_lines() as lines, redirect_stdout(output):
+        # fairseq-validate removes every other handler of the root logger, whoever's it is.
+        with patch("fairseq_cli.validate.reset_logging"), log_lines() as lines, redirect_stdout(output):
             import_module(f"fairseq_cli.{verb}").cli_main()
     finally:
         sys.argv = before
