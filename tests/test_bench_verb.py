@@ -4,10 +4,11 @@ import pytest
 import tiny
 from verbs import refused, run_json
 
+from fairseq_headprune.cli import main
 from fairseq_headprune.heads import HeadMask
 from fairseq_headprune.modules.attach import find_gates
 from fairseq_headprune.removal.checkpoint import slim_checkpoint
-from fairseq_headprune.session import Session, parse_generation_args
+from fairseq_headprune.session import Session, open_session, parse_generation_args
 from fairseq_headprune.speed.measure import Side
 from fairseq_headprune.speed.size import multiply_adds, parameter_shares
 
@@ -65,3 +66,24 @@ def test_the_verb_compares_models(models):
 )
 def test_wrong_numbers_are_refused(models, capsys, flags, words):
     assert words in refused(capsys, "bench", *models["full"], *flags)
+
+
+def test_classifiers_are_compared_on_whole_examples(tuned, tmp_path, capsys):
+    """3 layers, width 24, 4 heads of 6, feed-forward 40, 2 classes; the mask keeps 3, 0 and 1 heads."""
+    full, slim = tuned / "SST-2" / "checkpoint_last.pt", tmp_path / "slim.pt"
+    slim_checkpoint(full, slim, HeadMask.load(tuned / "mask.json"))
+    call = [tuned / "glue", "--path", full, "--cpu", "--models", slim, "--batch-sizes", "1,4", "--rounds", "2"]
+    value = run_json("bench", *call, "--sentences", "6")
+    rows = [(row["batch_size"], row["beam"], row["sentences"]) for row in value["rows"][::2]]
+    assert rows == [(1, None, 6), (4, None, 6)]
+    assert {row["tokens_per_second"] for row in value["rows"]} == {None} and value["length"] is None
+    session = open_session(parse_generation_args("bench", [str(word) for word in call[:4]], lambda parser: None, ""))
+    examples = session.dataset("dev").sizes
+    length = round(sum(map(int, examples)) / len(examples))
+    rest = 3 * length * 2 * 24 * 40 + 24 * 24 + 24 * 2
+    attention = {heads: heads * (4 * length * 24 * 6 + 2 * length**2 * 6) for heads in (12, 4)}
+    assert [model["multiply_adds"] for model in value["models"].values()] == [rest + attention[12], rest + attention[4]]
+    assert [model["heads"] for model in value["models"].values()] == [12, 4]
+    assert main(["bench", *map(str, call), "--sentences", "2"]) == 0
+    assert "examples/s" in capsys.readouterr().out
+    assert "--beams: a classifier translates nothing" in refused(capsys, "bench", *call, "--beams", "1")

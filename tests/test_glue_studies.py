@@ -159,6 +159,6 @@ def test_random_heads_fine_tuned_and_every_epoch(tuned, tmp_path, monkeypatch):
 
 
 def test_verbs_for_translation_say_so(tuned, tmp_path, capsys):
-    paths = [tuned / task / "checkpoint_last.pt" for task in ("SST-2", "MNLI")]
-    line = refused(capsys, "bench", tuned / "glue", "--path", paths[0], "--models", paths[1], "--cpu")
+    path = tuned / "SST-2" / "checkpoint_last.pt"
+    line = refused(capsys, "profile", tuned / "glue", "--path", path, "--cpu", "-o", tmp_path / "p.json")
     assert "this verb is for translation models; the checkpoint is of the task glue" in line

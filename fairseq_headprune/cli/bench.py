@@ -8,15 +8,15 @@ from typing import Any
 from fairseq_headprune.cli.common import emit
 from fairseq_headprune.report.tables import FORMS, Table, render_parts
 
-_DESCRIPTION = """Translation speed and size of models, each against the first one (--path), measured in one run: the
-same sentences, the same number of tokens for every sentence (--length), in turning order after a round to warm up.
+_DESCRIPTION = """Speed and size of models, each against the first one (--path), measured in one run: the same
+sentences, in turning order after a round to warm up; translations have the same number of tokens each (--length).
 fairseq-generate's flags hold, except those of the length."""
 
 
 def run(argv: list[str]) -> int:
     """Run the verb."""
-    from fairseq_headprune.session import Session, parse_generation_args
-    from fairseq_headprune.speed.measure import Side, measure
+    from fairseq_headprune.session import open_session, parse_generation_args
+    from fairseq_headprune.speed.measure import measure
 
     args = parse_generation_args("bench", argv, _add_flags, _DESCRIPTION)
     _check(args)
@@ -30,11 +30,21 @@ def run(argv: list[str]) -> int:
     for name, path in zip(names, paths, strict=True):
         mine = copy.copy(args)
         mine.path = path
-        sides[name] = Side(Session(mine), args.gen_subset, args.length, args.beams)
+        sides[name] = _side(open_session(mine), args)
     rows = measure(sides, args.sentences, args.batch_sizes, args.beams, args.rounds)
     value = _value(args, sides, dict(zip(names, paths, strict=True)), rows)
     emit(value, args.json, _text(value, args.format))
     return 0
+
+
+def _side(session: Any, args: argparse.Namespace) -> Any:
+    if args.task == "glue":
+        from fairseq_headprune.speed.classify import ClassifierSide
+
+        return ClassifierSide(session, args.gen_subset)
+    from fairseq_headprune.speed.measure import Side
+
+    return Side(session, args.gen_subset, args.length, args.beams)
 
 
 def _add_flags(parser: argparse.ArgumentParser) -> None:
@@ -51,9 +61,9 @@ def _add_flags(parser: argparse.ArgumentParser) -> None:
         metavar="N,N…",
         help="sentences a batch; 0: by --max-tokens (default: 1,4,16,64)",
     )
-    add("--beams", type=_numbers, default=[1, 5], metavar="N,N…", help="beam sizes (default: 1,5)")
+    add("--beams", type=_numbers, metavar="N,N…", help="beam sizes of translations (default: 1,5)")
     add("--sentences", type=int, default=64, metavar="N", help="first sentences of the split (default: 64)")
-    add("--length", type=int, default=20, metavar="T", help="tokens of every translation (default: 20)")
+    add("--length", type=int, metavar="T", help="tokens of every translation (default: 20)")
     add("--rounds", type=int, default=5, metavar="N", help="rounds that are timed (default: 5)")
     add("--threads", type=int, default=0, metavar="N", help="CPU threads of torch (default: torch's own choice)")
     output = parser.add_mutually_exclusive_group()
@@ -69,17 +79,28 @@ def _numbers(text: str) -> list[int]:
 
 
 def _check(args: argparse.Namespace) -> None:
-    """Refuse numbers that make no sense.
+    """Refuse numbers that make no sense, and fill in what a translation needs.
 
     Raises:
-        ValueError: one is out of range.
+        ValueError: one is out of range, or has no place here.
     """
+    if args.task == "glue":
+        for flag in ("beams", "length"):
+            if getattr(args, flag) is not None:
+                raise ValueError(f"--{flag}: a classifier translates nothing; leave it out")
+        args.beams = [None]
+    else:
+        args.beams, args.length = args.beams or [1, 5], 20 if args.length is None else args.length
     for flag in ("sentences", "rounds"):
         if getattr(args, flag) < 1:
             raise ValueError(f"--{flag} {getattr(args, flag)}: must be at least 1")
-    if args.length < 2:
+    if args.length is not None and args.length < 2:
         raise ValueError(f"--length {args.length}: a translation has at least 2 tokens, the last one ends it")
-    if min(args.batch_sizes) < 0 or min(args.beams) < 1 or args.threads < 0:
+    if (
+        min(args.batch_sizes) < 0
+        or min((beam for beam in args.beams if beam is not None), default=1) < 1
+        or args.threads < 0
+    ):
         raise ValueError("--batch-sizes and --threads must not be below 0, --beams not below 1")
 
 
@@ -126,23 +147,32 @@ def _text(value: dict[str, Any], form: str) -> str:
         ]
         for name, m in value["models"].items()
     ]
+    translates = value["length"] is not None
     times = [
         [
             row["model"],
-            str(row["beam"]),
+            *([str(row["beam"])] if translates else []),
             str(row["batch_size"] or "max-tokens"),
             f"{row['sentences_per_second']:.1f}",
-            f"{row['tokens_per_second']:.0f}",
+            *([f"{row['tokens_per_second']:.0f}"] if translates else []),
             f"{row['speed']['median']:.2f}x ({row['speed']['min']:.2f}-{row['speed']['max']:.2f})",
         ]
         for row in value["rows"]
     ]
+    if translates:
+        columns = ["model", "beam", "batch", "sentences/s", "tokens/s", "speed to the first"]
+        about = (
+            f"{value['length']} tokens a sentence; floor: speed to the first by multiply-adds of a sentence, source as "
+        )
+        about += "long as target, beam 1"
+    else:
+        columns = ["model", "batch", "examples/s", "speed to the first"]
+        about = "floor: speed to the first by multiply-adds of an example of mean length"
     parts = [
         Table(header, sizes),
         "",
-        Table(["model", "beam", "batch", "sentences/s", "tokens/s", "speed to the first"], times),
+        Table(columns, times),
         "",
-        f"{value['device']}, {value['precision']}, {value['threads']} threads; {value['length']} tokens a sentence; "
-        "floor: speed to the first by multiply-adds of a sentence, source as long as target, beam 1",
+        f"{value['device']}, {value['precision']}, {value['threads']} threads; {about}",
     ]
     return render_parts(parts, form)

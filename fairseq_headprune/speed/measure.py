@@ -1,4 +1,4 @@
-"""Times the translation of the same sentences by several models, in turn, at a fixed length."""
+"""Times the same sentences through several models, in turn; translations have a fixed length."""
 
 import os
 import statistics
@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import nn
 
 from fairseq_headprune.session import Session
 from fairseq_headprune.speed.size import multiply_adds, parameter_shares
@@ -22,7 +21,8 @@ class Side:
 
     def __init__(self, session: Session, split: str, length: int, beams: Sequence[int]) -> None:
         """Load the generators, one a beam size."""
-        self.session, self.split, self.length = session, split, length
+        self.session, self.split = session, split
+        self.length: int | None = length
         generation = session.cfg.generation
         generation.min_len, generation.max_len_a, generation.max_len_b = length - 1, 0, length - 1
         self.generators = {}
@@ -42,39 +42,47 @@ class Side:
         finally:
             dataset.batch_size, dataset.max_tokens = before
 
-    def seconds(self, batches: list[dict[str, Any]], beam: int) -> float:
-        """Translate batches once, and return how long it took."""
+    def step(self, batch: dict[str, Any], beam: int | None) -> None:
+        """Translate one batch."""
+        self.session.task.inference_step(self.generators[beam], [self.session.model], batch)
+
+    def seconds(self, batches: list[dict[str, Any]], beam: int | None) -> float:
+        """Go through batches once, and return how long it took."""
         cuda = self.session.device.type == "cuda"
         if cuda:
             torch.cuda.synchronize()
         began = time.perf_counter()
         with torch.no_grad():
             for batch in batches:
-                self.session.task.inference_step(self.generators[beam], [self.session.model], batch)
+                self.step(batch, beam)
         if cuda:
             torch.cuda.synchronize()
         return time.perf_counter() - began
 
+    def multiply_adds(self) -> int:
+        """Return those of one translation, its source as long as the target, with beam 1."""
+        length = self.length or 0
+        return multiply_adds(self.session.model, self.session.gates, length, length)
+
     def facts(self, path: str) -> dict[str, Any]:
-        """Return size and multiply-adds; the source is as long as the target."""
-        model: nn.Module = self.session.model
+        """Return size and multiply-adds."""
         return {
             **self.session.checkpoint,
             "bytes": os.path.getsize(path),
-            **parameter_shares(model, self.session.gates),
-            "multiply_adds": multiply_adds(model, self.session.gates, self.length, self.length),
+            **parameter_shares(self.session.model, self.session.gates),
+            "multiply_adds": self.multiply_adds(),
         }
 
 
 def measure(
-    sides: dict[str, Side], sentences: int, batch_sizes: Sequence[int], beams: Sequence[int], rounds: int
+    sides: dict[str, Side], sentences: int, batch_sizes: Sequence[int], beams: Sequence[int | None], rounds: int
 ) -> list[dict[str, Any]]:
     """Time every model at every batch size and beam: one round to warm up, then ``rounds`` in turning order.
 
     Returns:
         One row a model, batch size (0: by --max-tokens) and beam: seconds of the rounds, median sentences and tokens a
-        second, and the ratio of speeds to the first model's, round by round (median, smallest, largest). On CUDA the
-        peak memory in bytes, models included.
+        second (None where there is no fixed length), and the ratio of speeds to the first model's, round by round
+        (median, smallest, largest). On CUDA the peak memory in bytes, models included.
     """
     rows = []
     names = list(sides)
@@ -99,7 +107,13 @@ def measure(
 
 
 def _row(
-    name: str, size: int, beam: int, times: dict[str, list[float]], count: int, length: int, peaks: dict[str, int]
+    name: str,
+    size: int,
+    beam: int | None,
+    times: dict[str, list[float]],
+    count: int,
+    length: int | None,
+    peaks: dict[str, int],
 ) -> dict[str, Any]:
     mine, first = times[name], next(iter(times.values()))
     ratios = [base / own for base, own in zip(first, mine, strict=True)]
@@ -111,7 +125,7 @@ def _row(
         "sentences": count,
         "seconds": [round(value, 6) for value in mine],
         "sentences_per_second": count / middle,
-        "tokens_per_second": count * length / middle,
+        "tokens_per_second": None if length is None else count * length / middle,
         "speed": {"median": statistics.median(ratios), "min": min(ratios), "max": max(ratios)},
         "peak_bytes": peaks[name] or None,
     }

@@ -51,10 +51,29 @@ def multiply_adds(model: Any, gates: GatedHeads, source: int, target: int) -> in
             total += 4 * target * d * width + target * (target + 1) * width
         else:
             total += 2 * target * d * width + 2 * source * module.kdim * width + 2 * source * target * width
-    for layers, length in ((model.encoder.layers, source), (model.decoder.layers, target)):
-        for layer in layers:
-            for name in ("fc1", "fc2"):
-                weight = getattr(getattr(layer, name, None), "weight", None)
-                total += 0 if weight is None else length * weight.numel()
+    total += source * _feed_forward(model.encoder.layers) + target * _feed_forward(model.decoder.layers)
     projection = model.decoder.output_projection.weight
     return total + target * projection.numel()
+
+
+def encoder_multiply_adds(model: Any, gates: GatedHeads, length: int) -> int:
+    """Count the multiply-adds of classifying one example, by hand formula; without layer norms.
+
+    A layer: L (4 d w + 2 d f) + 2 L² w, with the letters of :func:`multiply_adds`. Pooler and classifier: d² + d C, for
+    C classes.
+
+    Args:
+        length: L, tokens with [CLS] and [SEP].
+    """
+    total = length * _feed_forward(model.encoder.layers)
+    for _, _, module in gates.items():
+        width = module.num_heads * module.head_dim
+        total += 4 * length * module.embed_dim * width + 2 * length**2 * width
+    heads = model.classification_heads.values()
+    return total + model.encoder.pooler.weight.numel() + sum(head.out_proj.weight.numel() for head in heads)
+
+
+def _feed_forward(layers: Any) -> int:
+    """Weights of the feed-forward blocks: each is used once a token."""
+    weights = [getattr(getattr(layer, name, None), "weight", None) for layer in layers for name in ("fc1", "fc2")]
+    return sum(weight.numel() for weight in weights if weight is not None)
