@@ -9,6 +9,7 @@ import torch
 
 from fairseq_headprune.cli import main
 from fairseq_headprune.evaluation.translate import Translator
+from fairseq_headprune.heads import HeadMask
 
 
 def run_json(*argv):
@@ -61,3 +62,14 @@ def count_masks(monkeypatch):
         Translator, "translate_many", lambda self, masks: packs.append(len(masks)) or translate(self, masks)
     )
     return packs
+
+
+def cells(folder):
+    """The cells of a study without their times."""
+    found = [json.loads(line) for line in (folder / "cells.jsonl").read_text().splitlines()]
+    return [{key: value for key, value in cell.items() if key != "seconds"} for cell in found]
+
+
+def mask(folder, cell):
+    """The mask of a cell of a study."""
+    return HeadMask.load(folder / "masks" / f"{cell}.json")

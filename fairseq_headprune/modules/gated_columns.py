@@ -28,6 +28,7 @@ def gate_columns(gate: Tensor, weights: Sequence[Tensor], counts: Sequence[int])
 class _GateColumns(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, gate: Tensor, counts: tuple[int, ...], *weights: Tensor) -> tuple[Tensor, ...]:
+        """See :func:`gate_columns`."""
         ctx.set_materialize_grads(False)
         parts = gate.split(counts)
         widths = [weight.size(1) // count for weight, count in zip(weights, counts, strict=True)]
@@ -41,6 +42,7 @@ class _GateColumns(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Optional[Tensor]) -> tuple[Any, ...]:
+        """Return the gradients by gate, counts (none) and weights; those of weights that were not used are None."""
         by_weight = [
             gradient * factor if wanted and gradient is not None else None
             for gradient, factor, wanted in zip(gradients, ctx.factors, ctx.needs_input_grad[2:], strict=True)

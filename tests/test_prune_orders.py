@@ -1,0 +1,120 @@
+"""The order in which ``headprune prune`` prunes: re-estimated, from a file, by chance, and several of these."""
+
+import json
+import statistics
+
+import pytest
+from verbs import cells, mask, refused, run_json, write_lively
+
+from fairseq_headprune.cli import main
+from fairseq_headprune.heads import Head
+from fairseq_headprune.importance.scores import HeadScores
+from fairseq_headprune.studies import prune as study_module
+
+SHAPE = {"enc_self": [2, 2], "enc_dec": [2, 2], "dec_self": [2, 2]}
+
+
+@pytest.fixture(scope="module")
+def flags(trained, tmp_path_factory):
+    lively = write_lively(trained, tmp_path_factory.mktemp("lively"))
+    settings = "--beam 2 --max-len-b 10 --cpu --score-sentences 20 --resamples 50".split()
+    return [lively["data"], "--path", lively["checkpoint"], *settings]
+
+
+def ranking(reverse):
+    """Scores 1, 2, … 12 in the order of the heads, or the other way round."""
+    numbers = iter(range(12, 0, -1) if reverse else range(1, 13))
+    return {c: [[float(next(numbers)) for _ in range(n)] for n in layers] for c, layers in SHAPE.items()}
+
+
+def test_reestimated_importance_decides_the_next_step(flags, tmp_path, monkeypatch):
+    # Source: by hand. The full model ranks heads from the first, every pruned one from the last.
+    def estimate(session, settings):
+        pruned = session.gates.mask()
+        rows = ranking(reverse=bool(pruned.dropped()))
+        for component, layer, head in pruned.dropped():
+            rows[component][layer][head] = None
+        return HeadScores(rows, estimator="gradient")
+
+    monkeypatch.setattr(study_module, "estimate_scores", estimate)
+    run_json("prune", *flags, "-o", tmp_path / "s", "--step", "25%", "--reestimate")
+    steps = [mask(tmp_path / "s", f"all-{step:02d}").dropped() for step in (1, 2, 3, 4)]
+    first = [Head("enc_self", 0, 0), Head("enc_self", 0, 1), Head("enc_self", 1, 0)]
+    last = [Head("dec_self", 0, 1), Head("dec_self", 1, 0), Head("dec_self", 1, 1)]
+    assert steps[0] == first and steps[1] == first + last
+    for smaller, larger in zip(steps, steps[1:], strict=False):
+        assert set(smaller) < set(larger)
+
+
+def test_reestimated_scores_are_those_of_the_pruned_model(flags, tmp_path, monkeypatch):
+    # Source: headprune score under the mask of the step before.
+    folder = tmp_path / "study"
+    argv = ["prune", *flags, "-o", folder, "--components", "dec_self", "--step", "50%", "--reestimate"]
+    run_json(*argv)
+    score = [flag for flag in flags if flag not in ("--resamples", "50")]
+    expected = run_json("score", *score, "--head-mask", folder / "masks" / "dec_self-01.json")
+    found = json.loads((folder / "scores" / "dec_self-02.json").read_text())
+    assert found == expected and not (folder / "scores" / "dec_self-01.json").exists()
+    # Stopped after the first step, it re-estimates the same.
+    before = cells(folder)
+    lines = (folder / "cells.jsonl").read_text().splitlines(keepends=True)
+    (folder / "cells.jsonl").write_text("".join(lines[:2]))
+    (folder / "scores" / "dec_self-02.json").unlink()
+    run_json(*argv)
+    assert cells(folder) == before and json.loads((folder / "scores" / "dec_self-02.json").read_text()) == found
+
+
+def test_order_from_a_file_and_a_part_of_the_components(flags, tmp_path):
+    # Source: by hand; ascending from the first head, enc_dec (4 heads) and dec_self (4 heads) in play.
+    HeadScores(ranking(reverse=False), estimator="mine").save(tmp_path / "order.json")
+    argv = ["--order", tmp_path / "order.json", "--components", "enc_dec,dec_self", "--step", "0.5"]
+    run_json("prune", *flags, "-o", tmp_path / "s", *argv)
+    assert mask(tmp_path / "s", "enc_dec+dec_self-01").dropped() == [
+        Head("enc_dec", layer, head) for layer in (0, 1) for head in (0, 1)
+    ]
+    assert len(mask(tmp_path / "s", "enc_dec+dec_self-02").dropped()) == 8
+
+
+def test_random_order_is_that_of_its_seed(flags, tmp_path):
+    # Source: headprune score --estimator random with the same seed.
+    run_json("prune", *flags, "-o", tmp_path / "s", "--order", "random", "--step", "1", "--score-seed", "0")
+    expected = run_json(
+        "score", *flags[:3], "--estimator", "random", "--normalize", "none", "--score-seed", "0", "--cpu"
+    )
+    assert json.loads((tmp_path / "s" / "scores.json").read_text())["scores"] == expected["scores"]
+
+
+def test_several_random_orders_are_averaged(flags, tmp_path, capsys):
+    # Source: one study a seed; mean and standard deviation by the statistics module.
+    half = ["--order", "random", "--step", "1/2"]
+    alone = [run_json("prune", *flags, "-o", tmp_path / s, *half, "--score-seed", s)["curves"]["all"] for s in "37"]
+    found = run_json("prune", *flags, "-o", tmp_path / "both", *half, "--order-seeds", "3", "7")
+    assert [[point["score"] for point in found["curves"][f"all-seed{s}"]] for s in "37"] == [
+        [point["score"] for point in curve] for curve in alone
+    ]
+    for place in ("3", "7"):
+        name = f"all-seed{place}-01"
+        assert mask(tmp_path / "both", name).heads == mask(tmp_path / place, "all-01").heads
+    for point, pair in zip(found["means"]["all"], zip(*alone, strict=True), strict=True):
+        scores = [one["score"] for one in pair]
+        assert point["score"] == pytest.approx(statistics.mean(scores))
+        assert point["sd"] == pytest.approx(statistics.stdev(scores)) and point["seeds"] == [3, 7]
+    capsys.readouterr()
+    assert main(["prune", *map(str, flags), "-o", str(tmp_path / "both"), *half, "--order-seeds", "3", "7"]) == 0
+    assert (
+        f"{found['means']['all'][1]['score']:.2f} (sd {found['means']['all'][1]['sd']:.2f})" in capsys.readouterr().out
+    )
+
+
+def test_wrong_score_files_are_refused(flags, tmp_path, capsys):
+    path, argv = tmp_path / "scores.json", ["prune", *flags, "-o", tmp_path / "s", "--order", tmp_path / "scores.json"]
+    rows = ranking(reverse=False)
+    rows["enc_dec"][1][0] = float("nan")
+    path.write_text(json.dumps({"format": "headprune.scores/1", "scores": rows}))
+    assert "enc_dec layer 1 head 0 is nan" in refused(capsys, *argv)
+    rows["enc_dec"][1][0] = None
+    path.write_text(json.dumps({"format": "headprune.scores/1", "scores": rows}))
+    assert "do not rank enc_dec layer 1 head 0" in refused(capsys, *argv)
+    path.write_text(json.dumps({"format": "headprune.scores/1", "scores": {"enc_self": [[1, 2, 3]]}}))
+    assert "the scores rank heads of shape" in refused(capsys, *argv)
+    assert not (tmp_path / "s").exists()
