@@ -30,12 +30,12 @@ class _GateColumns(torch.autograd.Function):
     def forward(ctx: Any, gate: Tensor, counts: tuple[int, ...], *weights: Tensor) -> tuple[Tensor, ...]:
         """See :func:`gate_columns`."""
         ctx.set_materialize_grads(False)
-        parts = gate.split(counts)
         widths = [weight.size(1) // count for weight, count in zip(weights, counts, strict=True)]
         if len(set(widths)) == 1:
             factors = gate.to(weights[0].dtype).repeat_interleave(widths[0]).split([w.size(1) for w in weights])
         else:
-            factors = [part.to(w.dtype).repeat_interleave(n) for part, w, n in zip(parts, weights, widths, strict=True)]
+            parts = zip(gate.split(counts), weights, widths, strict=True)
+            factors = [part.to(weight.dtype).repeat_interleave(width) for part, weight, width in parts]
         # No saved_tensors, which are freed by the first backward pass: checkpointed activations make one a layer.
         ctx.counts, ctx.weights, ctx.factors = counts, weights, factors
         return tuple(weight * factor for weight, factor in zip(weights, factors, strict=True))
@@ -57,14 +57,14 @@ def _by_gate(gradients: Sequence[Optional[Tensor]], weights: Sequence[Tensor], c
     for place, gradient in enumerate(gradients):
         if gradient is not None:
             alike.setdefault((counts[place], *weights[place].shape), []).append(place)
-    parts = [weights[0].new_zeros(count, dtype=torch.float32) for count in counts] if len(alike) != 1 else []
+    found: dict[int, Tensor] = {}
     for (count, *_), places in alike.items():
         product = torch.stack([gradients[place] for place in places]).float()
         product *= torch.stack([weights[place] for place in places])
-        sums = product.unflatten(2, (count, -1)).sum((1, 3))
-        if not parts and len(places) == len(counts):
-            return sums.view(-1)
-        parts = parts or [weights[0].new_zeros(number, dtype=torch.float32) for number in counts]
-        for place, values in zip(places, sums, strict=True):
-            parts[place] = values
-    return torch.cat(parts)
+        found |= zip(places, product.unflatten(2, (count, -1)).sum((1, 3)), strict=True)
+    return torch.cat(
+        [
+            found[place] if place in found else weights[place].new_zeros(count, dtype=torch.float32)
+            for place, count in enumerate(counts)
+        ]
+    )

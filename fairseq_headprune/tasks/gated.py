@@ -178,6 +178,11 @@ class GatedTask:
     _active_heads: dict[str, int] = {}
 
     def check_mask(self, model: Any, sample: dict) -> None:
+        """Before a model's first batch, note its active heads and make sure that its mask has an effect.
+
+        Raises:
+            RuntimeError: the mask has none.
+        """
         while not hasattr(model, "encoder") and hasattr(model, "module"):
             model = model.module  # DistributedDataParallel and fairseq's wrappers
         if model in self._checked or not sample:
