@@ -31,6 +31,10 @@ from fairseq_headprune.report.tables import FORMS, render_parts  # noqa: E402
 RECIPE = """--share-all-embeddings --dropout 0.3 --label-smoothing 0.1 --optimizer adam --adam-betas '(0.9, 0.98)'
     --lr 7e-4 --lr-scheduler inverse_sqrt --warmup-updates 1500 --max-tokens 4096 --distributed-world-size 1
     --log-format simple --log-interval 100"""
+#: that of examples/glue
+GLUE_RECIPE = """--dropout 0.1 --attention-dropout 0.1 --optimizer adam --adam-betas '(0.9, 0.999)' --adam-eps 1e-8
+    --weight-decay 0.01 --clip-norm 1 --lr 5e-5 --lr-scheduler polynomial_decay --batch-size 32
+    --required-batch-size-multiple 1 --distributed-world-size 1 --log-format simple --log-interval 100"""
 STAGES = ("train", "translate", "report")
 
 
@@ -49,16 +53,15 @@ def main() -> int:
 
 def _run(args: argparse.Namespace) -> int:
     from fairseq_headprune.comparison.driver import Driver, Plan
-    from fairseq_headprune.comparison.model import model_shape
     from fairseq_headprune.comparison.report import parts
 
     if args.gpus is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = args.gpus
     fields = ("data", "splits", "methods", "counts", "seeds", "lambdas", "updates", "step", "sentences")
-    train = ["--arch", args.arch, *args.recipe, *args.train_flags]
-    generate = ["--beam", "5", "--post-process", "sentencepiece", *args.generate_flags]
-    plan = Plan(**{name: getattr(args, name) for name in fields}, train_flags=train, generate_flags=generate)
-    shape = model_shape(args.data, train)
+    kind, train, generate = _kind(args)
+    chosen = {name: getattr(args, name) for name in fields}
+    plan = Plan(**chosen, train_flags=train, generate_flags=generate, kind=kind)
+    shape = kind.shape(args.data, train)
     _check(args, sum(map(sum, shape.values())))
     driver = Driver(plan, args.work, shape, args.jobs, args.limit)
     if args.dry_run:
@@ -71,7 +74,7 @@ def _run(args: argparse.Namespace) -> int:
     if "translate" in args.stages:
         driver.translate()
     if "report" in args.stages:
-        values = [_report(args, study, split, sum(map(sum, shape.values()))) for split in args.splits]
+        values = [_report(args, study, split, sum(map(sum, shape.values())), kind) for split in args.splits]
         if args.json:
             print(json.dumps(values[0] if len(values) == 1 else values, indent=1))
         else:
@@ -79,7 +82,23 @@ def _run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _report(args: argparse.Namespace, study: Any, split: str, total: int) -> dict[str, Any]:
+def _kind(args: argparse.Namespace) -> tuple[Any, list[str], list[str]]:
+    """Return what is compared, with the flags of fairseq-train and of fairseq-generate."""
+    from fairseq_headprune.comparison.kind import Classifying, Translating
+
+    if (args.glue_task is None) != (args.bert is None):
+        raise ValueError("--glue-task TASK and --bert DIR go together")
+    if args.glue_task is None:
+        train = ["--arch", args.arch or "transformer_gated_iwslt_de_en", *(args.recipe or shlex.split(RECIPE))]
+        generate = ["--beam", "5", "--post-process", "sentencepiece", *args.generate_flags]
+        return Translating(), [*train, *args.train_flags], generate
+    bert = str(Path(args.bert).resolve())
+    total = ["--warmup-updates", str(args.updates // 10), "--total-num-update", str(args.updates)]
+    train = ["--arch", args.arch or "bert_gated", "--bert", bert, *(args.recipe or [*shlex.split(GLUE_RECIPE), *total])]
+    return Classifying(args.glue_task, bert, args.metric), [*train, *args.train_flags], list(args.generate_flags)
+
+
+def _report(args: argparse.Namespace, study: Any, split: str, total: int, kind: Any) -> dict[str, Any]:
     """Write the results of a split and return them."""
     from fairseq_headprune.comparison.figure import comparison_figure
     from fairseq_headprune.comparison.report import document
@@ -90,13 +109,13 @@ def _report(args: argparse.Namespace, study: Any, split: str, total: int) -> dic
     place = args.splits.index(split)
     given = args.references[place] if args.references else study.path / "references" / f"{split}.txt"
     how = Comparison(args.tokenize, args.resamples, args.bootstrap_seed, args.alpha)
-    words = [Path(args.data).name if word == args.data else word for word in sys.argv[1:]]
-    value = document(study, split, read_references(given).lines, how)
+    words = [Path(word).name if word in (args.data, args.bert) else word for word in sys.argv[1:]]
+    value = document(study, split, read_references(given).lines, how, kind)
     value = {"command": shlex.join(["scripts/compare_pruners.py", *words]), **value}
     stem = args.out if place == 0 else args.out.with_name(f"{args.out.name}-{split}")
     stem.parent.mkdir(parents=True, exist_ok=True)
     write_json(f"{stem}.json", value)
-    comparison_figure(value["points"], stem, total)
+    comparison_figure(value["points"], stem, total, kind.measure)
     return value
 
 
@@ -133,11 +152,23 @@ def _parser() -> argparse.ArgumentParser:
     add("--counts", type=_list(int), default=COUNTS, help=f"heads kept (default: {','.join(map(str, COUNTS))})")
     add("--seeds", type=_list(int), default=[1], help="seeds of trainings and random masks (default: 1)")
     add("--lambdas", type=_list(float), default=[], help="penalties of the method l0-lambda (default: none)")
-    add("--arch", default="transformer_gated_iwslt_de_en", help="(default: transformer_gated_iwslt_de_en)")
+    add("--glue-task", metavar="TASK", help="compare classifiers on this task; data is GLUE's folder (default: none)")
+    add("--bert", metavar="DIR", help="folder of Hugging Face that classifiers start from (default: none)")
+    add("--metric", help="of the GLUE task (default: GLUE's own)")
+    add("--arch", help="(default: transformer_gated_iwslt_de_en, or bert_gated)")
     add("--updates", type=int, default=5000, help="of every training but pipelined-dsp's (default: 5000)")
-    add("--recipe", type=shlex.split, default=shlex.split(RECIPE), help=f"of fairseq-train (default: {RECIPE})")
+    add(
+        "--recipe",
+        type=shlex.split,
+        help=f"of fairseq-train (default: {RECIPE}; for GLUE {GLUE_RECIPE}, and a tenth of the updates as warm-up)",
+    )
     add("--train-flags", type=shlex.split, default=[], help="more of them, such as '--fp16' (default: none)")
-    add("--generate-flags", type=shlex.split, default=[], help="beside beam 5 and sentencepiece (default: none)")
+    add(
+        "--generate-flags",
+        type=shlex.split,
+        default=[],
+        help="beside (translations) beam 5 and sentencepiece (default: none)",
+    )
     add("--splits", type=_list(str), default=["test"], help="that are translated (default: test)")
     add("--references", type=_list(Path), default=[], help="their raw references (default: the data's target side)")
     add("--step", type=int, default=4, help="heads that michel removes between two estimates (default: 4)")

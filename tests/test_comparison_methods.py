@@ -2,6 +2,7 @@
 
 import pytest
 
+from fairseq_headprune.comparison.kind import Translating
 from fairseq_headprune.comparison.methods import DEFAULT, NAMES, trainings
 
 
@@ -12,7 +13,7 @@ def flag(training, name):
 
 def test_all_trainings_of_a_comparison():
     """Counted by hand: five of the nine methods train for each number of heads: 2 seeds x (1 + 5 x 3)."""
-    found = trainings(DEFAULT, [24, 4, 1], [1, 2], [], 1000)
+    found = trainings(DEFAULT, [24, 4, 1], [1, 2], [], 1000, Translating())
     assert len(found) == 32 and len({training.name for training in found}) == 32
     # What pipelined DSP starts from comes first.
     assert [t.name for t in found[:2]] == ["unpruned-1", "unpruned-2"]
@@ -23,7 +24,7 @@ def test_all_trainings_of_a_comparison():
 
 def test_budgets_and_settings_are_the_paper_s():
     """§4.3: joint methods as long as the unpruned model; pipelined DSP one epoch on the trained model."""
-    found = {t.name: t for t in trainings(DEFAULT, [24], [3], [], 1000)}
+    found = {t.name: t for t in trainings(DEFAULT, [24], [3], [], 1000, Translating())}
     pipelined = found["pipelined-dsp-24-3"]
     assert pipelined.after == "unpruned-3" and flag(pipelined, "--max-epoch") == "1"
     assert "--gates-only" in pipelined.flags and "--validate-after-updates" not in pipelined.flags
@@ -35,7 +36,7 @@ def test_budgets_and_settings_are_the_paper_s():
 
 
 def test_fixed_penalties_are_trained_once_each():
-    found = trainings(["l0-lambda"], [24, 12], [1], [0.001, 0.1], 100)
+    found = trainings(["l0-lambda"], [24, 12], [1], [0.001, 0.1], 100, Translating())
     assert [(t.name, t.count, t.penalty) for t in found[1:]] == [
         ("l0-lambda-0.001-1", None, 0.001),
         ("l0-lambda-0.1-1", None, 0.1),
@@ -45,4 +46,4 @@ def test_fixed_penalties_are_trained_once_each():
 
 def test_an_unknown_method_is_refused():
     with pytest.raises(ValueError, match="'magic'; known are unpruned, michel,"):
-        trainings(["magic"], [1], [1], [], 100)
+        trainings(["magic"], [1], [1], [], 100, Translating())

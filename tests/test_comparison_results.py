@@ -21,7 +21,7 @@ def made(scores):
     rows, sentences = [], {}
     for (method, count, seed), values in scores.items():
         name = f"{method}-{count}-{seed}"
-        rows.append({"id": name, "method": method, "count": count, "seed": seed, "bleu": float(np.mean(values))})
+        rows.append({"id": name, "method": method, "count": count, "seed": seed, "score": float(np.mean(values))})
         sentences[name] = np.array([[value, 1] for value in values])
     return rows, sentences
 
@@ -45,12 +45,12 @@ def test_means_deviations_and_tests(points):
     found = {(point["method"], point["heads"]): point for point in points}
     assert set(found) == {("unpruned", None), ("michel", 8), ("ste", 8), ("ste", 4)}
     michel = found["michel", 8]
-    assert (michel["bleu"], michel["sd"], michel["seeds"], michel["delta"]) == (21.0, 2.8284, [1, 2], -12.0)
+    assert (michel["score"], michel["sd"], michel["seeds"], michel["delta"]) == (21.0, 2.8284, [1, 2], -12.0)
     assert (michel["p"], michel["losses"]) == (0.0, 1.0) and michel["p_holm"] == 0.0
     # Equal everywhere: nothing but ties.
     assert (found["ste", 8]["ties"], found["ste", 8]["p"], found["ste", 8]["p_holm"]) == (1.0, 1.0, 1.0)
     assert found["ste", 4]["sd"] is None and found["ste", 4]["delta"] == 0.0
-    assert "p" not in found["unpruned", None] and found["unpruned", None]["bleu"] == 33.0
+    assert "p" not in found["unpruned", None] and found["unpruned", None]["score"] == 33.0
 
 
 def test_without_the_unpruned_model_of_a_seed_there_is_no_test():
@@ -67,7 +67,14 @@ def test_table_3b(points):
         ["4", None, "33.00"],
     ]
     assert table.rows[0][1].mark == "holm" and table.rows[0][2].mark == ""
-    results = {"split": "test", "signature": "sig", "alpha": 0.01, "resamples": 400, "bootstrap_seed": 1}
+    results = {
+        "split": "test",
+        "measure": "BLEU",
+        "signature": "sig",
+        "alpha": 0.01,
+        "resamples": 400,
+        "bootstrap_seed": 1,
+    }
     note = score_note({**results, "points": points})
     assert note.startswith("The unpruned model has 33.00 ± 0.00. BLEU on test, sig; mean ± standard deviation over 2")
     assert "(paired bootstrap, 400 resamples, seed 1)" in note
@@ -75,7 +82,7 @@ def test_table_3b(points):
 
 def row(method, count, seconds, bleu, **more):
     training = None if seconds is None else {"seconds": seconds}
-    return {"method": method, "count": count, "seed": 1, "training": training, "bleu": bleu, **more}
+    return {"method": method, "count": count, "seed": 1, "training": training, "score": bleu, **more}
 
 
 def test_table_1_is_measured():
@@ -89,10 +96,10 @@ def test_table_1_is_measured():
         row("l0", 4, 100.0, 34.0, learned=3),
     ]
     michel, pipelined, l0 = costs(rows, 1000)
-    assert michel == {"method": "michel", "seconds": 1.15, "updates": 1, "estimates": 5, "off": None, "bleu": 15.0}
+    assert michel == {"method": "michel", "seconds": 1.15, "updates": 1, "estimates": 5, "off": None, "score": 15.0}
     assert (pipelined["seconds"], pipelined["updates"], pipelined["off"]) == (1.05, 1.05, 0)
-    assert (l0["seconds"], l0["updates"], l0["off"], l0["bleu"]) == (1.1, 1, 1.5, 35.0)
-    body = [[str(cell) for cell in line] for line in cost_table([michel, pipelined, l0]).rows]
+    assert (l0["seconds"], l0["updates"], l0["off"], l0["score"]) == (1.1, 1, 1.5, 35.0)
+    body = [[str(cell) for cell in line] for line in cost_table([michel, pipelined, l0], "BLEU").rows]
     assert body[0] == ["Michel et al.", "1.15", "1.00 + 5.0 rankings", "0 (exact)", "15.00"]
     assert body[2] == ["Voita et al. (L0)", "1.10", "1.00", "1.50", "35.00"]
 
@@ -101,12 +108,12 @@ def test_figures_3b_and_3d(points, tmp_path, monkeypatch):
     """The right panel has what keeps up to a third of the heads: 4 of 12, not 8."""
     drawn = []
     monkeypatch.setattr(drawing, "save", lambda figure, stem: drawn.append(figure) or [])
-    comparison_figure(points, tmp_path / "compare", total=12)
+    comparison_figure(points, tmp_path / "compare", total=12, measure="BLEU")
     assert isinstance(drawn[0], Figure)
     curves = [{c.get_label(): c.lines[0].get_xydata().tolist() for c in axes.containers} for axes in drawn[0].axes]
     assert curves == [{"Michel et al.": [[8, 21]], "STE": [[4, 33], [8, 33]]}, {"STE": [[4, 33]]}]
 
 
 def test_figure_files(points, tmp_path):
-    written = comparison_figure(points, tmp_path / "compare", total=12)
+    written = comparison_figure(points, tmp_path / "compare", total=12, measure="BLEU")
     assert [path.name for path in written] == ["compare.png", "compare.svg"] and all(p.stat().st_size for p in written)

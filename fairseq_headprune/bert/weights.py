@@ -40,6 +40,18 @@ _UNUSED = re.compile(r"(cls\.|embeddings\.(position|token_type)_ids$)")
 FRESH = ("encoder.pooler.", "classification_heads.")
 
 
+def weights_path(folder: PathLike) -> Path:
+    """Return the file of a folder that holds the weights: ``model.safetensors``, or ``pytorch_model.bin``.
+
+    Raises:
+        FileNotFoundError: neither file is there.
+    """
+    for name in ("model.safetensors", "pytorch_model.bin"):
+        if Path(folder, name).is_file():
+            return Path(folder, name)
+    raise FileNotFoundError(f"--bert {folder}: neither model.safetensors nor pytorch_model.bin is there")
+
+
 def read_weights(folder: PathLike) -> dict[str, Tensor]:
     """Read ``model.safetensors``, or ``pytorch_model.bin`` with torch's safe loader.
 
@@ -50,12 +62,10 @@ def read_weights(folder: PathLike) -> dict[str, Tensor]:
         FileNotFoundError: neither file is there.
         ValueError: a damaged file, or one that would run code.
     """
-    safe, pickled = Path(folder, "model.safetensors"), Path(folder, "pytorch_model.bin")
-    if not safe.is_file() and not pickled.is_file():
-        raise FileNotFoundError(f"--bert {folder}: neither model.safetensors nor pytorch_model.bin is there")
-    path = safe if safe.is_file() else pickled
+    path = weights_path(folder)
     try:
-        weights = _read_safetensors(path) if path is safe else torch.load(path, map_location="cpu", weights_only=True)
+        is_safe = path.suffix == ".safetensors"
+        weights = _read_safetensors(path) if is_safe else torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         raise ValueError(f"{path}: refused and not executed, since it holds more than weights") from error
     except OSError:

@@ -11,9 +11,10 @@ from typing import Any
 from tqdm import tqdm
 
 import fairseq_headprune
+from fairseq_headprune.comparison.kind import Kind, Translating
 from fairseq_headprune.comparison.masks import random_mask
 from fairseq_headprune.comparison.methods import AFTER_TRAINING, COUNTS, DEFAULT, Training, trainings, unpruned_name
-from fairseq_headprune.files import read_json, sha256, write_json
+from fairseq_headprune.files import read_json, write_json
 from fairseq_headprune.heads import Shape
 from fairseq_headprune.studies.folder import StudyFolder
 from fairseq_headprune.studies.provenance import environment
@@ -31,6 +32,7 @@ class Plan:
         data: the folder that fairseq-preprocess wrote.
         train_flags: of every fairseq-train, architecture included.
         generate_flags: of fairseq-generate.
+        kind: what is trained and scored.
         splits: that are translated.
         updates: of every training but pipelined DSP's, which are one epoch.
         step: heads that Michel et al.'s method removes between two estimates, each on ``sentences`` of train.
@@ -40,6 +42,7 @@ class Plan:
     data: str
     train_flags: list[str]
     generate_flags: list[str]
+    kind: Kind = field(default_factory=Translating)
     splits: list[str] = field(default_factory=lambda: ["test"])
     methods: list[str] = field(default_factory=lambda: list(DEFAULT))
     counts: list[int] = field(default_factory=lambda: list(COUNTS))
@@ -51,11 +54,11 @@ class Plan:
 
     def settings(self) -> dict[str, Any]:
         """Return what must not change when a comparison goes on; methods, numbers of heads and seeds may be added."""
-        data = Path(self.data)
-        found = sorted([*data.glob("dict.*.txt"), *(p for split in self.splits for p in data.glob(f"{split}.*"))])
-        hashes = {path.name: sha256(path) for path in found}
-        kept = ("train_flags", "generate_flags", "splits", "updates", "step", "sentences")
-        return {"study": "compare-pruners", "data": hashes, **{name: getattr(self, name) for name in kept}}
+        hashes = self.kind.hashes(Path(self.data), self.splits)
+        kept = ("generate_flags", "splits", "updates", "step", "sentences")
+        train = [self.kind.places.get(word, word) for word in self.train_flags]
+        what = {"study": "compare-pruners", "task": self.kind.flags, "data": hashes, "train_flags": train}
+        return {**what, **{name: getattr(self, name) for name in kept}}
 
 
 class Driver:
@@ -69,7 +72,7 @@ class Driver:
     def __init__(self, plan: Plan, work: Path, shape: Shape, jobs: int = 1, limit: float | None = None) -> None:
         self.plan, self.work, self.shape, self.jobs = plan, Path(work).resolve(), shape, jobs
         self._deadline = None if limit is None else time.monotonic() + limit
-        self.trainings = trainings(plan.methods, plan.counts, plan.seeds, plan.lambdas, plan.updates)
+        self.trainings = trainings(plan.methods, plan.counts, plan.seeds, plan.lambdas, plan.updates, plan.kind)
         self._data = str(Path(plan.data).resolve())
 
     def open(self) -> StudyFolder:
@@ -84,8 +87,9 @@ class Driver:
         """Return the command of a training; it runs in the study's folder."""
         place = self._place(training.name)
         words = [sys.executable, "-m", "fairseq_cli.train", self._data, "--user-dir", _USER_DIR]
-        words += ["--task", "translation_headprune", *self.plan.train_flags, "--seed", str(training.seed)]
-        words += ["--max-update", str(self.plan.updates), "--save-dir", place, *_KEEP_BEST_ONLY, *training.flags]
+        words += [*self.plan.kind.flags, *self.plan.train_flags, "--seed", str(training.seed)]
+        words += ["--max-update", str(self.plan.updates), "--save-dir", place, *_KEEP_BEST_ONLY]
+        words += [*self.plan.kind.selection, *training.flags]
         if training.method == "random-start":
             words += ["--head-mask", f"{place}/mask.json"]
         if training.after:
@@ -95,6 +99,7 @@ class Driver:
     def shown(self, words: list[str]) -> str:
         """Return a command without the places of this machine."""
         short = {sys.executable: "python", _USER_DIR: "fairseq_headprune", self._data: Path(self._data).name}
+        short |= self.plan.kind.places
         return shlex.join([short.get(word, word) for word in words])
 
     def train(self) -> None:
@@ -135,7 +140,8 @@ class Driver:
             name = f"translate-{len(finished)}-{number}"
             job = {
                 "folder": str(self.work),
-                "generate": [self._data, *self.plan.generate_flags],
+                "generate": [self._data, *self.plan.kind.flags, *self.plan.generate_flags],
+                "valid": self.plan.kind.valid,
                 "step": self.plan.step,
                 "sentences": self.plan.sentences,
                 "cells": cells,

@@ -1,4 +1,4 @@
-"""Figures 3b and 3d of Li et al. 2021: BLEU against the number of heads kept, a line for each method."""
+"""Figures 3b and 3d of Li et al. 2021: the score against the number of heads kept, a line for each method."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -24,7 +24,9 @@ _LOOKS = {
 }
 
 
-def comparison_figure(points: Sequence[Mapping[str, Any]], stem: files.PathLike, total: int) -> list[Path]:
+def comparison_figure(
+    points: Sequence[Mapping[str, Any]], stem: files.PathLike, total: int, measure: str
+) -> list[Path]:
     """Draw all numbers of heads on the left (Fig. 3b), and up to a third of the model's on the right (Fig. 3d).
 
     Bars are the standard deviation over seeds.
@@ -33,32 +35,33 @@ def comparison_figure(points: Sequence[Mapping[str, Any]], stem: files.PathLike,
         points: see :func:`~fairseq_headprune.comparison.results.summarise`.
         stem: the figure is written to ``stem.png`` and ``stem.svg``.
         total: heads of the unpruned model.
+        measure: the score's name.
     """
     with drawing.style():
         figure = Figure(figsize=(10.5, 4.2), layout="constrained")
         axes = figure.subplots(1, 2)
         for panel, limit in zip(axes, (total, total / 3), strict=True):
-            _draw(panel, points, limit)
+            _draw(panel, points, limit, measure)
         handles, labels = axes[0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside right center", frameon=False, handlelength=3.2)
         return drawing.save(figure, stem)
 
 
-def _draw(axes: Any, points: Sequence[Mapping[str, Any]], limit: float) -> None:
+def _draw(axes: Any, points: Sequence[Mapping[str, Any]], limit: float, measure: str) -> None:
     for method, (colour, marker, dashes) in _LOOKS.items():
-        mine = sorted((p["heads"], p["bleu"], p["sd"] or 0.0) for p in points if p["method"] == method)
+        mine = sorted((p["heads"], p["score"], p["sd"] or 0.0) for p in points if p["method"] == method)
         mine = [point for point in mine if point[0] <= limit]
         if mine:
-            heads, bleu, deviation = zip(*mine, strict=True)
+            heads, scores, deviation = zip(*mine, strict=True)
             axes.errorbar(
-                heads, bleu, deviation, color=colour, marker=marker, linestyle=dashes, linewidth=1.4, markersize=4.5,
+                heads, scores, deviation, color=colour, marker=marker, linestyle=dashes, linewidth=1.4, markersize=4.5,
                 capsize=2, label=NAMES[method],
             )  # fmt: skip
     unpruned = [point for point in points if point["method"] == "unpruned"]
     if unpruned:
-        label = f"{NAMES['unpruned']} ({unpruned[0]['bleu']:.2f})"
-        axes.axhline(unpruned[0]["bleu"], color="#666666", linewidth=1, linestyle=":", zorder=1, label=label)
-    axes.set(xlabel="Unpruned heads", ylabel="BLEU", xlim=(-0.02 * limit, 1.03 * limit))
+        label = f"{NAMES['unpruned']} ({unpruned[0]['score']:.2f})"
+        axes.axhline(unpruned[0]["score"], color="#666666", linewidth=1, linestyle=":", zorder=1, label=label)
+    axes.set(xlabel="Unpruned heads", ylabel=measure, xlim=(-0.02 * limit, 1.03 * limit))
     axes.set_ylim(bottom=0)
     axes.grid(color="#dddddd", linewidth=0.6)
     axes.set_axisbelow(True)

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from fairseq_headprune.comparison.kind import Kind
+
 #: method -> what it is called in tables
 NAMES = {
     "unpruned": "Unpruned",
@@ -29,12 +31,6 @@ COUNTS = [68, 60, 48, 36, 24, 20, 16, 12, 8, 4, 3, 2, 1]
 #: Share of the run that comes before the first validation. Gates are settled then: DSP's temperature has fallen after
 #: a quarter, and so has L0's target. Before that L0 has more heads than it ends with, which would look like quality.
 SETTLED = 0.5
-_COOL_DOWN = ["--preset", "dsp-mt", "--tau-updates", "0.25"]
-_CROSS_ENTROPY = ["--criterion", "label_smoothed_cross_entropy"]
-_DSP = ["--criterion", "label_smoothed_cross_entropy_dsp"]
-_L0 = ["--criterion", "label_smoothed_cross_entropy_l0"]
-#: one epoch on the trained model, in whose first half the temperature falls
-_PIPELINED = ["--gates-only", "--preset", "dsp-mt", "--tau-updates", "0.5", "--max-epoch", "1"]
 
 
 @dataclass(frozen=True)
@@ -64,13 +60,19 @@ def unpruned_name(seed: int) -> str:
 
 
 def trainings(
-    methods: Sequence[str], counts: Sequence[int], seeds: Sequence[int], lambdas: Sequence[float], updates: int
+    methods: Sequence[str],
+    counts: Sequence[int],
+    seeds: Sequence[int],
+    lambdas: Sequence[float],
+    updates: int,
+    kind: Kind,
 ) -> list[Training]:
     """List all trainings of a comparison; the unpruned models, on which others build, come first.
 
     Args:
         lambdas: penalties of ``l0-lambda``.
         updates: of every training but those of pipelined DSP, which take one epoch.
+        kind: what is trained.
 
     Raises:
         ValueError: an unknown method.
@@ -79,30 +81,34 @@ def trainings(
     if unknown:
         raise ValueError(f"unknown method {unknown[0]!r}; known are {', '.join(NAMES)}")
     whole = ["--validate-after-updates", str(int(SETTLED * updates))]
-    result = [Training(unpruned_name(seed), "unpruned", seed, None, [*_CROSS_ENTROPY, *whole]) for seed in seeds]
+    plain = ["--criterion", kind.criterion]
+    result = [Training(unpruned_name(seed), "unpruned", seed, None, [*plain, *whole]) for seed in seeds]
     for seed in seeds:
         for method in NAMES:
             if method not in methods or method == "unpruned" or method in AFTER_TRAINING:
                 continue
             if method == "l0-lambda":
                 for value in lambdas:
-                    flags = [*_L0, "--l0-penalty", f"{value:g}", *whole]
+                    flags = ["--criterion", f"{kind.criterion}_l0", "--l0-penalty", f"{value:g}", *whole]
                     result.append(Training(f"{method}-{value:g}-{seed}", method, seed, None, flags, penalty=value))
                 continue
             for count in counts:
-                flags = [*_flags(method, count), *([] if method == "pipelined-dsp" else whole)]
+                flags = [*_flags(method, count, kind), *([] if method == "pipelined-dsp" else whole)]
                 after = unpruned_name(seed) if method == "pipelined-dsp" else None
                 result.append(Training(f"{method}-{count}-{seed}", method, seed, count, flags, after))
     return result
 
 
-def _flags(method: str, count: int) -> list[str]:
+def _flags(method: str, count: int, kind: Kind) -> list[str]:
+    subset = ["--criterion", f"{kind.criterion}_dsp", "--heads-kept", str(count)]
+    cool_down = ["--preset", kind.preset, "--tau-updates"]
     return {
-        "joint-dsp": [*_DSP, "--heads-kept", str(count), *_COOL_DOWN],
-        "joint-dsp-constant": [*_DSP, "--heads-kept", str(count), *_COOL_DOWN, "--tau-end", "0.1"],
-        "pipelined-dsp": [*_DSP, "--heads-kept", str(count), *_PIPELINED],
-        "ste": [*_DSP, "--heads-kept", str(count), "--straight-through"],
-        "l0": [*_L0, "--l0-target-heads", str(count)],
+        "joint-dsp": [*subset, *cool_down, "0.25"],
+        "joint-dsp-constant": [*subset, *cool_down, "0.25", "--tau-end", "0.1"],
+        # One epoch on the trained model, in whose first half the temperature falls.
+        "pipelined-dsp": [*subset, "--gates-only", *cool_down, "0.5", "--max-epoch", "1"],
+        "ste": [*subset, "--straight-through"],
+        "l0": ["--criterion", f"{kind.criterion}_l0", "--l0-target-heads", str(count)],
         # The driver names the mask.
-        "random-start": list(_CROSS_ENTROPY),
+        "random-start": ["--criterion", kind.criterion],
     }[method]

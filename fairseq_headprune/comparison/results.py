@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from fairseq_headprune.comparison.kind import Kind
 from fairseq_headprune.comparison.methods import NAMES
 from fairseq_headprune.evaluation.holm import holm
 from fairseq_headprune.evaluation.significance import bootstrap_statistics
-from fairseq_headprune.evaluation.statistics import corpus_metric, mean_score
+from fairseq_headprune.evaluation.statistics import mean_score
 from fairseq_headprune.files import read_lines
 from fairseq_headprune.studies.folder import StudyFolder
 from fairseq_headprune.studies.masked import Comparison
@@ -22,11 +23,11 @@ Cells = Sequence[Mapping[str, Any]]
 _KEPT = ("ci", "wins", "losses", "ties", "p")
 
 
-def evaluate(study: StudyFolder, split: str, references: Sequence[str], how: Comparison) -> dict[str, Any]:
+def evaluate(study: StudyFolder, split: str, references: Sequence[str], how: Comparison, kind: Kind) -> dict[str, Any]:
     """Score all translations of a split, and test every method and number of heads against the unpruned model.
 
     Returns:
-        ``signature``; ``rows``: the cells with ``bleu``; ``points``: one a method and number of heads, see
+        ``signature``; ``rows``: the cells with ``score``; ``points``: one a method and number of heads, see
         :func:`summarise`.
 
     Raises:
@@ -35,7 +36,7 @@ def evaluate(study: StudyFolder, split: str, references: Sequence[str], how: Com
     cells = [cell for cell in study.cells().values() if cell["split"] == split]
     if not cells:
         raise ValueError(f"nothing of {split} is translated in {study.path} yet")
-    metric = corpus_metric("bleu", references, how.tokenize)
+    metric = kind.metric(references, how)
     sentences = {}
     for cell in cells:
         lines = read_lines(study.hyp_path(cell["id"]))
@@ -46,7 +47,7 @@ def evaluate(study: StudyFolder, split: str, references: Sequence[str], how: Com
     rows = []
     for cell in cells:
         score = float(metric.score(sentences[cell["id"]].sum(axis=0)))
-        rows.append({**cell, "bleu": round(score, 4)})
+        rows.append({**cell, "score": round(score, 4)})
     rows.sort(key=lambda row: (list(NAMES).index(row["method"]), row["seed"], -(row["count"] or 0)))
     return {"signature": metric.signature, "rows": rows, "points": summarise(rows, sentences, metric.score, how)}
 
@@ -58,7 +59,7 @@ def summarise(rows: Cells, sentences: Mapping[str, np.ndarray], score: Any, how:
     same seeds. Holm's correction is over all points. ``l0-lambda``, which has no number of heads, is left out.
 
     Args:
-        rows: with ``id``, ``method``, ``count``, ``seed``, ``bleu``.
+        rows: with ``id``, ``method``, ``count``, ``seed``, ``score``.
         sentences: id -> statistics (sentences, stats).
         score: sums of statistics (…, stats) -> scores (…).
     """
@@ -69,8 +70,8 @@ def summarise(rows: Cells, sentences: Mapping[str, np.ndarray], score: Any, how:
     unpruned = groups.get(("unpruned", None), {})
     points = []
     for (method, count), of_seed in groups.items():
-        scores = [row["bleu"] for row in of_seed.values()]
-        point = {"method": method, "heads": count, "seeds": sorted(of_seed), "bleu": round(statistics.mean(scores), 4)}
+        scores = [row["score"] for row in of_seed.values()]
+        point = {"method": method, "heads": count, "seeds": sorted(of_seed), "score": round(statistics.mean(scores), 4)}
         point["sd"] = round(statistics.stdev(scores), 4) if len(scores) > 1 else None
         if method != "unpruned" and set(of_seed) <= set(unpruned):
             point |= _test([unpruned[seed] for seed in of_seed], list(of_seed.values()), sentences, score, how)
@@ -98,7 +99,7 @@ def costs(rows: Cells, updates: int) -> list[dict[str, Any]]:
         a dict a method: ``seconds`` and ``updates`` to a pruned model, as multiples of the unpruned model's of the same
         seeds (the model that a method starts from included; ``estimates`` counts rankings instead of updates);
         ``off``: mean |heads learned - heads asked for| before the correction, None where heads are taken by rank;
-        ``bleu``: mean over numbers of heads and seeds.
+        ``score``: mean over numbers of heads and seeds.
     """
     whole = {row["seed"]: row["training"]["seconds"] for row in rows if row["method"] == "unpruned"}
     result = []
@@ -114,7 +115,7 @@ def costs(rows: Cells, updates: int) -> list[dict[str, Any]]:
                 "updates": statistics.mean(_updates(row, updates) / updates for row in mine),
                 "estimates": statistics.mean(row.get("estimates", 0) for row in mine),
                 "off": statistics.mean(learned) if learned else None,
-                "bleu": statistics.mean(row["bleu"] for row in mine),
+                "score": statistics.mean(row["score"] for row in mine),
             }
         )
     return result

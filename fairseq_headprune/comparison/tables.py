@@ -9,7 +9,7 @@ from fairseq_headprune.report.tables import Marked, Table, mark_of
 
 
 def score_table(points: Sequence[Mapping[str, Any]], alpha: float) -> Table:
-    """Tabulate BLEU in the form of Table 3b: a line a number of heads, a column a method, mean ± deviation over seeds.
+    """Tabulate scores in the form of Table 3b: a line a number of heads, a column a method, mean ± deviation.
 
     Marked: differs from the unpruned model, see :func:`~fairseq_headprune.report.tables.mark_of`.
     """
@@ -28,18 +28,18 @@ def score_note(results: Mapping[str, Any], form: str = "text") -> str:
     seeds = max(len(point["seeds"]) for point in points)
     over = f"mean ± standard deviation over {seeds} seeds, the mean is tested" if seeds > 1 else "one seed"
     marks = legend(results["alpha"], results["resamples"], results["bootstrap_seed"], form)
-    return f"{base}BLEU on {results['split']}, {results['signature']}; {over}; {marks}."
+    return f"{base}{results['measure']} on {results['split']}, {results['signature']}; {over}; {marks}."
 
 
-def cost_table(costs: Sequence[Mapping[str, Any]]) -> Table:
+def cost_table(costs: Sequence[Mapping[str, Any]], measure: str) -> Table:
     """Tabulate what Table 1 shows as symbols: cost, control of the number of heads, quality."""
     rows: list[list[Any]] = []
     for cost in costs:
         more = f" + {cost['estimates']:.1f} rankings" if cost["estimates"] else ""
         off = "0 (exact)" if cost["off"] is None else f"{cost['off']:.2f}"
         row = [NAMES[cost["method"]], f"{cost['seconds']:.2f}", f"{cost['updates']:.2f}{more}", off]
-        rows.append([*row, f"{cost['bleu']:.2f}"])
-    return Table(["Method", "Time", "Updates", "Heads off", "Mean BLEU"], rows)
+        rows.append([*row, f"{cost['score']:.2f}"])
+    return Table(["Method", "Time", "Updates", "Heads off", f"Mean {measure}"], rows)
 
 
 COST_NOTE = (
@@ -56,4 +56,4 @@ def _cell(point: Mapping[str, Any] | None, alpha: float) -> Any:
 
 
 def _shown(point: Mapping[str, Any]) -> str:
-    return f"{point['bleu']:.2f}" + ("" if point["sd"] is None else f" ± {point['sd']:.2f}")
+    return f"{point['score']:.2f}" + ("" if point["sd"] is None else f" ± {point['sd']:.2f}")

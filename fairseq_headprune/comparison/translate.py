@@ -1,4 +1,7 @@
-"""Masks and translations of trained models: ``python -m fairseq_headprune.comparison.translate JOB.json``."""
+"""Masks of trained models, and what these translate or predict under them.
+
+``python -m fairseq_headprune.comparison.translate JOB.json`` does one job.
+"""
 
 import logging
 import sys
@@ -21,7 +24,8 @@ def run(job: dict[str, Any]) -> None:
     """Translate under every mask of a job, and add each cell to the study when it is done.
 
     Args:
-        job: ``folder`` of the study; ``generate`` (fairseq-generate's flags); ``step`` and ``sentences`` of importance;
+        job: ``folder`` of the study; ``generate`` (fairseq-generate's flags); ``valid`` (what checkpoints were
+            chosen by); ``step`` and ``sentences`` of importance;
             ``cells``, those of one checkpoint after each other.
     """
     study = StudyFolder(job["folder"])
@@ -30,22 +34,21 @@ def run(job: dict[str, Any]) -> None:
 
 
 def _of_one_model(study: StudyFolder, job: dict[str, Any], checkpoint: str, cells: list[dict[str, Any]]) -> None:
-    from fairseq_headprune.evaluation.translate import Translator
-    from fairseq_headprune.session import Session, parse_generation_args
+    from fairseq_headprune.session import open_session, parse_generation_args
 
     argv = [*job["generate"], "--path", str(study.path / checkpoint), "--gen-subset", cells[0]["split"]]
-    session = Session(parse_generation_args("compare-pruners", argv, lambda parser: None, ""))
-    facts = {"checkpoint_sha256": session.checkpoint["sha256"], "best": _best(session.path)}
+    session = open_session(parse_generation_args("compare-pruners", argv, lambda parser: None, ""))
+    facts = {"checkpoint_sha256": session.checkpoint["sha256"], "best": _best(session.path, job["valid"])}
     masks = _masks(session, job, cells)
-    translators: dict[str, Any] = {}
+    evaluators: dict[str, Any] = {}
     for cell, made in zip(cells, masks, strict=True):
         split = cell["split"]
-        if split not in translators:
-            translators[split] = Translator(session, split)
-            _write_references(study.path, split, translators[split].references)
+        if split not in evaluators:
+            evaluators[split] = session.evaluator(split)
+            _write_references(study.path, split, evaluators[split].references)
         began = time.perf_counter()
         with session.gates.masked(made.mask):
-            sentences = translators[split].translate()
+            sentences = evaluators[split].answers()
         seconds = round(time.perf_counter() - began, 2)
         study.write_hypotheses(cell["id"], sentences)
         study.write_mask(cell["id"], made.mask.to_dict())
@@ -75,13 +78,13 @@ def _masks(session: Any, job: dict[str, Any], cells: list[dict[str, Any]]) -> li
     return masks
 
 
-def _best(checkpoint: str) -> dict[str, Any]:
-    """What the best checkpoint says of its training."""
+def _best(checkpoint: str, valid: str) -> dict[str, Any]:
+    """What the best checkpoint says of its training; ``valid`` names the value it was chosen by."""
     from fairseq_headprune.checkpoints import read_state
 
     state = read_state(checkpoint)
     history = state.get("optimizer_history") or [{}]
-    return {"updates": history[-1].get("num_updates"), "valid_loss": float(state["extra_state"]["val_loss"])}
+    return {"updates": history[-1].get("num_updates"), valid: float(state["extra_state"]["val_loss"])}
 
 
 def _write_references(folder: Path, split: str, references: list[str]) -> None:

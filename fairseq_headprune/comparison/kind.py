@@ -1,0 +1,103 @@
+"""What differs between comparisons of translation models and of classifiers on GLUE."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from fairseq_headprune.files import sha256
+from fairseq_headprune.heads import Shape
+from fairseq_headprune.studies.masked import Comparison
+
+
+class Translating:
+    """Encoder-decoders, scored by BLEU.
+
+    Attributes:
+        flags: of fairseq-train that name the task.
+        criterion: the one without gates; those with gates end in ``_l0`` and ``_dsp``.
+        preset: of DSP (Li et al. 2021, Table 2).
+        selection: flags of fairseq-train that choose the best checkpoint, by what is called ``valid``.
+        measure: the score's name.
+        places: paths of this machine in the flags -> what stands for them in results.
+    """
+
+    flags: ClassVar = ["--task", "translation_headprune"]
+    criterion, preset = "label_smoothed_cross_entropy", "dsp-mt"
+    selection: ClassVar[list[str]] = []
+    valid, measure = "valid_loss", "BLEU"
+    places: ClassVar[dict[str, str]] = {}
+
+    def shape(self, data: str, flags: Sequence[str]) -> Shape:
+        """Return the heads of an architecture; see :func:`~fairseq_headprune.comparison.model.model_shape`."""
+        from fairseq_headprune.comparison.model import model_shape
+
+        return model_shape(data, flags)
+
+    def hashes(self, data: Path, splits: Sequence[str]) -> dict[str, str]:
+        """Hash the dictionaries and the splits that are translated; return them by name."""
+        found = [*data.glob("dict.*.txt"), *(path for split in splits for path in data.glob(f"{split}.*"))]
+        return {path.name: sha256(path) for path in sorted(found)}
+
+    def metric(self, references: Sequence[str], how: Comparison) -> Any:
+        """Return BLEU, bound to the references."""
+        from fairseq_headprune.evaluation.statistics import corpus_metric
+
+        return corpus_metric("bleu", references, how.tokenize)
+
+
+class Classifying:
+    """BERT on one task of GLUE, scored by the task's metric; attributes as those of :class:`Translating`.
+
+    Args:
+        task: its name.
+        bert: folder of Hugging Face that the models start from.
+        metric: None for GLUE's own.
+
+    Raises:
+        KeyError, ValueError: no such task or metric.
+    """
+
+    criterion, preset = "sentence_prediction", "dsp-bert"
+    selection: ClassVar = ["--best-checkpoint-metric", "score", "--maximize-best-checkpoint-metric"]
+    valid = "valid_score"
+
+    def __init__(self, task: str, bert: str, metric: str | None = None) -> None:
+        from fairseq_headprune.glue.catalogue import glue_task
+        from fairseq_headprune.glue.metrics import metric_of
+
+        self._task, self._bert = glue_task(task), bert
+        self.places = {bert: Path(bert).name}
+        self.measure = metric_of(self._task, metric)
+        self.flags = ["--task", "glue", "--glue-task", self._task.name, "--metric", self.measure]
+
+    def shape(self, data: str, flags: Sequence[str]) -> Shape:
+        """Return the heads of the folder's model.
+
+        Raises:
+            ValueError, FileNotFoundError: see :func:`~fairseq_headprune.bert.config.read_config`.
+        """
+        from fairseq_headprune.bert.config import read_config
+
+        sizes = read_config(self._bert)
+        return {"enc_self": [sizes["num_attention_heads"]] * sizes["num_hidden_layers"]}
+
+    def hashes(self, data: Path, splits: Sequence[str]) -> dict[str, str]:
+        """Hash train, the splits that are predicted, and the weights of the folder; return them by name.
+
+        Raises:
+            KeyError, FileNotFoundError: no such split or file.
+        """
+        from fairseq_headprune.bert.weights import weights_path
+        from fairseq_headprune.glue.tsv import split_path
+
+        paths = [split_path(data, self._task, self._task.stem(split)) for split in ("train", *splits)]
+        return {path.name: sha256(path) for path in [*paths, weights_path(self._bert)]}
+
+    def metric(self, references: Sequence[str], how: Comparison) -> Any:
+        """Return the task's metric, bound to the labels."""
+        from fairseq_headprune.glue.statistics import LabelMetric
+
+        return LabelMetric(self._task, self.measure, references)
+
+
+Kind = Translating | Classifying
