@@ -18,7 +18,7 @@ def test_the_example_runs_what_the_paper_has():
     random = words[words.index("--random") + 1 : words.index("--config")]
     configs = [word for before, word in zip(words, words[1:], strict=False) if before == "--config"]
     triples = words[words.index("--triple") + 1 : words.index("--seeds")]
-    names = [item.name for item in items(random, configs, triples, "--mirror" in words, control=False)]
+    names = [item.name for item in items(random, configs, triples, [], "--mirror" in words, control=False)]
     assert names == list(PAPER) and len(names) == 15
 
 

@@ -1,9 +1,9 @@
-"""What a study of random pruning draws, and the paper's tables. Source: Budhraja et al. 2020, Tables 1 to 3."""
+"""What a study of random pruning draws, and the paper's tables. Source: Budhraja et al. 2020, Tables 1 to 6."""
 
 import pytest
 
 from fairseq_headprune.heads import COMPONENTS, HeadMask
-from fairseq_headprune.report.random_tables import config_table, percent_table, triple_table
+from fairseq_headprune.report.random_tables import config_table, layers_table, percent_table, triple_table
 from fairseq_headprune.studies.random_pruning import samplings
 from fairseq_headprune.studies.samplings import Item, facts, items
 
@@ -15,7 +15,7 @@ MEAN = {"p": 0.5, "p_holm": 1.0}
 
 
 def test_items_in_the_order_of_the_tables():
-    found = items(["25%", "87.5%:at-least-one"], [CONFIG], ["14,31,30"], mirror=True, control=True)
+    found = items(["25%", "87.5%:at-least-one"], [CONFIG], ["14,31,30"], ["top:1,bottom:1"], mirror=True, control=True)
     assert [item.name for item in found] == [
         "control",
         "random-25%",
@@ -23,6 +23,7 @@ def test_items_in_the_order_of_the_tables():
         "config-ES=777322+ED=233777+DS=777332",
         "config-ES=777322+ED=233777+DS=777332-mirror",
         "triple-14,31,30",
+        "layers-top1,bottom1",
     ]
 
 
@@ -32,6 +33,8 @@ def test_masks_of_items():
         assert len(Item("random", "60%").mask(PAPER, seed).kept()) == 58
         one = Item("random", "87.5%:at-least-one").mask(PAPER, seed)
         assert facts(Item("random"), seed, PAPER, one)["config"] == {"ES": "111111", "ED": "111111", "DS": "111111"}
+        layers = Item("layers", "middle:2,top:1").mask(PAPER, seed)
+        assert facts(Item("layers"), seed, PAPER, layers)["config"] == dict.fromkeys(("ES", "ED", "DS"), "880080")
         twin = Item("config", CONFIG, mirror=True)
         found = facts(twin, seed, PAPER, twin.mask(PAPER, seed))
         assert found["config"] == {"ES": "223777", "ED": "777332", "DS": "233777"}
@@ -44,18 +47,18 @@ def test_masks_of_items():
 
 
 def test_seeds_give_other_masks_and_the_same_again():
-    plan = samplings(PAPER, items(["60%"], [], [], False, False), [0, 1, 2])
+    plan = samplings(PAPER, items(["60%"], [], [], [], False, False), [0, 1, 2])
     masks = [mask.heads for mask, _ in plan.values()]
     assert list(plan) == ["random-60%-0", "random-60%-1", "random-60%-2"] and masks[0] != masks[1] != masks[2]
-    again = samplings(PAPER, items(["60%"], [], [], False, False), [2])
+    again = samplings(PAPER, items(["60%"], [], [], [], False, False), [2])
     assert again["random-60%-2"][0].heads == masks[2]
 
 
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: items([], [], [], False, True), "nothing to sample"),
-        (lambda: items(["60%", "60%"], [], [], False, False), "random-60% is given twice"),
+        (lambda: items([], [], [], [], False, True), "nothing to sample"),
+        (lambda: items(["60%", "60%"], [], [], [], False, False), "random-60% is given twice"),
         (lambda: samplings(PAPER, [Item("random", "60%")], [1, 1]), "a seed is given twice"),
         (lambda: samplings(PAPER, [Item("random", "0.1%")], [1]), "prunes no head of 144"),
         (lambda: samplings(PAPER, [Item("random", "100%")], [1]), "prunes all heads of 144"),
@@ -94,3 +97,10 @@ def test_tables_2_and_3():
     lines = triple_table(29.09, dict.fromkeys(COMPONENTS, 48), [entry], 0.01).render().splitlines()
     assert lines[2].split() == ["Baseline", "(48,48,48)", "29.09", "-"]
     assert lines[3].split() == ["40%", "(14,31,30)", "29.17", "(+0.08)", "0.20"]
+
+
+def test_tables_5_and_6():
+    entry = {"percent": 50.0, "text": "top:2,bottom:1", "score": 92.31, "sd": None, "delta": -0.57, **MEAN}
+    lines = layers_table(92.88, [entry], 0.01, "accuracy").render().splitlines()
+    assert lines[2].split() == ["0", "(Baseline)", "-", "92.88", "-"]
+    assert lines[3].split() == ["Top", "2,", "bottom", "1", "50", "92.31", "(-0.57)", "-"]

@@ -10,13 +10,13 @@ from fairseq_headprune.cli.comparison_flags import add_comparison_flags, compari
 from fairseq_headprune.heads import HeadMask
 from fairseq_headprune.notation import format_config
 from fairseq_headprune.report.figures import pruning_curve
-from fairseq_headprune.report.random_tables import config_table, percent_table, triple_table
+from fairseq_headprune.report.random_tables import config_table, layers_table, percent_table, triple_table
 from fairseq_headprune.report.study_tables import measure_of
 from fairseq_headprune.report.tables import render_parts
 
 _DESCRIPTION = """Draw masks by chance, fine-tune the checkpoint under each, translate the split --gen-subset with all
 of fairseq-generate's settings, score BLEU (BERT: predict, GLUE's metric) and test against the unpruned model: mean and
-standard deviation of several samplings (Budhraja et al. 2020, Tables 1 to 3, Figure 1). Started again, it goes on."""
+standard deviation of several samplings (Budhraja et al. 2020, Tables 1 to 6, Figure 1). Started again, it goes on."""
 
 
 def run(argv: list[str]) -> int:
@@ -31,7 +31,7 @@ def run(argv: list[str]) -> int:
 
     args = parse(argv)
     comparison, how = Comparison(**comparison_settings(args)), _fine_tuning(args)
-    chosen = items(args.random, args.config, args.triple, args.mirror, args.control)
+    chosen = items(args.random, args.config, args.triple, args.layers, args.mirror, args.control)
     session = open_session(args)
     start = session.gates.mask()
     plan = samplings(start, chosen, args.seeds)
@@ -101,6 +101,14 @@ def _add_flags(parser: argparse.ArgumentParser) -> None:
         help='one configuration, as in "ES=777322 ED=233777 DS=777332"; may be repeated (default: none)',
     )
     add("--triple", nargs="+", action="extend", metavar="ES,ED,DS", help="heads kept in each component (default: none)")
+    add(
+        "--layers",
+        nargs="+",
+        action="extend",
+        metavar="LAYERS",
+        help="layers that lose all heads, in every component: top:3, bottom:3, middle:4, even, odd, 1,2 or "
+        "top:1,bottom:1; the first is 1 (default: none)",
+    )
     add = group.add_argument
     add("-o", "--output", metavar="DIR", required=True, help="study folder (required)")
     add("--mirror", action="store_true", help="also the mirror of every configuration (default: off)")
@@ -140,7 +148,7 @@ def _figure(folder: Any, value: dict) -> list:
 def text(value: dict, start: HeadMask, form: str) -> str:
     """Show the result as the paper's tables."""
     baseline, alpha, measure = value["baseline"]["score"], value["alpha"], measure_of(value["settings"])
-    kinds = {kind: [item for item in value["items"] if item["kind"] == kind] for kind in ("config", "triple")}
+    kinds = {kind: [item for item in value["items"] if item["kind"] == kind] for kind in ("config", "triple", "layers")}
     percents = [item for item in value["items"] if item["kind"] in ("control", "random")]
     full = {component: n["kept"] for component, n in start.counts().items()}
     parts: list[Any] = []
@@ -153,6 +161,8 @@ def text(value: dict, start: HeadMask, form: str) -> str:
         ]
     if kinds["triple"]:
         parts += ["Heads kept in each component", triple_table(baseline, full, kinds["triple"], alpha, measure)]
+    if kinds["layers"]:
+        parts += ["Layers without heads", layers_table(baseline, kinds["layers"], alpha, measure)]
     seeds, how = value["settings"]["seeds"], value["settings"]["fine_tuning"]
     parts += [
         f"{measure}: mean of {len(seeds)} samplings (seeds {', '.join(map(str, seeds))}), difference from unpruned; "

@@ -1,4 +1,4 @@
-"""The tables of Budhraja et al. (2020): pruned percentages (1), configurations (2) and triples (3)."""
+"""The tables of Budhraja et al. (2020): pruned percentages (1), configurations (2), triples (3), layers (5, 6)."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -50,6 +50,15 @@ def triple_table(
     for item in items:
         rows.append([f"{item['percent']:.0f}%", _triple(parse_triple(item["text"])), *_score(item, alpha)])
     return Table(["Pruning %", "ES, ED, DS", measure, "sd"], rows)
+
+
+def layers_table(baseline: float, items: Sequence[dict[str, Any]], alpha: float, measure: str = BLEU) -> Table:
+    """Tables 5 and 6: a row a set of layers without heads, the first layer is 1."""
+    rows: list[list[Any]] = [["0 (Baseline)", None, f"{baseline:.2f}", None]]
+    for item in items:
+        name = item["text"].replace(":", " ").replace(",", ", ").capitalize()
+        rows.append([name, f"{item['percent']:.0f}", *_score(item, alpha)])
+    return Table(["Layers pruned", "%", measure, "sd"], rows)
 
 
 def _score(item: dict[str, Any], alpha: float) -> list[Any]:

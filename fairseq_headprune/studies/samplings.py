@@ -1,9 +1,10 @@
-"""What a study of random pruning draws: percentages, configurations, triples (Budhraja et al. 2020, Tables 1 to 3)."""
+"""What a study of random pruning draws: percentages, configurations, triples (Budhraja et al. 2020, Tables 1 to 6)."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from fairseq_headprune.choosing.layer_sets import prune_layers
 from fairseq_headprune.choosing.per_layer import keep_per_layer, mirrored, picking_by_chance
 from fairseq_headprune.choosing.random_heads import keep_random, parse_amount, prune_random
 from fairseq_headprune.heads import HeadMask
@@ -18,7 +19,8 @@ class Item:
     """One thing that is sampled several times.
 
     Attributes:
-        kind: ``random``, ``config``, ``triple``, or ``control``: nothing is pruned, but fine-tuned alike.
+        kind: ``random``, ``config``, ``triple``, ``layers`` (all heads of some layers go; only fine-tuning differs by
+            seed), or ``control``: nothing is pruned, but fine-tuned alike.
         text: as it was written.
         mirror: the adversarial twin of a configuration.
     """
@@ -30,7 +32,7 @@ class Item:
     @property
     def name(self) -> str:
         """A name that can stand in file names."""
-        text = "+".join(self.text.replace(AT_LEAST_ONE, "-at-least-one").split())
+        text = "+".join(self.text.replace(AT_LEAST_ONE, "-at-least-one").split()).replace(":", "")
         return "-".join(part for part in (self.kind, text, "mirror" if self.mirror else "") if part)
 
     def mask(self, start: HeadMask, seed: int) -> HeadMask:
@@ -47,6 +49,8 @@ class Item:
             mask = keep_per_layer(start, mirrored(config) if self.mirror else config, picking_by_chance(seed))
         elif self.kind == "triple":
             mask = keep_random(start, parse_triple(self.text), seed)
+        elif self.kind == "layers":
+            mask, _ = prune_layers(start, self.text, list(start.heads))
         else:
             mask = start.without([])
         mask.source = {"drawn": {"kind": self.kind, "text": self.text, "mirror": self.mirror, "seed": seed}}
@@ -54,7 +58,12 @@ class Item:
 
 
 def items(
-    random: Iterable[str], configs: Iterable[str], triples: Iterable[str], mirror: bool, control: bool
+    random: Iterable[str],
+    configs: Iterable[str],
+    triples: Iterable[str],
+    layers: Iterable[str],
+    mirror: bool,
+    control: bool,
 ) -> list[Item]:
     """List what is sampled, in the order of the tables; each configuration is followed by its twin with ``mirror``.
 
@@ -66,8 +75,9 @@ def items(
     for text in configs:
         found += [Item("config", text), Item("config", text, mirror=True)] if mirror else [Item("config", text)]
     found += [Item("triple", text) for text in triples]
+    found += [Item("layers", text) for text in layers]
     if not any(item.kind != "control" for item in found):
-        raise ValueError("nothing to sample: give --random, --config or --triple")
+        raise ValueError("nothing to sample: give --random, --config, --triple or --layers")
     twice = [item.name for place, item in enumerate(found) if item in found[:place]]
     if twice:
         raise ValueError(f"{twice[0]} is given twice")
