@@ -12,25 +12,15 @@
 # Started again, it goes on.
 set -euo pipefail
 HERE="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
-export PYTHONPATH="$HERE/../..${PYTHONPATH:+:$PYTHONPATH}"
-PYTHON="${PYTHON:-python3}"
 PREPARED="${PREPARED:-$HERE/out}"
 CHECKPOINTS="${1:-$PREPARED/heads-144}"
 OUT="${OUT:-$PREPARED/studies}"
 RESULTS="${RESULTS:-$HERE/results}"
 mkdir -p "$OUT" "$RESULTS"
+source "$HERE/../study.sh"
 
-SEARCH=(--source-lang de --target-lang en --beam 5 --post-process "${PIECES:-subword_nmt}" --bleu tok)
+SEARCH=("$PREPARED/data-bin" --source-lang de --target-lang en --beam 5 --post-process "${PIECES:-subword_nmt}" --bleu tok)
 FLAGS=("${@:2}")
-
-study() {  # NAME VERB [flags]: run a study, and keep its document and figures
-    [ ! -e "$RESULTS/$1.json" ] || return 0
-    echo "$1" >&2
-    "$PYTHON" -m fairseq_headprune "$2" "$PREPARED/data-bin" "${SEARCH[@]}" "${@:3}" ${FLAGS[@]+"${FLAGS[@]}"} \
-        -o "$OUT/$1" --json >"$OUT/$1.json"
-    for figure in "$OUT/$1"/figures/*.png; do [ ! -e "$figure" ] || cp "$figure" "$RESULTS/$1-${figure##*/}"; done
-    mv "$OUT/$1.json" "$RESULTS/"
-}
 BEST=(--path "$CHECKPOINTS/checkpoint_best.pt")
 study sweep sweep-epochs --checkpoints "$CHECKPOINTS" --gen-subset test ${EPOCHS:+--epochs "$EPOCHS"}
 study ablate-valid ablate "${BEST[@]}" --gen-subset valid

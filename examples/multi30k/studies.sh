@@ -10,31 +10,21 @@
 # Started again, it goes on. OUT/report.html shows all; it holds sentences of the data, so it is no result to pass on.
 set -euo pipefail
 HERE="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
-export PYTHONPATH="$HERE/../..${PYTHONPATH:+:$PYTHONPATH}"
-PYTHON="${PYTHON:-python3}"
 PREPARED="${PREPARED:-$HERE/out}"
 CHECKPOINT="${1:-$PREPARED/transformer_gated_iwslt_de_en-1/checkpoint_best.pt}"
 OUT="${OUT:-$PREPARED/studies}"
 RESULTS="${RESULTS:-$HERE/results/studies}"
 mkdir -p "$OUT" "$RESULTS"
+source "$HERE/../study.sh"
 
-headprune() { "$PYTHON" -m fairseq_headprune "$@"; }
 MODEL=(--path "$CHECKPOINT")
 SEARCH=("$PREPARED/data-bin" --source-lang de --target-lang en --beam 5 --post-process sentencepiece)
 FLAGS=("${@:2}")
 
-study() {  # NAME VERB [flags]: run a study, and keep its document and figures
-    [ ! -e "$RESULTS/$1.json" ] || return 0
-    echo "$1" >&2
-    headprune "$2" "${SEARCH[@]}" "${@:3}" ${FLAGS[@]+"${FLAGS[@]}"} -o "$OUT/$1" --json >"$OUT/$1.json"
-    for figure in "$OUT/$1"/figures/*.png; do [ ! -e "$figure" ] || cp "$figure" "$RESULTS/$1-${figure##*/}"; done
-    mv "$OUT/$1.json" "$RESULTS/"
-}
 study ablate-test2016 ablate "${MODEL[@]}" --gen-subset test
 study ablate-mscoco2017 ablate "${MODEL[@]}" --gen-subset test2
 study ablate-valid ablate "${MODEL[@]}" --gen-subset valid
-headprune correlate "$OUT/ablate-test2016" "$OUT/ablate-mscoco2017" --figure "$RESULTS/effects" --json >"$OUT/effects.json"
-mv "$OUT/effects.json" "$RESULTS/"
+document effects correlate "$OUT/ablate-test2016" "$OUT/ablate-mscoco2017" --figure "$RESULTS/effects"
 study keep-one keep-one "${MODEL[@]}" --select-subset valid --gen-subset test
 study order-scores prune "${MODEL[@]}" --gen-subset test --order scores
 study order-oracle prune "${MODEL[@]}" --gen-subset test --order "oracle:$OUT/ablate-valid"
