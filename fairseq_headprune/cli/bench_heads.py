@@ -9,10 +9,10 @@ from typing import Any
 from fairseq_headprune.cli.common import add_figure_flag, emit
 from fairseq_headprune.report.tables import FORMS, render_parts
 
-_DESCRIPTION = """Speed and size of a BERT classifier by the number of heads it keeps (Michel et al. 2019, Table 4; Li et
-al. 2021, Figures 4 and 5): random masks of each number, and masks that pruners chose. Pruned heads are removed for real;
-every mask is timed in turn with the unpruned model. fairseq-generate's flags hold; --seed is that of the first mask of
-each number, the next ones follow."""
+_DESCRIPTION = """Speed and size of a BERT classifier by the number of heads it keeps (Michel et al. 2019, Table 4; Li
+et al. 2021, Figures 4 and 5): random masks of each number, and masks that pruners chose. Pruned heads are removed for
+real; every mask is timed in turn with the unpruned model. fairseq-generate's flags hold; --seed is that of the first
+mask of each number, the next ones follow."""
 
 
 def run(argv: list[str]) -> int:

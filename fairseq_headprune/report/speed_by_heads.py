@@ -14,9 +14,7 @@ def levels_table(value: Mapping[str, Any], device: str | None = None) -> Table:
         device: goes into a first column.
     """
     whole = value["unpruned"]
-    batches = {
-        size: f"{found['examples_per_second']:,.0f} (1.00x)" for size, found in whole["batches"].items()
-    }
+    batches = {size: f"{found['examples_per_second']:,.0f} (1.00x)" for size, found in whole["batches"].items()}
     rows = [_row("unpruned", str(whole["heads"]), whole["parameters"], whole["bytes"], batches.values())]
     for level in value["levels"]:
         cells = [

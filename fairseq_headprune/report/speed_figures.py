@@ -62,7 +62,9 @@ def accuracy_figure(points: Sequence[Mapping[str, Any]], size: int, measure: str
         figure = Figure(figsize=(10.5, 4.0), layout="constrained")
         for axes, (label, place) in zip(figure.subplots(1, 2), panels.items(), strict=True):
             for method, look in zip(dict.fromkeys(p["method"] for p in points), _looks(), strict=False):
-                _method(axes, [(p["heads"], place(p), p["score"]) for p in points if p["method"] == method], look, method)
+                _method(
+                    axes, [(p["heads"], place(p), p["score"]) for p in points if p["method"] == method], look, method
+                )
             axes.set(xlabel=label, ylabel=measure)
             _finish(axes)
         handles, labels = axes.get_legend_handles_labels()
