@@ -71,6 +71,8 @@ def test_masks_of_a_level_keep_just_so_many_heads(heads):
     # The same as the verb that writes one mask, by the number of heads that are pruned.
     amount = parse_amount(str(12 - heads))
     assert all(mask == prune_random(FULL, amount, [["enc_self"]], seed) for seed, mask in masks.items())
+    more = draw_masks(FULL, 12 if heads == 11 else heads + 1, 1, 3)[3]
+    assert set(masks[3].kept()) < set(more.kept())
 
 
 def test_all_heads_are_one_mask():

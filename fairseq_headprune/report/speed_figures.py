@@ -36,7 +36,7 @@ def speed_figure(value: Mapping[str, Any], stem: files.PathLike) -> list[Path]:
         left.set(ylabel="Speed to the unpruned model")
         left.legend(frameon=False, handlelength=3.2)
         right.set(ylabel="Share of the unpruned file")
-        right.set_ylim(bottom=0)
+        right.set_ylim(0, 1.05)
         for axes in (left, right):
             axes.set(xlabel="Heads kept")
             _finish(axes)

@@ -55,6 +55,8 @@ class Timing:
 def draw_masks(full: HeadMask, heads: int, count: int, seed: int) -> dict[int, HeadMask]:
     """Draw masks that keep exactly ``heads`` heads, uniformly; each is that of its seed in ``headprune mask --random``.
 
+    Of one seed, the heads kept at a lower level are among those of a higher one.
+
     Returns:
         seed -> mask, for ``count`` seeds from ``seed`` on; a single one where all heads are kept.
 
