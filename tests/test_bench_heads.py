@@ -113,7 +113,21 @@ def test_points_keep_method_and_score(measured, tuned):
     [mine] = value["named"]
     assert (mine["name"], mine["parameters"], mine["bytes"]) == ("mine", dsp["parameters"], dsp["bytes"])
     drawn = (measured / "speed-accuracy.svg").read_text()
-    assert all(word in drawn for word in (">dsp<", ">unpruned<", "batch 4")) and (measured / "speed.png").exists()
+    assert all(word in drawn for word in (">dsp<", ">Unpruned<", "batch 4")) and (measured / "speed.png").exists()
+
+
+def test_a_comparison_brings_masks_and_scores(tmp_path):
+    """As compare_pruners.py writes them: a row a cell, whose mask is in the study folder under its id."""
+    (tmp_path / "study" / "masks").mkdir(parents=True)
+    mask = draw_masks(FULL, 5, 1, 2)[2]
+    mask.save(tmp_path / "study" / "masks" / "ste-5-s2@dev.json")
+    row = {"id": "ste-5-s2@dev", "method": "ste", "count": 5, "seed": 2, "score": 80.5, "learned": 7}
+    (tmp_path / "compare.json").write_text(json.dumps({"rows": [row], "split": "dev"}))
+    [(found, about)] = read_points(tmp_path / "compare.json", tmp_path / "study")
+    assert found == mask
+    assert {key: about[key] for key in ("method", "seed", "score")} == {"method": "ste", "seed": 2, "score": 80.5}
+    with pytest.raises(ValueError, match="--study"):
+        read_points(tmp_path / "compare.json")
 
 
 def test_a_level_counts_every_mask_once():
@@ -157,6 +171,7 @@ def test_the_table_of_the_readme(tmp_path):
         (["--heads", "3,3"], "given twice"),
         (["--masks", "0"], "--masks 0"),
         (["--batch-sizes", "64"], "--batch-sizes 64: 6 examples are timed"),
+        (["--study", "work"], "with --points"),
         (["--mask-files", "mine"], "give NAME=FILE"),
         (["--mask-files", "mine=nowhere.json"], "nowhere.json"),
         (["--figure", "nowhere/speed"], "no folder nowhere"),

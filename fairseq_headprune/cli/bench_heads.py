@@ -23,7 +23,7 @@ def run(argv: list[str]) -> int:
     _check(args)
     from fairseq_headprune.speed.points import named_masks, read_points
 
-    named, points = named_masks(args.mask_files), read_points(args.points) if args.points else []
+    named, points = named_masks(args.mask_files), read_points(args.points, args.study) if args.points else []
     import torch
 
     if args.threads:
@@ -50,8 +50,10 @@ def _add_flags(parser: argparse.ArgumentParser) -> None:
     add(
         "--points",
         metavar="FILE",
-        help='JSON list of {"method", "heads", "mask": file or null, "score"} to time and join (default: none)',
+        help='JSON list of {"method", "heads", "mask": file or null, "score"} to time and join, or a result of '
+        "compare_pruners.py with --study (default: none)",
     )
+    add("--study", metavar="FOLDER", help="study folder (--work) of the comparison that --points is (default: none)")
     group = parser.add_argument_group("measurement")
     add = group.add_argument
     add(
@@ -105,6 +107,8 @@ def _check(args: argparse.Namespace) -> None:
         raise ValueError("--threads and --seconds must not be below 0")
     if args.figure and args.points and args.figure_batch not in args.batch_sizes:
         raise ValueError(f"--figure-batch {args.figure_batch}: not one of --batch-sizes")
+    if args.study and not args.points:
+        raise ValueError(f"--study {args.study}: give the comparison's result, too, with --points")
     for path in filter(None, (args.output, args.figure)):
         if not Path(path).parent.is_dir():
             raise FileNotFoundError(f"{path}: there is no folder {Path(path).parent}; make it first")

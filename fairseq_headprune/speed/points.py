@@ -28,19 +28,30 @@ def named_masks(pairs: Sequence[str]) -> dict[str, tuple[HeadMask, dict[str, Any
     return found
 
 
-def read_points(path: PathLike) -> list[tuple[HeadMask | None, dict[str, Any]]]:
+def read_points(path: PathLike, study: PathLike | None = None) -> list[tuple[HeadMask | None, dict[str, Any]]]:
     """Read a list of ``{"method", "heads", "mask", "score"}``: each mask, and what is told of it.
 
     ``mask`` is a file, looked for beside the list; null is the whole model (a mask of None). ``heads`` may be left out.
+    A result of ``compare_pruners.py`` does in place of a list: its masks are those of the study folder.
 
     Raises:
-        ValueError: another form; the message names the entry.
+        ValueError: another form; the message names the entry. A comparison without its study folder.
         FileNotFoundError: there is no such file.
     """
-    value = read_json(path)
+    value, folder = read_json(path), Path(path).parent
+    if isinstance(value, Mapping) and isinstance(value.get("rows"), list):
+        if study is None:
+            raise ValueError(f"{path}: a comparison; say with --study where its masks are (its --work)")
+        value, folder = [_of_row(row) for row in value["rows"]], Path(study) / "masks"
     if not isinstance(value, list) or not value:
         raise ValueError(f'{path}: expected a list of {{"method", "heads", "mask", "score"}}')
-    return [_point(f"{path} entry {number}", entry, Path(path).parent) for number, entry in enumerate(value)]
+    return [_point(f"{path} entry {number}", entry, folder) for number, entry in enumerate(value)]
+
+
+def _of_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Say of a comparison's row what a point tells; its number of heads is that which was asked for, if any."""
+    seed = {} if row.get("seed") is None else {"seed": row["seed"]}
+    return {"method": row.get("method"), "score": row.get("score"), "mask": f"{row.get('id')}.json", **seed}
 
 
 def _point(where: str, entry: Any, folder: Path) -> tuple[HeadMask | None, dict[str, Any]]:
@@ -49,7 +60,7 @@ def _point(where: str, entry: Any, folder: Path) -> tuple[HeadMask | None, dict[
     score, file = entry.get("score"), entry["mask"]
     if isinstance(score, bool) or not isinstance(score, (int, float)) or not math.isfinite(score):
         raise ValueError(f"{where}: the score must be a finite number, found {score!r}")
-    about = {"method": entry["method"], "score": score}
+    about = {"method": entry["method"], "score": score, **({"seed": entry["seed"]} if "seed" in entry else {})}
     if file is None:
         return None, about
     if not isinstance(file, str):
