@@ -15,6 +15,7 @@ from typing import Any
 from benchmarks import shown
 from random_pruning_table import random_pruning
 from removal_result_tables import ablation_speed, removal, speed
+from speed_result_tables import speed_by_heads
 from study_result_tables import epochs, one_head, orders, single_heads
 
 from fairseq_headprune.comparison.tables import COST_NOTE, cost_table, score_note, score_table
@@ -145,6 +146,7 @@ TABLES: dict[str, Callable[[Path], str]] = {
             "epochs": epochs,
             "removal": removal,
             "speed": speed,
+            "speed-by-heads": speed_by_heads,
             "bench-ablation": ablation_speed,
         }.items()
     },

@@ -24,6 +24,7 @@ VERBS = {
     "dynamics": "how gates were learned: from the logs of trainings",
     "slim": "remove pruned heads from a checkpoint's weights",
     "bench": "speed and size of models side by side",
+    "bench-heads": "speed and size of a classifier by the number of heads it keeps",
     "profile": "what heads cost on this machine, layer by layer",
     "average": "average the weights of checkpoints with the same heads",
     "export": "write a model for CTranslate2, ONNX or transformers",

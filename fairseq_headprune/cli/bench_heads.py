@@ -1,0 +1,175 @@
+"""``headprune bench-heads``: speed and size of a classifier by the heads it keeps."""
+
+import argparse
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fairseq_headprune.cli.common import add_figure_flag, emit
+from fairseq_headprune.report.tables import FORMS, render_parts
+
+_DESCRIPTION = """Speed and size of a BERT classifier by the number of heads it keeps (Michel et al. 2019, Table 4; Li
+et al. 2021, Figures 4 and 5): random masks of each number, and masks that pruners chose. Pruned heads are removed for
+real; every mask is timed in turn with the unpruned model. fairseq-generate's flags hold; --seed is that of the first
+mask of each number, the next ones follow."""
+
+
+def run(argv: list[str]) -> int:
+    """Run the verb."""
+    from fairseq_headprune.session import open_session, parse_generation_args
+
+    args = parse_generation_args("bench-heads", argv, _add_flags, _DESCRIPTION)
+    _check(args)
+    from fairseq_headprune.speed.points import named_masks, read_points
+
+    named, points = named_masks(args.mask_files), read_points(args.points, args.study) if args.points else []
+    import torch
+
+    if args.threads:
+        torch.set_num_threads(args.threads)
+    value = _measure(args, open_session(args), named, points)
+    from fairseq_headprune.files import write_json
+
+    write_json(args.output, value)
+    if args.figure:
+        _draw(args, value)
+    emit(value, args.json, _text(value, args.format))
+    return 0
+
+
+def _add_flags(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("masks")
+    add = group.add_argument
+    add(
+        "--heads", type=_numbers, default=[72, 64, 48, 36, 24, 12, 6], metavar="K,K…",
+        help="numbers of heads kept (default: 72,64,48,36,24,12,6)",
+    )  # fmt: skip
+    add("--masks", type=int, default=10, metavar="N", help="random masks of each number (default: 10)")
+    add("--mask-files", nargs="+", default=[], metavar="NAME=FILE", help="masks to time beside them (default: none)")
+    add(
+        "--points",
+        metavar="FILE",
+        help='JSON list of {"method", "heads", "mask": file or null, "score"} to time and join, or a result of '
+        "compare_pruners.py with --study (default: none)",
+    )
+    add("--study", metavar="FOLDER", help="study folder (--work) of the comparison that --points is (default: none)")
+    group = parser.add_argument_group("measurement")
+    add = group.add_argument
+    add(
+        "--batch-sizes", type=_numbers, default=[1, 4, 8, 16, 64], metavar="N,N…",
+        help="examples a batch (default: 1,4,8,16,64)",
+    )  # fmt: skip
+    add("--examples", type=int, default=64, metavar="N", help="first examples of the split (default: 64)")
+    add(
+        "--seconds", type=float, default=0.05, metavar="S",
+        help="the examples are repeated until the unpruned model takes so long (default: 0.05)",
+    )  # fmt: skip
+    add("--rounds", type=int, default=2, metavar="N", help="rounds that are timed, after one to warm up (default: 2)")
+    add("--threads", type=int, default=0, metavar="N", help="CPU threads of torch (default: torch's own choice)")
+    group = parser.add_argument_group("results")
+    group.add_argument("-o", "--output", metavar="FILE", required=True, help="JSON file to write (required)")
+    add_figure_flag(group)
+    group.add_argument(
+        "--figure-batch", type=int, default=8, metavar="N", help="batch size of STEM-accuracy (default: 8)"
+    )
+    output = parser.add_mutually_exclusive_group()
+    output.add_argument("--json", action="store_true", help="print one JSON document (default: off)")
+    output.add_argument("--format", choices=FORMS, default="text", help="form of the tables (default: text)")
+
+
+def _numbers(text: str) -> list[int]:
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r}: give numbers as in 1,16") from None
+
+
+def _check(args: argparse.Namespace) -> None:
+    """Refuse what makes no sense before anything is loaded.
+
+    Raises:
+        ValueError: a number out of range or given twice, or a model that is no classifier.
+        FileNotFoundError: a folder of results is not there.
+    """
+    if args.task != "glue":
+        raise ValueError("bench-heads is for classifiers of the task glue; for translation: headprune bench, profile")
+    for flag in ("masks", "examples", "rounds"):
+        if getattr(args, flag) < 1:
+            raise ValueError(f"--{flag} {getattr(args, flag)}: must be at least 1")
+    for flag in ("heads", "batch_sizes"):
+        numbers, name = getattr(args, flag), flag.replace("_", "-")
+        if min(numbers) < 1:
+            raise ValueError(f"--{name} {min(numbers)}: must be at least 1")
+        if len(set(numbers)) < len(numbers):
+            raise ValueError(f"--{name} {','.join(map(str, numbers))}: a number is given twice")
+    if args.threads < 0 or not args.seconds >= 0:
+        raise ValueError("--threads and --seconds must not be below 0")
+    if args.figure and args.points and args.figure_batch not in args.batch_sizes:
+        raise ValueError(f"--figure-batch {args.figure_batch}: not one of --batch-sizes")
+    if args.study and not args.points:
+        raise ValueError(f"--study {args.study}: give the comparison's result, too, with --points")
+    for path in filter(None, (args.output, args.figure)):
+        if not Path(path).parent.is_dir():
+            raise FileNotFoundError(f"{path}: there is no folder {Path(path).parent}; make it first")
+
+
+def _measure(args: argparse.Namespace, session: Any, named: Mapping, points: list) -> dict[str, Any]:
+    """Draw and time all masks, and put the document together."""
+    from fairseq_headprune.speed.by_heads import UNPRUNED, Timing, draw_masks, measure_masks
+    from fairseq_headprune.speed.levels import level
+
+    full = session.gates.full()
+    drawn = {heads: draw_masks(full, heads, args.masks, args.seed) for heads in args.heads}
+    # One seed after the other, so that a group that is timed together has masks of all sizes.
+    seeds = range(args.seed, args.seed + args.masks)
+    random = {f"{k} {seed}": drawn[k][seed] for seed in seeds for k in args.heads if seed in drawn[k]}
+    others = {f"name {name}": mask for name, (mask, _) in named.items()}
+    others |= {f"point {i}": full if mask is None else mask for i, (mask, _) in enumerate(points)}
+    timing = Timing(args.gen_subset, args.examples, args.batch_sizes, args.rounds, args.seconds)
+    found = measure_masks(session, {**random, **others}, timing)
+    return {
+        "benchmark": "speed-by-heads",
+        **_settings(args, session),
+        "unpruned": {**found[UNPRUNED], "checkpoint_bytes": os.path.getsize(args.path)},
+        "levels": [level([found[f"{k} {seed}"] for seed in masks]) for k, masks in drawn.items()],
+        "masks": [{"seed": seed, **found[f"{k} {seed}"]} for k, masks in drawn.items() for seed in masks],
+        "named": [{**about, **found[f"name {name}"]} for name, (_, about) in named.items()],
+        "points": [{**about, **found[f"point {i}"]} for i, (_, about) in enumerate(points)],
+    }
+
+
+def _settings(args: argparse.Namespace, session: Any) -> dict[str, Any]:
+    import torch
+
+    from fairseq_headprune.studies.provenance import environment
+
+    names = ("heads", "masks", "seed", "batch_sizes", "examples", "seconds", "rounds")
+    return {
+        "device": session.device.type,
+        "precision": "fp16" if args.fp16 else "fp32",
+        "threads": torch.get_num_threads(),
+        "settings": {name: getattr(args, name) for name in names},
+        "checkpoint": {**session.checkpoint, "path": os.path.basename(args.path)},
+        "data": session.data(args.gen_subset),
+        "metric": session.task.metric,
+        "environment": environment(),
+    }
+
+
+def _draw(args: argparse.Namespace, value: dict[str, Any]) -> None:
+    from fairseq_headprune.report.speed_figures import accuracy_figure, speed_figure
+
+    speed_figure(value, args.figure)
+    if value["points"]:
+        accuracy_figure(value["points"], args.figure_batch, value["metric"], f"{args.figure}-accuracy")
+
+
+def _text(value: dict[str, Any], form: str) -> str:
+    from fairseq_headprune.report.speed_by_heads import levels_note, levels_table, masks_table
+
+    parts: list[Any] = [levels_table(value), ""]
+    if value["named"] or value["points"]:
+        parts += [masks_table([*value["named"], *value["points"]]), ""]
+    parts += [f"{value['device']}, {value['precision']}, {value['threads']} threads", levels_note(value)]
+    return render_parts(parts, form)

@@ -1,0 +1,100 @@
+"""Speed and size by heads kept, and a pruner's score against both (Li et al. 2021, Figures 4 and 5)."""
+
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from fairseq_headprune import files
+from fairseq_headprune.comparison.methods import NAMES
+from fairseq_headprune.report import drawing
+
+
+def speed_figure(value: Mapping[str, Any], stem: files.PathLike) -> list[Path]:
+    """Draw speed to the unpruned model (a line a batch size) and share of its file, against heads kept.
+
+    Lines are medians over masks, bands reach from the smallest to the largest.
+
+    Args:
+        value: what ``headprune bench-heads`` writes.
+        stem: the figure is written to ``stem.png`` and ``stem.svg``.
+    """
+    levels = sorted(value["levels"], key=lambda level: level["heads"])
+    heads = [level["heads"] for level in levels]
+    whole = value["unpruned"]
+    with drawing.style():
+        figure = Figure(figsize=(9.6, 3.8), layout="constrained")
+        left, right = figure.subplots(1, 2)
+        for size, look in zip(levels[0]["batches"], _looks(), strict=False):
+            _band(left, heads, [level["batches"][size]["ratio"] for level in levels], look, f"batch {size}")
+        shares = [{key: size / whole["bytes"] for key, size in level["bytes"].items()} for level in levels]
+        _band(right, heads, shares, next(_looks()), "file size")
+        left.axhline(1, color="#666666", linewidth=1, linestyle=":", zorder=1)
+        left.set(ylabel="Speed to the unpruned model")
+        left.legend(frameon=False, handlelength=3.2)
+        right.set(ylabel="Share of the unpruned file")
+        right.set_ylim(0, 1.05)
+        for axes in (left, right):
+            axes.set(xlabel="Heads kept")
+            _finish(axes)
+        return drawing.save(figure, stem)
+
+
+def accuracy_figure(points: Sequence[Mapping[str, Any]], size: int, measure: str, stem: files.PathLike) -> list[Path]:
+    """Draw the score against examples a second and against parameters, one line a method.
+
+    A line joins the means over the masks of equally many heads; small marks are the masks.
+
+    Args:
+        points: with ``method``, ``heads``, ``score`` and what was measured.
+        size: the batch size whose speed is shown.
+        measure: name of the score.
+        stem: the figure is written to ``stem.png`` and ``stem.svg``.
+    """
+    panels = {
+        f"Examples a second, batch {size}": lambda p: p["batches"][str(size)]["examples_per_second"],
+        "Parameters (millions)": lambda p: p["parameters"] / 1e6,
+    }
+    with drawing.style():
+        figure = Figure(figsize=(10.5, 4.0), layout="constrained")
+        for axes, (label, place) in zip(figure.subplots(1, 2), panels.items(), strict=True):
+            for method, look in zip(dict.fromkeys(p["method"] for p in points), _looks(), strict=False):
+                mine = [(p["heads"], place(p), p["score"]) for p in points if p["method"] == method]
+                _method(axes, mine, look, NAMES.get(method, method))
+            axes.set(xlabel=label, ylabel=measure)
+            _finish(axes)
+        handles, labels = axes.get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside right center", frameon=False, handlelength=3.2)
+        return drawing.save(figure, stem)
+
+
+def _looks() -> Any:
+    return chain(drawing.LOOKS.values(), drawing.spare_looks())
+
+
+def _band(axes: Axes, x: Sequence[int], spreads: Sequence[Mapping[str, float]], look: tuple, label: str) -> None:
+    colour, marker, dashes = look
+    low, middle, high = ([spread[key] for spread in spreads] for key in ("min", "median", "max"))
+    axes.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0)
+    axes.plot(x, middle, color=colour, marker=marker, linestyle=dashes, linewidth=1.4, markersize=4.5, label=label)
+
+
+def _method(axes: Axes, found: Sequence[tuple[int, float, float]], look: tuple, label: str) -> None:
+    colour, marker, dashes = look
+    groups = [[point[1:] for point in found if point[0] == heads] for heads in sorted({point[0] for point in found})]
+    x, y = zip(*([mean(axis) for axis in zip(*group, strict=True)] for group in groups), strict=True)
+    axes.plot(
+        *zip(*(point[1:] for point in found), strict=True), color=colour, marker=marker, linestyle="none", markersize=3,
+        alpha=0.5,
+    )  # fmt: skip
+    axes.plot(x, y, color=colour, marker=marker, linestyle=dashes, linewidth=1.4, markersize=5, label=label)
+
+
+def _finish(axes: Axes) -> None:
+    axes.grid(color="#dddddd", linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)

@@ -1,0 +1,184 @@
+"""Speed and size of a classifier by the heads it keeps (Michel et al. 2019, Table 4; Li et al. 2021, Figure 4)."""
+
+import copy
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+import torch
+
+from fairseq_headprune.checkpoints import State, read_state
+from fairseq_headprune.choosing.chance import draw, generator
+from fairseq_headprune.heads import HeadMask
+from fairseq_headprune.modules.attach import find_gates
+from fairseq_headprune.notation import format_config
+from fairseq_headprune.removal.checkpoint import remove_heads
+from fairseq_headprune.session import Session
+from fairseq_headprune.speed.classify import ClassifierSide
+from fairseq_headprune.speed.measure import Side, measure
+from fairseq_headprune.speed.size import parameter_shares
+from fairseq_headprune.speed.variants import with_heads
+
+#: models that are timed in turn with the unpruned one: few, so that its times are never far away
+GROUP = 8
+
+UNPRUNED = "unpruned"
+
+
+@dataclass(frozen=True)
+class Timing:
+    """What is timed: ``examples`` of a split, repeated until the unpruned model takes ``seconds``, ``rounds`` times."""
+
+    split: str
+    examples: int
+    batch_sizes: Sequence[int]
+    rounds: int
+    seconds: float
+
+    def check(self, found: int) -> None:
+        """Make sure that a split of ``found`` examples fills the largest batch.
+
+        Raises:
+            ValueError: it does not.
+        """
+        largest, there = max(self.batch_sizes), min(self.examples, found)
+        if largest > there:
+            raise ValueError(
+                f"--batch-sizes {largest}: {there} examples are timed ({self.split} has {found}, --examples "
+                f"{self.examples}); give smaller batches or more examples"
+            )
+
+
+def draw_masks(full: HeadMask, heads: int, count: int, seed: int) -> dict[int, HeadMask]:
+    """Draw masks that keep exactly ``heads`` heads, uniformly; each is that of its seed in ``headprune mask --random``.
+
+    Of one seed, the heads kept at a lower level are among those of a higher one.
+
+    Returns:
+        seed -> mask, for ``count`` seeds from ``seed`` on; a single one where all heads are kept.
+
+    Raises:
+        ValueError: more heads than the model has, none, no mask, or a negative seed.
+    """
+    present = full.kept()
+    if not 1 <= heads <= len(present):
+        raise ValueError(f"--heads {heads}: the model has {len(present)} heads; give 1 to {len(present)}")
+    if count < 1:
+        raise ValueError(f"--masks {count}: at least 1 mask a level")
+    masks = {}
+    for number in range(seed, seed + (count if heads < len(present) else 1)):
+        chosen = set(draw(present, heads, generator(number)))
+        masks[number] = full.without(head for head in present if head not in chosen)
+    return masks
+
+
+class _Passes:
+    """The batches that all models are given, made once by the model that is timed first."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds, self.made = seconds, {}
+
+    def batches(self, side: ClassifierSide, examples: int, size: int) -> list[dict[str, Any]]:
+        if size not in self.made:
+            once = Side.batches(side, examples, size)
+            side.seconds(once, None)  # warms up
+            self.made[size] = once * max(1, math.ceil(self.seconds / side.seconds(once, None)))
+        return self.made[size]
+
+
+class _Variant(ClassifierSide):
+    """A session's model with the heads of one mask, without the others' weights."""
+
+    def __init__(self, session: Session, mask: HeadMask, split: str, passes: _Passes) -> None:
+        mine = copy.copy(session)
+        mine.model = with_heads(session.model, mask)
+        mine.gates = find_gates(mine.model)
+        super().__init__(mine, split)
+        self.passes = passes
+
+    def batches(self, sentences: int, batch_size: int) -> list[dict[str, Any]]:
+        return self.passes.batches(self, sentences, batch_size)
+
+
+class _Counter:
+    """A file that keeps nothing but its size."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+
+    def write(self, data: Any) -> int:
+        size = memoryview(data).nbytes
+        self.bytes += size
+        return size
+
+    def flush(self) -> None:
+        """Nothing waits."""
+
+
+def slim_bytes(state: State, mask: HeadMask) -> int:
+    """Return the size in bytes of the file that ``headprune slim`` would write, optimizer state dropped.
+
+    Raises:
+        ValueError: as for :func:`~fairseq_headprune.removal.checkpoint.remove_heads`.
+    """
+    counter = _Counter()
+    torch.save(remove_heads(state, mask).state, counter)  # type: ignore[arg-type]
+    return counter.bytes
+
+
+def measure_masks(session: Session, masks: Mapping[str, HeadMask], timing: Timing) -> dict[str, dict[str, Any]]:
+    """Remove the heads that each mask prunes, in memory, and measure size and speed; the model's own mask is lifted.
+
+    All sizes come first: a mask that does not fit is refused before anything is timed.
+
+    Returns:
+        Name -> heads kept, in all and by layer, parameters, bytes of the slim checkpoint, and by batch size the seconds
+        of each round, examples of a round, examples a second, and the ratio of speeds to the unpruned model's, round by
+        round. ``"unpruned"``, the whole model, is timed with every group of masks: its ``seconds`` are of all groups.
+
+    Raises:
+        ValueError: a mask that does not fit the model or prunes feed-forward parts, or batches larger than the data.
+    """
+    timing.check(len(session.dataset(timing.split)))
+    session.gates.set_mask(None)
+    every = {UNPRUNED: session.gates.full(), **masks}
+    state = read_state(session.path)
+    sizes = {}
+    for name, mask in every.items():
+        session.gates.check(mask)
+        sizes[name] = slim_bytes(state, mask)
+    del state
+    found: dict[str, dict[str, Any]] = {}
+    passes, names = _Passes(timing.seconds), list(masks)
+    for start in range(0, len(names), GROUP):
+        group = [UNPRUNED, *names[start : start + GROUP]]
+        sides = {name: _Variant(session, every[name], timing.split, passes) for name in group}
+        rows = measure(sides, timing.examples, timing.batch_sizes, [None], timing.rounds)
+        for name, side in sides.items():
+            mine = found.setdefault(name, _entry(side, every[name], sizes[name]))
+            for row in rows:
+                if row["model"] == name:
+                    _add(mine["batches"].setdefault(str(row["batch_size"]), {"seconds": []}), row)
+        print(f"{min(start + GROUP, len(names))} of {len(names)} masks timed", file=sys.stderr)
+    return found
+
+
+def _entry(side: _Variant, mask: HeadMask, size: int) -> dict[str, Any]:
+    shares = parameter_shares(side.session.model, side.session.gates)
+    return {
+        "heads": shares["heads"],
+        "config": format_config(mask),
+        "parameters": shares["parameters"],
+        "bytes": size,
+        "batches": {},
+    }
+
+
+def _add(to: dict[str, Any], row: Mapping[str, Any]) -> None:
+    to["seconds"] += row["seconds"]
+    to["examples"] = row["sentences"]
+    to["examples_per_second"] = row["sentences"] / median(to["seconds"])
+    to["ratio"] = row["speed"]

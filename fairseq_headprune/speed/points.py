@@ -1,0 +1,76 @@
+"""Masks that pruners chose, by name or with the scores they have: what is measured beside random masks."""
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fairseq_headprune.files import PathLike, read_json, sha256
+from fairseq_headprune.heads import HeadMask
+
+
+def named_masks(pairs: Sequence[str]) -> dict[str, tuple[HeadMask, dict[str, Any]]]:
+    """Read ``NAME=FILE`` masks: name -> the mask, and what is told of it.
+
+    Raises:
+        ValueError: not of this form, a name that is given twice, or no mask file.
+        FileNotFoundError: there is no such file.
+    """
+    found: dict[str, tuple[HeadMask, dict[str, Any]]] = {}
+    for pair in pairs:
+        name, equals, path = pair.partition("=")
+        if not (name and equals and path):
+            raise ValueError(f"--mask-files {pair!r}: give NAME=FILE")
+        if name in found:
+            raise ValueError(f"--mask-files: the name {name!r} is given twice")
+        found[name] = (HeadMask.load(path), {"name": name, **_file(path)})
+    return found
+
+
+def read_points(path: PathLike, study: PathLike | None = None) -> list[tuple[HeadMask | None, dict[str, Any]]]:
+    """Read a list of ``{"method", "heads", "mask", "score"}``: each mask, and what is told of it.
+
+    ``mask`` is a file, looked for beside the list; null is the whole model (a mask of None). ``heads`` may be left out.
+    A result of ``compare_pruners.py`` does in place of a list: its masks are those of the study folder.
+
+    Raises:
+        ValueError: another form; the message names the entry. A comparison without its study folder.
+        FileNotFoundError: there is no such file.
+    """
+    value, folder = read_json(path), Path(path).parent
+    if isinstance(value, Mapping) and isinstance(value.get("rows"), list):
+        if study is None:
+            raise ValueError(f"{path}: a comparison; say with --study where its masks are (its --work)")
+        value, folder = [_of_row(row) for row in value["rows"]], Path(study) / "masks"
+    if not isinstance(value, list) or not value:
+        raise ValueError(f'{path}: expected a list of {{"method", "heads", "mask", "score"}}')
+    return [_point(f"{path} entry {number}", entry, folder) for number, entry in enumerate(value)]
+
+
+def _of_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Say of a comparison's row what a point tells; its number of heads is that which was asked for, if any."""
+    seed = {} if row.get("seed") is None else {"seed": row["seed"]}
+    return {"method": row.get("method"), "score": row.get("score"), "mask": f"{row.get('id')}.json", **seed}
+
+
+def _point(where: str, entry: Any, folder: Path) -> tuple[HeadMask | None, dict[str, Any]]:
+    if not isinstance(entry, Mapping) or not isinstance(entry.get("method"), str) or "mask" not in entry:
+        raise ValueError(f'{where}: expected an object with "method", "mask" and "score"')
+    score, file = entry.get("score"), entry["mask"]
+    if isinstance(score, bool) or not isinstance(score, (int, float)) or not math.isfinite(score):
+        raise ValueError(f"{where}: the score must be a finite number, found {score!r}")
+    about = {"method": entry["method"], "score": score, **({"seed": entry["seed"]} if "seed" in entry else {})}
+    if file is None:
+        return None, about
+    if not isinstance(file, str):
+        raise ValueError(f'{where}: "mask" is the name of a file, or null for the whole model; found {file!r}')
+    mask = HeadMask.load(folder / file)
+    kept = len(mask.kept())
+    if entry.get("heads", kept) != kept:
+        raise ValueError(f'{where}: "heads" is {entry["heads"]!r}, but {file} keeps {kept} heads')
+    return mask, {**about, **_file(folder / file)}
+
+
+def _file(path: PathLike) -> dict[str, str]:
+    return {"mask": os.path.basename(path), "sha256": sha256(path)}

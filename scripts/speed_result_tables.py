@@ -1,0 +1,25 @@
+"""The README's table of speed and size by heads kept, from results/speed-by-heads-*.json."""
+
+from pathlib import Path
+
+from fairseq_headprune.files import read_json
+from fairseq_headprune.report.speed_by_heads import levels_note, levels_table
+from fairseq_headprune.report.tables import Table
+
+
+def speed_by_heads(results: Path) -> tuple[Table, str]:
+    """Return the rows of all devices and the note below them.
+
+    Raises:
+        FileNotFoundError: there are no results.
+    """
+    tables, notes = [], []
+    for path in sorted(results.glob("speed-by-heads-*.json")):
+        value = read_json(path)
+        where = value["environment"]["gpu"] if value["device"] == "cuda" else f"{value['threads']} CPU threads"
+        tables.append(levels_table(value, f"{where}, {value['precision']}"))
+        notes.append(levels_note(value))
+    if not tables:
+        raise FileNotFoundError(f"{results}/speed-by-heads-*.json")
+    rows = [row for table in tables for row in table.rows]
+    return Table(tables[0].header, rows, tables[0].align), " ".join(dict.fromkeys(notes))
