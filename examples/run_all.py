@@ -1,8 +1,9 @@
-"""Make the results of all examples on one machine with two GPUs, in about half an hour:  run_all.py [STEP…].
+"""Make the results of all examples on one machine with two GPUs, in less than an hour:  run_all.py [STEP…].
 
-Wants what the examples' prepare.sh wrote, in examples/*/out. Steps run side by side, each on its GPU, as soon as what
-they need is there; a step that measures time has its GPU to itself. What is done is not done again; a step that fails
-stops those that need it and no others. Results go to examples/*/results, logs to --logs.
+Wants what the examples' prepare.sh wrote, in examples/*/out, GLUE's folder as glue/out/data, and a Hugging Face folder
+of BERT as glue/out/bert. Steps (steps.py) run side by side, each on its GPU, as soon as what they need is there; a step
+that measures time has its GPU to itself. What is done is not done again; a step that fails stops those that need it and
+no others. Results go to examples/*/results, logs to --logs.
 """
 
 import argparse
@@ -11,103 +12,11 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
+from steps import STEPS, Step
+
 HERE = Path(__file__).resolve().parent
-
-
-@dataclass(frozen=True)
-class Step:
-    """A command of the list.
-
-    Attributes:
-        command: for bash, in the folder examples/.
-        gpu: which one it runs on; None: none, or those it chooses itself.
-        needs: names of the steps that must have succeeded before.
-        quiet: nothing else may run on its GPU.
-        cores: the processors it is bound to, as taskset takes them; empty: any.
-    """
-
-    name: str
-    command: str
-    gpu: int | None = None
-    needs: tuple[str, ...] = ()
-    quiet: bool = False
-    cores: str = ""
-
-
-_SMALL = "--no-last-checkpoints --no-save-optimizer-state"
-_EIGHT = "--encoder-attention-heads 8 --decoder-attention-heads 8"
-# The model of 72 heads, and the slim ones that are made of it.
-_A = "multi30k/out/transformer_gated_iwslt_de_en-1/checkpoint_best.pt"
-_SLIM = "multi30k/out/slim/slim-50.pt multi30k/out/slim/slim-90.pt"
-_TALKS = "domains/out/talks"
-_STUDY = "--fp16 --quiet --jobs 2"
-_ABLATION = (
-    f"$PYTHON ../scripts/bench_ablation.py multi30k/out/data-bin --path {_A} --source-lang de --target-lang en "
-    "--beam 5 --remove-bpe sentencepiece --gen-subset test"
-)
-_LEARNED = "stock,gated,gated-l0,gated-ste24,gated-dsp1,gated-dsp24,gated-dsp60"
-
-#: In the order in which they start where there is a choice. (On Multi30k the best epoch comes before update 4,000.)
-STEPS = [
-    Step("train-72", f"EPOCHS=1 bash multi30k/train.sh --max-update 4000 {_SMALL}", 0),
-    Step(
-        "train-144",
-        f"OUT=multi30k/out/random/heads-144 bash multi30k/train.sh {_EIGHT} --max-update 4000 {_SMALL}",
-        0,
-    ),
-    Step("train-domains", f"bash domains/train.sh {_SMALL}", 1),
-    Step("train-talks", f"EPOCHS=1 PREPARED={_TALKS} OUT={_TALKS}/heads-144 bash domains/train.sh {_SMALL}", 1),
-    Step("slim", f"$PYTHON multi30k/slim.py {_A} --jobs 9", 1, ("train-72",)),
-    Step(
-        "bench-ablation",
-        f"{_ABLATION} --fp16 --batch-sizes 500 1000 --rounds 2 --output multi30k/results/bench-ablation-gpu-fp16.json",
-        0,
-        ("train-72",),
-        quiet=True,
-    ),
-    Step("speed-gpu", f"DEVICES='gpu-fp16 gpu-fp32' bash multi30k/speed.sh {_A} {_SLIM}", 0, ("slim",), quiet=True),
-    Step(
-        "bench-train",
-        f"$PYTHON ../scripts/bench_train.py --data multi30k/out/data-bin --variants {_LEARNED} "
-        "--updates 30 --warm-up 20 --rounds 8 --output multi30k/results/learned/bench-train-gpu.json",
-        0,
-        ("train-72",),
-        quiet=True,
-    ),
-    Step("speed-cpu", f"DEVICES=cpu bash multi30k/speed.sh {_A} {_SLIM}", None, ("slim",), cores="0,2"),
-    Step(
-        "bench-ablation-cpu",
-        f"{_ABLATION} --cpu --masks 9 --sentences 64 --batch-sizes 16 32 64 --rounds 3 "
-        "--output multi30k/results/bench-ablation-cpu.json",
-        None,
-        ("train-72",),
-        cores="4,6",
-    ),
-    Step("studies", f"bash multi30k/studies.sh {_A} {_STUDY}", 1, ("train-72",)),
-    Step(
-        "effects",
-        f"bash domains/effects.sh domains/out/heads-144-1/checkpoint_best.pt {_STUDY}",
-        1,
-        ("train-domains",),
-    ),
-    Step(
-        "talks",
-        f"PREPARED={_TALKS} PIECES=sentencepiece RESULTS=domains/results/talks bash iwslt14/studies.sh "
-        f"{_TALKS}/heads-144 {_STUDY}",
-        1,
-        ("train-talks",),
-    ),
-    # On all GPUs, so after everything that measures time on one of them.
-    Step(
-        "random",
-        "touch multi30k/out/random/heads-144/done && EPOCHS=10 JOBS=16 bash multi30k/random.sh",
-        None,
-        ("train-144", "bench-ablation", "speed-gpu", "bench-train"),
-    ),
-]
 
 
 class Runner:
@@ -162,9 +71,12 @@ class Runner:
         settings = {name: value for name, value in os.environ.items() if name != "OUT"}
         if step.gpu is not None:
             settings["CUDA_VISIBLE_DEVICES"] = str(step.gpu)
+        if step.quiet:
+            # Multi-process service is for those that share a GPU.
+            settings.pop("CUDA_MPS_PIPE_DIRECTORY", None)
         settings["PYTHON"] = sys.executable
         words = ["bash", "-euo", "pipefail", "-c", step.command]
-        words = ["taskset", "-c", step.cores, *words] if step.cores else words
+        words = ["taskset", "-c", step.cores, *words] if step.cores and (os.cpu_count() or 1) >= 32 else words
         with open(self.logs / f"{step.name}.log", "w") as log:
             process = subprocess.Popen(
                 words, cwd=HERE, env=settings, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True

@@ -9,6 +9,7 @@ import tiny
 
 @pytest.fixture(scope="module")
 def script():
+    sys.path.insert(0, str(tiny.ROOT / "examples"))
     spec = importlib.util.spec_from_file_location("run_all", tiny.ROOT / "examples" / "run_all.py")
     module = importlib.util.module_from_spec(spec)
     sys.modules["run_all"] = module

@@ -146,7 +146,7 @@ class Ablation:
                 "study": str(self.path),
                 "cells": sha256(self.path / "cells.jsonl"),
                 "signature": self.baseline["signature"],
-                "generation": self.settings["generation"],
+                **{name: self.settings[name] for name in ("generation", "metric") if name in self.settings},
             },
         )
 
