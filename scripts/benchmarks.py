@@ -108,9 +108,7 @@ def training_settings(flags: Sequence[str]) -> Any:
 
     more = ["--distributed-world-size", "1", "--log-format", "none"]
     more += ["--save-dir", tempfile.gettempdir(), "--seed", str(SEED)]
-    return convert_namespace_to_omegaconf(
-        options.parse_args_and_arch(options.get_training_parser(), [*flags, *more])
-    )
+    return convert_namespace_to_omegaconf(options.parse_args_and_arch(options.get_training_parser(), [*flags, *more]))
 
 
 def learned_flags(kind: str, count: str, criterion: str) -> list[str]:

@@ -112,7 +112,8 @@ class Loop:
 
     def step(self, batch: dict[str, Tensor]) -> Tensor:
         """Update once, on what :func:`inputs` returned; return the mean loss before it, on the device."""
-        self.model.train()
+        if not self.model.training:
+            self.model.train()
         for group in self._optimizer.param_groups:
             group["lr"] = self.recipe.rate(self.done, self.updates)
         self._optimizer.zero_grad(set_to_none=True)
