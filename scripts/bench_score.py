@@ -28,7 +28,7 @@ def main() -> None:
     cuda = torch.cuda.is_available() and not args.cpu
     task = benchmarks.make_task(args, _settings(args, "_gated"), args.batches)
     gated, stock = (_model(args, task, infix, cuda) for infix in ("_gated", ""))
-    batches = benchmarks.draw_batches(task, args.batches, args.max_tokens, gated.max_positions())
+    batches = benchmarks.draw_batches(task, args.batches, gated.max_positions(), max_tokens=args.max_tokens)
     batches = [utils.move_to_cuda(batch) for batch in batches] if cuda else batches
     pad = task.target_dictionary.pad()
     derivatives = GateDerivatives(gated, TokenLosses(pad))

@@ -18,7 +18,6 @@ import torch
 from fairseq.trainer import Trainer
 
 from fairseq_headprune.files import write_json
-from fairseq_headprune.heads import HeadMask, all_heads
 from fairseq_headprune.modules.attach import find_gates
 from fairseq_headprune.tasks.translation_headprune import TranslationHeadpruneTask
 
@@ -35,7 +34,7 @@ def main() -> None:
     task = benchmarks.make_task(args, _settings(args, "stock", cuda), count)
     trainers = {name: _trainer(args, name, task, cuda) for name in args.variants}
     limits = next(iter(trainers.values())).model.max_positions()
-    batches = benchmarks.draw_batches(task, count, args.max_tokens, limits)
+    batches = benchmarks.draw_batches(task, count, limits, max_tokens=args.max_tokens)
     for name, trainer in trainers.items():
         warm_up = benchmarks.seconds(_updates(trainer, batches[: args.warm_up]), cuda)
         print(f"{name}: {args.warm_up} updates to warm up took {warm_up:.1f} s", file=sys.stderr)
@@ -92,12 +91,8 @@ def _settings(args: argparse.Namespace, name: str, cuda: bool) -> Any:
     flags = ["--fp16"] if cuda else []
     learned = _LEARNED.fullmatch(name)
     if learned:
-        kind, count = learned.groups()
-        criterion = f"label_smoothed_cross_entropy_{'l0' if kind == 'l0' else 'dsp'}"
-        flags += ["--task", "translation_headprune", "--criterion", criterion, "--max-update", "100000"]
-        flags += {"l0": ["--l0-penalty", "0.001"], "dsp": ["--heads-kept", count, "--preset", "dsp-mt"]}.get(
-            kind, ["--heads-kept", count, "--straight-through"]
-        )
+        flags += ["--task", "translation_headprune"]
+        flags += benchmarks.learned_flags(*learned.groups(), "label_smoothed_cross_entropy")
     return benchmarks.fairseq_settings(args, arch, *flags)
 
 
@@ -112,10 +107,7 @@ def _trainer(args: argparse.Namespace, name: str, task: Any, cuda: bool) -> Trai
     trainer = Trainer(cfg, task, task.build_model(cfg.model), task.build_criterion(cfg.criterion))
     options = name.split("-")[1:]
     if "mask" in options:
-        gates = find_gates(trainer.model)
-        gates.set_mask(
-            HeadMask.full(gates.shape).without(h for h in all_heads(gates.shape) if (h.layer + h.head) % 4 == 0)
-        )
+        benchmarks.prune_quarter(find_gates(trainer.model))
     if "ones" in options:
         for _, _, module in find_gates(trainer.model).items():
             module.head_gate = module.out_proj.weight.new_ones(module.num_heads).requires_grad_()

@@ -92,19 +92,39 @@ def add_model_flags(parser: argparse.ArgumentParser) -> None:
 
 def fairseq_settings(args: argparse.Namespace, arch: str, *flags: str) -> Any:
     """Return fairseq's configuration of a training of ``arch``: the recipe of examples/multi30k."""
+    recipe = """--task translation --source-lang de --target-lang en --share-all-embeddings
+        --criterion label_smoothed_cross_entropy --label-smoothing 0.1 --dropout 0.3
+        --optimizer adam --adam-betas (0.9,0.98) --lr 7e-4 --lr-scheduler inverse_sqrt --warmup-updates 1500""".split()
+    more = ["--max-tokens", str(args.max_tokens), *(["--cpu"] if args.cpu else [])]
+    return training_settings([args.data or "synthetic", "--arch", arch, *recipe, *more, *flags])
+
+
+def training_settings(flags: Sequence[str]) -> Any:
+    """Return fairseq's configuration for flags of fairseq-train; on one device, without checkpoints or a log."""
     from fairseq import options
     from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
     from fairseq_headprune import plugin  # noqa: F401  (registers)
 
-    recipe = """--task translation --source-lang de --target-lang en --share-all-embeddings
-        --criterion label_smoothed_cross_entropy --label-smoothing 0.1 --dropout 0.3
-        --optimizer adam --adam-betas (0.9,0.98) --lr 7e-4 --lr-scheduler inverse_sqrt --warmup-updates 1500
-        --distributed-world-size 1 --log-format none""".split()
-    place = ["--save-dir", tempfile.gettempdir(), "--seed", str(SEED), "--max-tokens", str(args.max_tokens)]
-    parser = options.get_training_parser()
-    argv = [args.data or "synthetic", "--arch", arch, *recipe, *place, *(["--cpu"] if args.cpu else []), *flags]
-    return convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, argv))
+    more = ["--distributed-world-size", "1", "--log-format", "none"]
+    more += ["--save-dir", tempfile.gettempdir(), "--seed", str(SEED)]
+    return convert_namespace_to_omegaconf(options.parse_args_and_arch(options.get_training_parser(), [*flags, *more]))
+
+
+def learned_flags(kind: str, count: str, criterion: str) -> list[str]:
+    """Return the flags of a criterion that learns gates: kind ``l0``, or ``dsp`` or ``ste`` with the heads kept."""
+    flags = ["--criterion", f"{criterion}_{'l0' if kind == 'l0' else 'dsp'}", "--max-update", "100000"]
+    if kind == "l0":
+        return [*flags, "--l0-penalty", "0.001"]
+    return [*flags, "--heads-kept", count, *(["--preset", "dsp-mt"] if kind == "dsp" else ["--straight-through"])]
+
+
+def prune_quarter(gates: Any) -> None:
+    """Set the mask of the benchmarks: a quarter of every layer's heads is pruned."""
+    from fairseq_headprune.heads import HeadMask, all_heads
+
+    pruned = [head for head in all_heads(gates.shape) if (head.layer + head.head) % 4 == 0]
+    gates.set_mask(HeadMask.full(gates.shape).without(pruned))
 
 
 def make_task(args: argparse.Namespace, cfg: Any, batches: int) -> Any:
@@ -148,17 +168,21 @@ def _synthetic(words: Any, pairs: int) -> Any:
     )
 
 
-def draw_batches(task: Any, count: int, max_tokens: int, max_positions: tuple | None = None) -> list[dict]:
+def draw_batches(task: Any, count: int, max_positions: Any = None, **size: int) -> list[dict]:
     """Return the first batches of an epoch in fairseq's order for this seed.
+
+    Args:
+        size: ``max_tokens`` or ``max_sentences`` of a batch.
 
     Raises:
         SystemExit: the training set has fewer batches.
     """
     epoch = task.get_batch_iterator(
-        task.dataset("train"), max_tokens=max_tokens, max_positions=max_positions, seed=SEED, epoch=1
+        task.dataset("train"), **size, max_positions=max_positions, seed=SEED, epoch=1
     ).next_epoch_itr(shuffle=True)
     if len(epoch) < count:
-        raise SystemExit(f"the training set has {len(epoch)} batches of {max_tokens} tokens, {count} are needed")
+        what = ", ".join(f"{name} {value}" for name, value in size.items())
+        raise SystemExit(f"the training set has {len(epoch)} batches of {what}, {count} are needed")
     return [next(epoch) for _ in range(count)]
 
 

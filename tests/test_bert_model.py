@@ -112,3 +112,11 @@ def test_bf16_and_gradients():
     assert all(p.grad is not None and torch.isfinite(p.grad).all() for p in model.parameters())
     expected = model.eval()(**net_input)[0]
     assert torch.allclose(model.bfloat16()(**net_input)[0].float(), expected, atol=0.2)
+
+
+def test_the_mode_reaches_every_part_also_where_only_one_differs():
+    """The model's own flag already says what is asked for."""
+    model = lively().train()
+    model.encoder.layers[1].eval()
+    assert all(module.training for module in model.train().modules())
+    assert not any(module.training for module in model.eval().modules())

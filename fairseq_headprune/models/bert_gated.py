@@ -97,6 +97,13 @@ class BertGatedModel(FairseqEncoderModel):
         head = self.classification_heads[classification_head_name or HEAD]
         return head(encoded["pooled"][0]), encoded
 
+    def train(self, mode: bool = True) -> "BertGatedModel":
+        """Set the mode; nothing is written where every module is in it, and fairseq asks twice an update."""
+        return self if all(module.training == mode for module in self.modules()) else super().train(mode)
+
+    def set_num_updates(self, num_updates: int) -> None:
+        """Do nothing: no part follows the number of updates, and fairseq would look through all of them every time."""
+
     def get_normalized_probs(self, net_output: Any, log_probs: bool, sample: Optional[dict] = None) -> Tensor:
         """Return probabilities of the classes, or their logarithms, (batch, classes), in float32."""
         logits = net_output[0].float()

