@@ -83,19 +83,17 @@ def trainings(
     whole = ["--validate-after-updates", str(int(SETTLED * updates))]
     plain = ["--criterion", kind.criterion]
     result = [Training(unpruned_name(seed), "unpruned", seed, None, [*plain, *whole]) for seed in seeds]
+    chosen = [m for m in NAMES if m in methods and m not in ("unpruned", "l0-lambda", *AFTER_TRAINING)]
     for seed in seeds:
-        for method in NAMES:
-            if method not in methods or method == "unpruned" or method in AFTER_TRAINING:
-                continue
-            if method == "l0-lambda":
-                for value in lambdas:
-                    flags = ["--criterion", f"{kind.criterion}_l0", "--l0-penalty", f"{value:g}", *whole]
-                    result.append(Training(f"{method}-{value:g}-{seed}", method, seed, None, flags, penalty=value))
-                continue
-            for count in counts:
+        # A number of heads after the other, so that what is done after a stop is whole lines of the table.
+        for count in counts:
+            for method in chosen:
                 flags = [*_flags(method, count, kind), *([] if method == "pipelined-dsp" else whole)]
                 after = unpruned_name(seed) if method == "pipelined-dsp" else None
                 result.append(Training(f"{method}-{count}-{seed}", method, seed, count, flags, after))
+        for value in lambdas if "l0-lambda" in methods else ():
+            flags = ["--criterion", f"{kind.criterion}_l0", "--l0-penalty", f"{value:g}", *whole]
+            result.append(Training(f"l0-lambda-{value:g}-{seed}", "l0-lambda", seed, None, flags, penalty=value))
     return result
 
 
