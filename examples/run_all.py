@@ -56,7 +56,7 @@ class Runner:
         kept: set[int | None] = {step.gpu for step in busy if step.quiet}
         used = {step.gpu for step in busy}
         for step in self.waiting:
-            if not self.done.issuperset(step.needs):
+            if not self.done.issuperset(step.needs) or any(self._ahead(name) for name in step.after):
                 continue
             free = step.gpu is None or (step.gpu not in kept and not (step.quiet and step.gpu in used))
             if free:
@@ -64,6 +64,10 @@ class Runner:
             if step.quiet:
                 kept.add(step.gpu)
         return None
+
+    def _ahead(self, name: str) -> bool:
+        """Tell whether a step is still to come or running."""
+        return name in self._running or any(step.name == name for step in self.waiting)
 
     def _start(self, step: Step) -> None:
         self.waiting.remove(step)

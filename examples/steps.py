@@ -11,6 +11,7 @@ class Step:
         command: for bash, in the folder examples/.
         gpu: which one it runs on; None: none, or those it chooses itself.
         needs: names of the steps that must have succeeded before.
+        after: names of the steps that must be over, whatever became of them.
         quiet: nothing else may run on its GPU.
         cores: the processors it is bound to, as taskset takes them, on a machine of at least 32; empty: any.
     """
@@ -21,6 +22,7 @@ class Step:
     needs: tuple[str, ...] = ()
     quiet: bool = False
     cores: str = ""
+    after: tuple[str, ...] = ()
 
 
 _SMALL = "--no-last-checkpoints --no-save-optimizer-state"
@@ -174,8 +176,9 @@ STEPS = [
         "random",
         "touch multi30k/out/random/heads-144/done && EPOCHS=10 JOBS=16 bash multi30k/random.sh",
         None,
-        ("train-144", *_MEASURING),
+        ("train-144",),
+        after=_MEASURING,
     ),
-    Step("random-glue", f"{_BERT} EPOCHS=1 BATCH=64 JOBS=12 bash glue/random.sh {_GLUE}", 0, _MEASURING),
-    Step("compare", "SEEDS=1 UPDATES=3000 JOBS=24 bash multi30k/compare.sh", None, ("random",)),
+    Step("random-glue", f"{_BERT} EPOCHS=1 BATCH=64 JOBS=12 bash glue/random.sh {_GLUE}", 0, after=_MEASURING),
+    Step("compare", "SEEDS=1 UPDATES=3000 JOBS=24 bash multi30k/compare.sh", None, after=("random",)),
 ]

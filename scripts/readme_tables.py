@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import shown
+from glue_result_tables import bench_finetune, classifier_heads, classifier_orders, classifier_pruners, fine_tuned
 from random_pruning_table import random_pruning
 from removal_result_tables import ablation_speed, removal, speed
 from speed_result_tables import speed_by_heads
@@ -148,6 +149,11 @@ TABLES: dict[str, Callable[[Path], str]] = {
             "speed": speed,
             "speed-by-heads": speed_by_heads,
             "bench-ablation": ablation_speed,
+            "fine-tuned": fine_tuned,
+            "classifier-orders": classifier_orders,
+            "classifier-heads": classifier_heads,
+            "classifier-pruners": classifier_pruners,
+            "bench-finetune": bench_finetune,
         }.items()
     },
     "comparison": comparison,

@@ -17,7 +17,7 @@ _SHOWN = (20, 40, 60, 80)
 def single_heads(results: Path) -> Tabulated:
     """Every head alone: how many matter, by test set and component (the summary of Table 1 and Figure 1)."""
     rows, value = [], {}
-    for path in _found(results, "studies/ablate-*.json"):
+    for path in _found(results, "studies/ablate-*.json", "ablate-*.json"):
         value = read_json(path)
         for component in COMPONENTS:
             cells = [cell for cell in value["cells"] if cell["component"] == component]

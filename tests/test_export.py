@@ -10,7 +10,6 @@ import pytest
 import tiny
 import torch
 from fairseq import checkpoint_utils
-from fairseq.models import FairseqEncoder, FairseqEncoderDecoderModel, FairseqIncrementalDecoder
 from fairseq.sequence_generator import SequenceGenerator
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from slim_models import lively, state_of, uneven
@@ -18,6 +17,7 @@ from verbs import refused, run_json, write_lively
 
 from fairseq_headprune.export import ct2, onnx_graphs
 from fairseq_headprune.export.check import check, fairseq_log_probs, made_up_pairs
+from fairseq_headprune.export.onnx_model import load_onnx
 from fairseq_headprune.heads import HeadMask
 from fairseq_headprune.modules.attach import attach_gates
 
@@ -119,57 +119,8 @@ def test_ctranslate2_translates_as_fairseq(run, reference, beam):
         assert beam == 1 or found[i][1] == pytest.approx(expected[i][1], abs=1e-5)
 
 
-class OnnxEncoder(FairseqEncoder):
-    """What fairseq's search sees of encoder.onnx."""
-
-    def __init__(self, folder, dictionary):
-        super().__init__(dictionary)
-        self.session = onnxruntime.InferenceSession(str(folder / "encoder.onnx"))
-
-    def forward(self, src_tokens, src_lengths=None, **_):
-        values = self.session.run(None, {"src_tokens": src_tokens.numpy()})
-        return {o.name: torch.from_numpy(v) for o, v in zip(self.session.get_outputs(), values, strict=True)}
-
-    def reorder_encoder_out(self, encoder_out, new_order):
-        return {name: value.index_select(0, new_order) for name, value in encoder_out.items()}
-
-
-class OnnxDecoder(FairseqIncrementalDecoder):
-    """decoder_step.onnx with its cache in fairseq's incremental state, or decoder.onnx without any."""
-
-    def __init__(self, folder, dictionary, cached):
-        super().__init__(dictionary)
-        self.cached = cached
-        name = "decoder_step" if cached else "decoder"
-        self.session = onnxruntime.InferenceSession(str(folder / f"{name}.onnx"))
-        self.inputs = {i.name: i.shape for i in self.session.get_inputs()}
-
-    def forward(self, prev_output_tokens, encoder_out, incremental_state=None, **_):
-        feed = {"prev_output_tokens": prev_output_tokens, **encoder_out}
-        if self.cached:
-            for name, shape in self.inputs.items():
-                if name.startswith("past"):
-                    empty = torch.zeros(len(prev_output_tokens), shape[1], 0, shape[3])
-                    feed[name] = incremental_state.get(name, empty)
-        values = self.session.run(None, {name: feed[name].numpy() for name in self.inputs})
-        found = {o.name: torch.from_numpy(v) for o, v in zip(self.session.get_outputs(), values, strict=True)}
-        log_probs = found.pop("log_probs")
-        if not self.cached:
-            return log_probs, None
-        incremental_state.update({name.replace("present", "past"): value for name, value in found.items()})
-        return log_probs[:, None], None
-
-    def reorder_incremental_state_scripting(self, incremental_state, new_order):
-        for name, value in incremental_state.items():
-            incremental_state[name] = value.index_select(0, new_order)
-
-    def max_positions(self):
-        return 1000
-
-
 def onnx_model(run, reference, cached):
-    encoder = OnnxEncoder(run.folder / "onnx", reference.source)
-    return FairseqEncoderDecoderModel(encoder, OnnxDecoder(run.folder / "onnx", reference.target, cached))
+    return load_onnx(run.folder / "onnx", reference.source, reference.target, cached)
 
 
 def test_onnx_log_probabilities_of_a_padded_batch(run, reference):

@@ -20,7 +20,7 @@ def script():
 def test_every_need_is_an_earlier_step(script):
     seen = set()
     for step in script.STEPS:
-        assert set(step.needs) <= seen, step.name
+        assert set(step.needs) | set(step.after) <= seen, step.name
         seen.add(step.name)
 
 
@@ -65,7 +65,8 @@ def test_a_failure_stops_what_needs_it_and_nothing_else(script, tmp_path, capfd,
         script.Step("after", f"echo after >>{out}", None, ("bad",)),
         script.Step("good", f"echo ${{OUT:-none}} $CUDA_VISIBLE_DEVICES >>{out}", 1),
     ]
+    steps.append(script.Step("later", f"echo later >>{out}", after=("bad", "good")))
     runner = script.Runner(steps, tmp_path / "logs")
     assert not runner.run(20) and runner.failed == ["bad", "after"]
-    assert out.read_text() == "none 1\n"
+    assert out.read_text() == "none 1\nlater\n"
     assert "after is left out: it needs bad" in capfd.readouterr().err
