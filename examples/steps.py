@@ -38,7 +38,13 @@ _ABLATION = (
 )
 #: Processors: some for what measures time, the others for all else.
 _QUIET, _SHARED = "0-3", "12-31"
-_MEASURING = ("bench-ablation", "bench-train", "speed-gpu", "speed-glue", "bench-finetune")
+_MEASURING = ("bench-ablation", "bench-train", "speed-gpu", "speed-glue", "speed-glue-base", "bench-finetune")
+#: BERT's own size with random weights: heads matter to the speed of a model that keeps a GPU busy.
+_BASE = (
+    "--task glue --glue-task MRPC --arch bert_gated_base --vocabulary glue/out/bert/vocab.txt --cpu --batch-size 4 "
+    "--criterion sentence_prediction --optimizer adam --lr 0 --max-update 1 --save-interval-updates 1 "
+    "--disable-validation --no-last-checkpoints --no-save-optimizer-state --save-dir glue/out/base"
+)
 _GLUE, _BERT = "glue/out/data", "BERT=glue/out/bert"
 _LEARNED = "stock,gated,gated-l0,gated-ste24,gated-dsp1,gated-dsp24,gated-dsp60"
 
@@ -110,6 +116,16 @@ STEPS = [
         f"DEVICES='gpu-fp16 gpu-fp32' bash glue/speed.sh {_GLUE} glue/out/SST-2-1/checkpoint_best.pt",
         0,
         ("tune-SST-2-1",),
+        quiet=True,
+        cores=_QUIET,
+    ),
+    Step("start-base", f"$PYTHON -m fairseq_cli.train {_GLUE} --user-dir ../fairseq_headprune {_BASE}", cores=_SHARED),
+    Step(
+        "speed-glue-base",
+        f"NAME=base DEVICES='gpu-fp16 gpu-fp32' bash glue/speed.sh {_GLUE} glue/out/base/checkpoint_1_1.pt "
+        "--heads 144,72,14 --masks 5 --batch-sizes 16,64",
+        0,
+        ("start-base",),
         quiet=True,
         cores=_QUIET,
     ),

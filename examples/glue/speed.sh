@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Speed and size by heads kept, ten random masks of each number (Michel et al. 2019, Table 4; Li et al. 2021, Figure 4):
-# [DEVICES=…] [RESULTS=…] speed.sh GLUE CHECKPOINT [flags]
+# [NAME=…] [DEVICES=…] [RESULTS=…] speed.sh GLUE CHECKPOINT [flags]
+#   NAME     of the model, which becomes a part of the results' names (default: none)
 #   DEVICES  of: gpu-fp16 gpu-fp32 cpu (default: cpu; two threads)
 #   RESULTS  gets speed-by-heads-*.json, .png and .svg (default: results/ beside this script)
 # Flags go to headprune bench-heads: --points points.json adds masks that pruners chose, with their scores (Figure 5);
@@ -16,7 +17,7 @@ mkdir -p "$RESULTS"
 
 measure() {  # NAME [flags]
     "$PYTHON" "$HERE/../../scripts/speed_by_heads.py" "$GLUE" --path "$CHECKPOINT" --masks 10 --seed 1 \
-        -o "$RESULTS/speed-by-heads-$1.json" --figure "$RESULTS/speed-by-heads-$1" "${@:2}"
+        -o "$RESULTS/speed-by-heads-${NAME:+$NAME-}$1.json" --figure "$RESULTS/speed-by-heads-${NAME:+$NAME-}$1" "${@:2}"
 }
 for device in ${DEVICES:-cpu}; do
     case $device in
