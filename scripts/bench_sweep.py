@@ -1,0 +1,80 @@
+"""Time the pruning curve of several epochs: headprune sweep-epochs against headprune prune on each checkpoint.
+
+Both sides run in this process, from loading the models to the finished study, with the same flags. The sweep should
+take at most as long as the curves one by one, and 10% more.
+"""
+
+import argparse
+import contextlib
+import io
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import benchmarks
+
+from fairseq_headprune.cli import prune, sweep_epochs
+from fairseq_headprune.files import sha256, write_json
+
+
+def main() -> None:
+    """Run the benchmark and print its result."""
+    args, flags = _arguments()
+    paths = [Path(args.checkpoints, f"checkpoint{epoch}.pt") for epoch in args.epochs.split(",")]
+    sides = {
+        "sweep": lambda: _sweep(args.checkpoints, args.epochs, flags),
+        "curves": lambda: [_curve(path, flags) for path in paths],
+    }
+    for path in paths[:1]:  # warm-up: imports, and what torch sets up once
+        _curve(path, flags)
+    times, _ = benchmarks.interleave(sides, args.rounds, not args.cpu)
+    result = {
+        "benchmark": "sweep",
+        "command": benchmarks.command(),
+        "checkpoints": {path.name: sha256(path) for path in paths},
+        "rounds": args.rounds,
+        "seconds": {name: benchmarks.spread(values) for name, values in times.items()},
+        "sweep_to_curves": benchmarks.paired_ratios(times["sweep"], to=times["curves"]),
+        "environment": benchmarks.environment("torch", "numpy", "ve-fairseq", "fairseq-fixed", "fairseq"),
+    }
+    if args.output:
+        write_json(args.output, result)
+    print(f"{len(paths)} epochs, {args.rounds} rounds: median (min-max)")
+    for name, value in result["seconds"].items():
+        print(f"{name:<7} {benchmarks.shown(value, 1)} s")
+    print(f"sweep / curves {benchmarks.shown(result['sweep_to_curves'])}")
+
+
+def _arguments() -> tuple[argparse.Namespace, list[str]]:
+    """Return our own flags, and the others, which are those of both verbs."""
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        usage="%(prog)s DATA --checkpoints DIR --epochs LIST [flags of headprune prune] [flags below]",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("--checkpoints", required=True, help="folder with checkpoint1.pt, checkpoint2.pt, …")
+    add("--epochs", required=True, help="such as 1,2,3")
+    add("--cpu", action="store_true", help="on the CPU")
+    add("--rounds", type=int, default=3, help="rounds; each measures both sides once, in turning order")
+    add("--output", help="write the result to this JSON file")
+    args, flags = parser.parse_known_args()
+    if args.rounds < 1:
+        parser.error(f"--rounds {args.rounds}: it must be at least 1")
+    return args, [*flags, *(["--cpu"] if args.cpu else [])]
+
+
+def _curve(checkpoint: Path, flags: Sequence[str]) -> None:
+    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
+        prune.run([*flags, "--path", str(checkpoint), "--quiet", "-o", folder + "/study"])
+
+
+def _sweep(folder: str, epochs: str, flags: Sequence[str]) -> None:
+    with tempfile.TemporaryDirectory() as output, contextlib.redirect_stdout(io.StringIO()):
+        words = ["--checkpoints", folder, "--epochs", epochs]
+        sweep_epochs.run([*flags, *words, "--quiet", "-o", output + "/study"])
+
+
+if __name__ == "__main__":
+    main()
