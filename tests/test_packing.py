@@ -4,7 +4,8 @@ import pytest
 import tiny
 import torch
 
-from fairseq_headprune.evaluation.packing import _SHARE, Packer, fitting_rows
+from fairseq_headprune.evaluation.memory import SHARE, Card
+from fairseq_headprune.evaluation.packing import Packer, fitting_rows
 from fairseq_headprune.modules.attach import find_gates
 
 
@@ -54,7 +55,7 @@ def test_out_of_memory_with_one_sentence_divides_the_masks():
 
 
 def test_rows_on_a_cpu_do_not_depend_on_lengths(tiny_model):
-    fitting = fitting_rows(tiny_model, torch.device("cpu"), 5, lambda length: 200)
+    fitting = fitting_rows(tiny_model, None, 5, lambda length: 200)
     assert fitting(3) == fitting(1000) > 100
 
 
@@ -68,5 +69,8 @@ def test_rows_on_cuda_follow_from_the_free_memory_where_the_first_block_is_gone_
     # Source: by hand: 2 layers and one more, width 64, 2 x 8 + 10 positions and 8 / 5 source keys a hypothesis;
     # 10 units at most, 20 activations of width 64; 4 bytes a number.
     size = 4 * (2 * 3 * 64 * (26 + 8 / 5) + 2 * 10 + 20 * 64)
-    fitting = fitting_rows(model, torch.device("cuda"), 5, lambda length: 200)
-    assert fitting(8) == int(_SHARE * (10**7 + 2000) / size) < 10**3
+    fitting = fitting_rows(model, Card(torch.device("cuda")), 5, lambda length: 200)
+    assert fitting(8) == int(SHARE * (10**7 + 2000) / size) < 10**3
+    # More than 65,536 rows make nothing faster.
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (10**13, 10**13))
+    assert fitting(8) == 2**16

@@ -107,7 +107,7 @@ def test_a_killed_study_takes_its_workers_along_and_goes_on(flags, undisturbed, 
 def test_jobs_start_workers_that_get_their_share_of_gpus_or_threads(tmp_path):
     # Source: by hand; this process has the first GPU.
     study = StudyFolder.open(tmp_path / "s", {})
-    code = "import os; print([os.environ.get(n) for n in ('CUDA_VISIBLE_DEVICES', 'OMP_NUM_THREADS')])"
+    code = "import os; print([os.environ.get(n) for n in ('CUDA_VISIBLE_DEVICES', 'HEADPRUNE_JOBS_ON_GPU')])"
     for devices, expected in ((["3", "5"], ["5", "3", "5"]), ([], [None] * 3)):
         environments = [workers._environment(number, devices, 4) for number in (1, 2, 3)]
         assert [e.get("CUDA_VISIBLE_DEVICES") for e in environments] == (
@@ -115,7 +115,7 @@ def test_jobs_start_workers_that_get_their_share_of_gpus_or_threads(tmp_path):
         )
     with workers.processes([sys.executable, "-c", code], 1, study, ["7"], 1):
         wait_for(lambda: workers.last_line(study.path / "workers" / "1.log"))
-    assert workers.last_line(study.path / "workers" / "1.log").startswith("['7', ")
+    assert workers.last_line(study.path / "workers" / "1.log") == "['7', '2']"
 
 
 def test_a_worker_that_fails_is_named_and_the_study_is_done(flags, undisturbed, tmp_path, monkeypatch, capsys):

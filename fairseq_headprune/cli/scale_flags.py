@@ -38,6 +38,7 @@ def take_place(args: Any) -> None:
     """Check the flags, and give this process its place among the others; before the model is loaded.
 
     Under torchrun all ranks but the first are workers (``args.worker``), each on the GPU of its local rank.
+    ``args.jobs_on_gpu`` becomes the number of the study's processes on this one's GPU, as far as it is known.
 
     Raises:
         ValueError: a number out of range, flags that do not go together, a launcher that is not there.
@@ -60,12 +61,25 @@ def take_place(args: Any) -> None:
     elif args.launcher != "processes":
         check_launcher(args.launcher)
     use_local_rank(args.cpu)
+    args.jobs_on_gpu = _jobs_on_gpu(args)
     if ranks > 1:
         args.worker = args.worker or rank()[0] > 0
     elif args.jobs > 1 and not args.worker and not _devices(args.cpu) and "OMP_NUM_THREADS" not in os.environ:
         import torch
 
         torch.set_num_threads(_threads(args.jobs))
+
+
+def _jobs_on_gpu(args: Any) -> int:
+    """How many processes that this study started share this one's GPU."""
+    from fairseq_headprune.studies.workers import JOBS_ON_GPU, jobs_on_gpu
+
+    gpus = len(_devices(args.cpu))
+    if rank()[1] > 1:
+        return jobs_on_gpu(int(os.environ.get("LOCAL_WORLD_SIZE", 1)), gpus)
+    if args.worker:
+        return int(os.environ.get(JOBS_ON_GPU, 1))
+    return jobs_on_gpu(args.jobs, gpus) if args.launcher == "processes" else 1
 
 
 def use_local_rank(cpu: bool) -> None:

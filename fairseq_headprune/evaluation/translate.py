@@ -11,6 +11,7 @@ from fairseq_cli.generate import get_symbols_to_strip_from_output
 
 from fairseq_headprune.evaluation.detokenised import looks_detokenised, warning
 from fairseq_headprune.evaluation.many_masks import ManyMasks, obstacle
+from fairseq_headprune.evaluation.memory import Card
 from fairseq_headprune.evaluation.packing import Packer, fitting_rows
 from fairseq_headprune.evaluation.statistics import Metric, corpus_metric
 from fairseq_headprune.evaluation.tokenisers import TOKENISED
@@ -117,8 +118,9 @@ class Translator:
 
     @cached_property
     def _packer(self) -> Packer:
-        fitting = fitting_rows(self._session.model, self._session.device, self._many.beam, self._many.limit)
-        return Packer(fitting, self._many.beam)
+        card = Card.of(self._session)
+        fitting = fitting_rows(self._session.model, card, self._many.beam, self._many.limit)
+        return Packer(fitting, self._many.beam, card)
 
     @cached_property
     def _limits(self) -> dict[int, int]:

@@ -1,5 +1,6 @@
 """Predicting the labels of a split, under the mask in force or under many masks at once."""
 
+import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -7,13 +8,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fairseq_headprune.evaluation.memory import Card
 from fairseq_headprune.glue.examples import Split
 from fairseq_headprune.glue.statistics import LabelMetric
 from fairseq_headprune.heads import HeadMask
 from fairseq_headprune.modules.row_masks import RowMasks, branching
 
-#: tokens, times masks, that one pass of the model takes
-_TOKENS = {"cpu": 16384, "cuda": 262144}
+#: tokens, times masks, that one pass of the model takes; on a GPU if its share of the memory is enough
+_TOKENS = {"cpu": 16384, "cuda": 65536}
 
 
 class Predictor:
@@ -34,6 +36,7 @@ class Predictor:
         """
         self._session, self.task = session, session.task.glue
         self._name, self._dataset = split, session.dataset(split)
+        self._card = Card.of(session)
 
     @property
     def split(self) -> Split:
@@ -77,10 +80,46 @@ class Predictor:
 
         Raises:
             ValueError: masks that do not fit, or prune different feed-forward parts.
+            torch.OutOfMemoryError: there is no memory for a single example under a single mask.
         """
+        tokens = max(self._fitting() // len(masks), self._session.task.limit)
+        with self._card.limited() if self._card else contextlib.nullcontext():
+            found = self._try(masks, tokens)
+        torch.cuda.empty_cache()
+        return found
+
+    def _fitting(self) -> int:
+        """How many tokens, times masks, a pass takes."""
+        if self._card is None:
+            return _TOKENS["cpu"]
+        encoder = self._session.model.encoder
+        weight = encoder.embed_tokens.weight
+        inner = max(layer.fc2.in_features for layer in encoder.layers)
+        heads = max(layer.self_attn.num_heads for layer in encoder.layers)
+        # The activations of one layer, and its attention weights.
+        numbers = 20 * weight.size(1) + 2 * inner + 3 * heads * self._session.task.limit
+        taken = weight.element_size() * numbers
+        return min(_TOKENS["cuda"], self._card.share() // taken)
+
+    def _try(self, masks: Sequence[HeadMask], tokens: int) -> np.ndarray:
+        """Predict with so many tokens a batch; out of memory: with half as many, then with half of the masks."""
+        try:
+            return self._predicted(masks, tokens)
+        except torch.OutOfMemoryError:
+            if self._card is None:
+                raise
+        # Outside of the handler, which would keep the tensors of the failed batch alive.
+        torch.cuda.empty_cache()
+        least, half = self._session.task.limit, len(masks) // 2
+        if tokens > least:
+            return self._try(masks, max(tokens // 2, least))
+        if half:
+            return np.concatenate([self._try(part, tokens) for part in (masks[:half], masks[half:])])
+        return self._card.patiently(lambda: self._predicted(masks, tokens))
+
+    def _predicted(self, masks: Sequence[HeadMask], tokens: int) -> np.ndarray:
         session = self._session
         rows, layers = RowMasks(session.gates, masks), session.model.encoder.layers
-        tokens = max(_TOKENS.get(session.device.type, 16384) // len(masks), session.task.limit)
 
         def logits(sample: dict) -> Tensor:
             with branching(layers, masks, rows) as group:

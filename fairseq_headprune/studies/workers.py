@@ -16,6 +16,9 @@ from fairseq_headprune.studies.folder import StudyFolder
 #: Set for a worker whose standard input is a pipe that its parent holds: when the pipe closes, the parent is gone.
 _LEASH = "HEADPRUNE_LEASH"
 
+#: Tells a worker how many processes of the study are on its GPU.
+JOBS_ON_GPU = "HEADPRUNE_JOBS_ON_GPU"
+
 #: Seconds between two looks at submitted jobs.
 LOOK = 2.0
 
@@ -34,6 +37,11 @@ def stay_on_leash() -> None:
         threading.Thread(target=lambda: (sys.stdin.buffer.read(), os._exit(1)), daemon=True).start()
 
 
+def jobs_on_gpu(jobs: int, gpus: int) -> int:
+    """Return the number of processes on the fullest GPU when they are dealt out."""
+    return -(-jobs // max(1, gpus))
+
+
 @contextlib.contextmanager
 def processes(
     command: Sequence[str], count: int, folder: StudyFolder, devices: Sequence[str], threads: int
@@ -47,7 +55,9 @@ def processes(
     workers = []
     try:
         for number in range(1, count + 1):
-            workers.append(_start(command, _log(folder, number), _environment(number, devices, threads)))
+            environment = _environment(number, devices, threads)
+            environment[JOBS_ON_GPU] = str(jobs_on_gpu(count + 1, len(devices)))
+            workers.append(_start(command, _log(folder, number), environment))
         yield
     finally:
         failed = [number for number, worker in enumerate(workers, 1) if worker.poll()]

@@ -1,0 +1,97 @@
+"""GPU memory: what a process takes of a card that others use too, and what it does when there is none."""
+
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, Optional, TypeVar
+
+import torch
+
+logger = logging.getLogger(__name__)
+
+Found = TypeVar("Found")
+
+#: Share of the free memory that a process takes; the processes of a study on one card divide it.
+SHARE = 0.5
+
+#: Seconds between the tries of a process that finds no memory since others hold it.
+WAITS = (5, 15, 30, 60)
+
+#: Bytes held by others for whose end it makes sense to wait: more than the driver's own.
+_OTHERS = 2**30
+
+
+class Card:
+    """The memory of one GPU.
+
+    Args:
+        jobs: processes of the same study on it, this one included.
+    """
+
+    def __init__(self, device: torch.device, jobs: int = 1) -> None:
+        self.device, self._jobs = device, jobs
+
+    @classmethod
+    def of(cls, session: Any) -> "Optional[Card]":
+        """Return the card that a session computes on; None on a CPU."""
+        if session.device.type != "cuda":
+            return None
+        return cls(session.device, getattr(session.args, "jobs_on_gpu", 1))
+
+    def free(self) -> int:
+        """Return the bytes that nobody uses; those that this process keeps for later are among them."""
+        kept = torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
+        return torch.cuda.mem_get_info(self.device)[0] + kept
+
+    def share(self) -> int:
+        """Return the bytes that this process may take besides what it uses now."""
+        return int(SHARE * self.free() / self._jobs)
+
+    @contextlib.contextmanager
+    def limited(self) -> Iterator[None]:
+        """Keep this process to its share, with what torch keeps for later.
+
+        Without a limit, caches that grow step by step leave freed memory of many times their size behind.
+        """
+        most = torch.cuda.memory_allocated(self.device) + self.share()
+        torch.cuda.set_per_process_memory_fraction(min(1.0, most / self._total()), self.device)
+        try:
+            yield
+        finally:
+            self._lift()
+
+    def patiently(self, work: Callable[[], Found]) -> Found:
+        """Do the least work there is, with any memory that is free; if others hold it, wait and try again.
+
+        Raises:
+            torch.OutOfMemoryError: there still is none; the message has what is free and the way out.
+        """
+        self._lift()
+        for seconds in (*WAITS, 0):
+            # What failed is let go of before others are waited for.
+            torch.cuda.empty_cache()
+            with contextlib.suppress(torch.OutOfMemoryError):
+                return work()
+            if not seconds or self._others() < _OTHERS:
+                break
+            logger.warning(f"no GPU memory: {self._state()}; trying again in {seconds} s")
+            time.sleep(seconds)
+        raise torch.OutOfMemoryError(
+            f"no GPU memory for a single sentence: {self._state()}; run fewer --jobs and other programs on this GPU, "
+            "or --masks-at-once 1 with a small --batch-size"
+        )
+
+    def _lift(self) -> None:
+        torch.cuda.set_per_process_memory_fraction(1.0, self.device)
+
+    def _total(self) -> int:
+        return torch.cuda.mem_get_info(self.device)[1]
+
+    def _others(self) -> int:
+        free, total = torch.cuda.mem_get_info(self.device)
+        return total - free - torch.cuda.memory_reserved(self.device)
+
+    def _state(self) -> str:
+        free, total, others = self.free() / 2**30, self._total() / 2**30, self._others() / 2**30
+        return f"{free:.1f} of {total:.1f} GiB are free, others hold {others:.1f}"
