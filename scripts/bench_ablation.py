@@ -4,6 +4,10 @@ Sides: ``many``, what ``headprune ablate`` does with its translations (without B
 one mask after the other and calls fairseq's own generator, at the fastest of several batch sizes. Both translate the
 same sentences with the same settings and decode them to text. The floor is the arithmetic of ``many`` at the speed of
 one large matrix product.
+
+Besides the share of translations that are the same on both sides there is a control, on some of the masks: the loop at
+its best batch size against itself at half of it. In half precision products of another shape round differently, so the
+loop does not agree with itself either. (With ``--max-len-a`` the largest length changes with the batch, too.)
 """
 
 import argparse
@@ -20,6 +24,7 @@ from fairseq_headprune.files import write_json
 from fairseq_headprune.heads import COMPONENTS, HeadMask
 from fairseq_headprune.session import Session, parse_generation_args
 from fairseq_headprune.single_heads import one_removed
+from fairseq_headprune.studies.masked import Comparison
 
 #: Sizes of the factors of the product that measures the peak, by device.
 _PEAK_SIZE = {"cpu": 2048, "cuda": 8192}
@@ -33,11 +38,12 @@ def main() -> None:
     split, cuda = session.cfg.dataset.gen_subset, session.device.type == "cuda"
     start = session.gates.mask()
     grid = [start, *one_removed(start, COMPONENTS).values()]
-    masks = grid[:: max(1, len(grid) // args.masks)][: args.masks] if args.masks else grid
+    masks = [grid[number] for number in _spread(len(grid), args.masks or len(grid))]
     indices = range(args.sentences) if args.sentences else None
     loops = {size: _translator(session, split, indices, size) for size in args.batch_sizes}
     tried = {size: _best_of_two(session, loop, masks[:1], cuda) for size, loop in loops.items()}
-    loop = loops[min(tried, key=tried.__getitem__)]
+    best = min(tried, key=tried.__getitem__)
+    loop = loops[best]
     many = _translator(session, split, indices, None)
     with FlopCounterMode(display=False) as counter:
         found = _in_packs(many, masks, args.masks_at_once)
@@ -47,7 +53,6 @@ def main() -> None:
         "loop": lambda: _one_by_one(session, loop, masks),
     }
     times, peaks = benchmarks.interleave(sides, args.rounds, cuda)
-    pairs = [mine == other for mine, other in zip(_flat(found), _flat(expected), strict=True)]
     precision = torch.float16 if session.cfg.common.fp16 else torch.float32
     peak = _matmul_peak(session.device, precision)
     result = {
@@ -64,8 +69,9 @@ def main() -> None:
         "seconds": {name: benchmarks.spread(values) for name, values in times.items()},
         "speedup": benchmarks.paired_ratios(times["loop"], to=times["many"]),
         "loop_batch_sizes": {str(size): seconds for size, seconds in tried.items()},
-        "identical_hypotheses": sum(pairs) / len(pairs),
-        "differing_hypotheses": len(pairs) - sum(pairs),
+        **_agreement(found, expected),
+        **_control(session, split, indices, masks, found, expected, best, args.control_masks),
+        **_bleu_difference(many, found, expected),
         "operations": counter.get_total_flops(),
         "peak_operations_per_second": peak,
         "floor_seconds": counter.get_total_flops() / peak,
@@ -89,12 +95,13 @@ def _arguments() -> tuple[argparse.Namespace, list[str]]:
     add("--masks", type=int, default=0, help="only that many masks, spread over the grid; 0: all")
     add("--sentences", type=int, default=0, help="only the first sentences of the split; 0: all")
     add("--masks-at-once", type=int, default=0, help="masks in a pack; 0: all of them")
+    add("--control-masks", type=int, default=8, help="masks on which the loop is compared with itself; 0: none")
     add("--batch-sizes", type=int, nargs="+", default=[128, 500, 1000], help="sizes tried for the loop, in sentences")
     add("--rounds", type=int, default=3, help="rounds; each measures both sides once, in turning order")
     add("--threads", type=int, default=2, help="CPU threads of torch")
     add("--output", help="write the result to this JSON file")
     args, flags = parser.parse_known_args()
-    if args.rounds < 1 or min(args.masks, args.sentences, args.masks_at_once) < 0:
+    if args.rounds < 1 or min(args.masks, args.sentences, args.masks_at_once, args.control_masks) < 0:
         parser.error("--rounds must be at least 1, the other numbers at least 0")
     return args, flags
 
@@ -122,8 +129,55 @@ def _best_of_two(session: Session, translator: Translator, masks: Sequence[HeadM
     return min(benchmarks.seconds(lambda: _one_by_one(session, translator, masks), cuda) for _ in range(2))
 
 
-def _flat(translations: list[list[str]]) -> list[str]:
-    return list(itertools.chain.from_iterable(translations))
+def _spread(count: int, wanted: int) -> list[int]:
+    """Return so many of the numbers below a count, or all of them, at even distances."""
+    return list(range(0, count, max(1, count // max(1, wanted))))[:wanted]
+
+
+def _agreement(found: list[list[str]], expected: list[list[str]], prefix: str = "") -> dict[str, Any]:
+    """Compare translations (masks, sentences)."""
+    pairs = zip(itertools.chain.from_iterable(found), itertools.chain.from_iterable(expected), strict=True)
+    same = [mine == other for mine, other in pairs]
+    return {
+        f"{prefix}identical_hypotheses": sum(same) / len(same),
+        f"{prefix}differing_hypotheses": len(same) - sum(same),
+    }
+
+
+def _control(
+    session: Session,
+    split: str,
+    indices: Any,
+    masks: Sequence[HeadMask],
+    found: list[list[str]],
+    expected: list[list[str]],
+    size: int,
+    wanted: int,
+) -> dict[str, Any]:
+    """Compare the loop with itself at half of its batch size, and then ``many`` with the loop on these masks."""
+    chosen = _spread(len(masks), wanted)
+    if not chosen:
+        return {"control_masks": 0}
+    # A batch that takes all sentences is halved, too.
+    half = max(1, min(size, len(expected[0])) // 2)
+    again = _one_by_one(session, _translator(session, split, indices, half), [masks[number] for number in chosen])
+    loop = [expected[number] for number in chosen]
+    return {
+        "control_masks": len(chosen),
+        "control_batch_sizes": [size, half],
+        **_agreement(again, loop, "control_"),
+        **_agreement([found[number] for number in chosen], loop, "control_many_"),
+    }
+
+
+def _bleu_difference(translator: Translator, found: list[list[str]], expected: list[list[str]]) -> dict[str, Any]:
+    """The largest difference in BLEU between two lists of translations of the same masks."""
+    metric = translator.metric(Comparison())
+    scores = (
+        [float(metric.score(metric.extract(system).sum(axis=0))) for system in side] for side in (found, expected)
+    )
+    differences = [abs(mine - other) for mine, other in zip(*scores, strict=True)]
+    return {"largest_bleu_difference": max(differences), "signature": metric.signature}
 
 
 def _matmul_peak(device: torch.device, precision: torch.dtype) -> float:
@@ -145,6 +199,15 @@ def _show(result: dict[str, Any], cuda: bool) -> None:
     print(f"floor {floor:.3f} s ({result['operations']:.3g} operations); many takes {many / floor:.1f} times that")
     share = 100 * result["identical_hypotheses"]
     print(f"identical hypotheses {share:.3f}% ({result['differing_hypotheses']} differ)")
+    print(f"largest difference in BLEU {result['largest_bleu_difference']:.4f} ({result['signature']})")
+    if result["control_masks"]:
+        sizes = " and ".join(map(str, result["control_batch_sizes"]))
+        again, many = result["control_identical_hypotheses"], result["control_many_identical_hypotheses"]
+        print(
+            f"control, {result['control_masks']} masks: the loop at batch sizes {sizes} {again:.3%} identical "
+            f"({result['control_differing_hypotheses']} differ), many and loop {many:.3%} "
+            f"({result['control_many_differing_hypotheses']} differ)"
+        )
 
 
 if __name__ == "__main__":

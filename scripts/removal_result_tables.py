@@ -72,15 +72,27 @@ def ablation_speed(results: Path) -> Tabulated:
                 shown(value["speedup"], 1),
                 f"{value['floor_seconds']:.1f}",
                 f"{value['identical_hypotheses']:.3%}",
+                *_control(value),
             ]
         )
     if not rows:
         raise FileNotFoundError(f"{results}/bench-ablation-*.json")
     header = ["device", "masks x sentences", "in one batch, s", "one by one, s", "faster", "floor, s", "equal"]
-    return Table(header, rows, "lrrrrrr"), (
+    header += ["equal on control masks", "one by one twice", "BLEU differs by"]
+    return Table(header, rows, "lrrrrrrrrr"), (
         f"Beam {value['beam']}; median (min-max) of {value['rounds']} rounds; floor: its arithmetic at the speed of "
-        "one large matrix product; equal: translations that are the same on both sides."
+        "one large matrix product; equal: translations that are the same on both sides; one by one twice: the same for "
+        "the loop at two batch sizes, on the control masks; BLEU differs by: at most, over the masks."
     )
+
+
+def _control(value: dict[str, Any]) -> list[str | None]:
+    """How far the loop agrees with itself, and the largest difference in BLEU; older results have neither."""
+    shares: list[str | None] = [None, None]
+    if value.get("control_masks"):
+        shares = [f"{value[f'control_{side}identical_hypotheses']:.3%}" for side in ("many_", "")]
+    difference = value.get("largest_bleu_difference")
+    return [*shares, None if difference is None else f"{difference:.3f}"]
 
 
 def _machine(value: dict[str, Any]) -> str:

@@ -78,3 +78,20 @@ def test_removal_and_speed(tmp_path):
     table, note = removal_tables.speed(tmp_path)
     assert texts(table) == [["2 CPU threads, fp32", "5", "max-tokens", "1.25 (1.25-1.25)"]]
     assert "By multiply-adds: slim.pt 1.30" in note
+
+
+def test_ablation_speed_with_and_without_a_control(tmp_path):
+    spread = {"median": 2.0, "min": 1.0, "max": 3.0}
+    value = {"device": "cpu", "precision": "fp32", "masks": 3, "sentences": 4, "beam": 5, "rounds": 2}
+    value |= {"seconds": {"many": spread, "loop": spread}, "speedup": spread, "floor_seconds": 1.5}
+    value |= {"identical_hypotheses": 0.75, "environment": {"gpu": None}}
+    write_json(tmp_path / "bench-ablation-a.json", value)
+    control = {"control_masks": 2, "control_identical_hypotheses": 0.5, "control_many_identical_hypotheses": 0.625}
+    write_json(tmp_path / "bench-ablation-b.json", value | control | {"largest_bleu_difference": 0.0123})
+    table, note = removal_tables.ablation_speed(tmp_path)
+    assert [row[6:] for row in texts(table)] == [
+        ["75.000%", None, None, None],
+        ["75.000%", "62.500%", "50.000%", "0.012"],
+    ]
+    assert "at two batch sizes" in note
+    table.render("markdown")

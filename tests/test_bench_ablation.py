@@ -1,0 +1,77 @@
+"""The benchmark of the ablation grid: what it says of equal translations. Source: by hand, sacrebleu, and float32."""
+
+import sys
+from types import SimpleNamespace
+
+import pytest
+import sacrebleu
+import tiny
+from verbs import write_lively
+
+from fairseq_headprune.evaluation.statistics import corpus_metric
+from fairseq_headprune.files import read_json
+
+sys.path.insert(0, str(tiny.ROOT / "scripts"))
+import bench_ablation  # noqa: E402
+
+
+@pytest.fixture
+def bench(trained, tmp_path, monkeypatch, capsys):
+    """A function that runs the script on a small model, and returns its result and what it prints."""
+    lively = write_lively(trained, tmp_path)
+    monkeypatch.setitem(bench_ablation._PEAK_SIZE, "cpu", 64)
+
+    def run(*flags):
+        argv = [lively["data"], "--path", lively["checkpoint"], "--cpu", "--gen-subset", "test", "--beam", "2"]
+        argv += ["--max-len-b", "9", "--max-len-a", "0", "--batch-sizes", "4", "--rounds", "1", "--threads", "1"]
+        argv += ["--masks", "5", "--sentences", "6", "--output", tmp_path / "found.json", *flags]
+        monkeypatch.setattr(sys, "argv", ["bench_ablation.py", *map(str, argv)])
+        bench_ablation.main()
+        return read_json(tmp_path / "found.json"), capsys.readouterr().out
+
+    return run
+
+
+def test_in_float32_nothing_differs(bench):
+    # Source: 0 differing translations in float32 on a CPU, as one by one is the definition; 2 masks x 6 sentences.
+    value, printed = bench("--control-masks", "2")
+    assert value["masks"] == 5 and value["control_masks"] == 2 and value["control_batch_sizes"] == [4, 2]
+    for name in ("", "control_", "control_many_"):
+        assert (value[f"{name}identical_hypotheses"], value[f"{name}differing_hypotheses"]) == (1.0, 0)
+    assert value["largest_bleu_difference"] == 0 and "tok:13a" in value["signature"]
+    assert "the loop at batch sizes 4 and 2 100.000% identical (0 differ), many and loop 100.000%" in printed
+    assert "largest difference in BLEU 0.0000 (" in printed
+
+
+def test_the_control_is_the_loop_at_another_size_on_some_masks(bench, monkeypatch):
+    # One translation of the loop at half the size, and two of `many` under the last of 5 masks, are made to differ.
+    one_by_one, in_packs = bench_ablation._one_by_one, bench_ablation._in_packs
+
+    def loop(session, translator, masks):
+        found = one_by_one(session, translator, masks)
+        if session.cfg.dataset.batch_size == 2:
+            found[-1][3] += " more"
+        return found
+
+    def many(translator, masks, size):
+        found = in_packs(translator, masks, size)
+        found[4][:2] = [text + " more" for text in found[4][:2]]
+        return found
+
+    monkeypatch.setattr(bench_ablation, "_one_by_one", loop)
+    monkeypatch.setattr(bench_ablation, "_in_packs", many)
+    value, printed = bench("--control-masks", "3")
+    assert (value["differing_hypotheses"], value["control_many_differing_hypotheses"]) == (2, 0)
+    assert value["control_differing_hypotheses"] == 1 and value["control_identical_hypotheses"] == 17 / 18
+    value, printed = bench("--control-masks", "0")
+    assert value["control_masks"] == 0 and "control" not in printed and "(2 differ)" in printed
+
+
+def test_largest_difference_in_bleu():
+    # Source: sacrebleu on the second mask, where a word of the first sentence is another; the first mask is equal.
+    references = ["a b c d e f", "g h i j k"]
+    translator = SimpleNamespace(metric=lambda comparison: corpus_metric("bleu", references, comparison.tokenize))
+    changed = ["a b c d e x", "g h i j k"]
+    value = bench_ablation._bleu_difference(translator, [references, changed], [references, references])
+    expected = 100 - sacrebleu.corpus_bleu(changed, [references]).score
+    assert value["largest_bleu_difference"] == pytest.approx(expected) and expected > 5
