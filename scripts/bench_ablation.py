@@ -2,8 +2,9 @@
 
 Sides: ``many``, what ``headprune ablate`` does with its translations (without BLEU and bootstrap); ``loop``, which sets
 one mask after the other and calls fairseq's own generator, at the fastest of several batch sizes. Both translate the
-same sentences with the same settings and decode them to text. The floor is the arithmetic of ``many`` at the speed of
-one large matrix product.
+same sentences with the same settings and decode them to text. ``half_masks`` and ``half_sentences`` are ``many`` with
+half of them: a translation should not cost more when there are more. The floor is the arithmetic of ``many`` at the
+speed of one large matrix product.
 
 Besides the share of translations that are the same on both sides there is a control, on some of the masks: the loop at
 its best batch size against itself at half of it. In half precision products of another shape round differently, so the
@@ -52,6 +53,13 @@ def main() -> None:
         "many": lambda: _in_packs(many, masks, args.masks_at_once),
         "loop": lambda: _one_by_one(session, loop, masks),
     }
+    count = len(many.references)
+    halves = {
+        "half_masks": (masks[: len(masks) // 2], count, many),
+        "half_sentences": (masks, count // 2, _translator(session, split, range(count // 2), None)),
+    }
+    for name, (some, _, translator) in halves.items():
+        sides[name] = lambda some=some, translator=translator: _in_packs(translator, some, args.masks_at_once)
     times, peaks = benchmarks.interleave(sides, args.rounds, cuda)
     precision = torch.float16 if session.cfg.common.fp16 else torch.float32
     peak = _matmul_peak(session.device, precision)
@@ -64,10 +72,14 @@ def main() -> None:
         "data": session.data(split),
         "beam": session.cfg.generation.beam,
         "masks": len(masks),
-        "sentences": len(many.references),
+        "sentences": count,
         "rounds": args.rounds,
         "seconds": {name: benchmarks.spread(values) for name, values in times.items()},
         "speedup": benchmarks.paired_ratios(times["loop"], to=times["many"]),
+        "cost_to_half": {
+            name: _cost_ratio(times["many"], len(masks) * count, times[name], len(some) * sentences)
+            for name, (some, sentences, _) in halves.items()
+        },
         "loop_batch_sizes": {str(size): seconds for size, seconds in tried.items()},
         **_agreement(found, expected),
         **_control(session, split, indices, masks, found, expected, best, args.control_masks),
@@ -101,9 +113,17 @@ def _arguments() -> tuple[argparse.Namespace, list[str]]:
     add("--threads", type=int, default=2, help="CPU threads of torch")
     add("--output", help="write the result to this JSON file")
     args, flags = parser.parse_known_args()
+    if args.sentences == 1 or args.masks == 1:
+        parser.error("--masks and --sentences must be at least 2, since half of them is timed, too")
     if args.rounds < 1 or min(args.masks, args.sentences, args.masks_at_once, args.control_masks) < 0:
         parser.error("--rounds must be at least 1, the other numbers at least 0")
     return args, flags
+
+
+def _cost_ratio(times: Sequence[float], work: int, half_times: Sequence[float], half_work: int) -> dict[str, float]:
+    """What a translation costs, beside what it costs when half as much is done; at most 1 if cost grows as work does."""
+    ratios = [mine * half_work / (other * work) for mine, other in zip(times, half_times, strict=True)]
+    return benchmarks.spread(ratios)
 
 
 def _translator(session: Session, split: str, indices: Any, batch_size: int | None) -> Translator:
@@ -195,6 +215,8 @@ def _show(result: dict[str, Any], cuda: bool) -> None:
         memory = f", peak {result['peak_bytes'][name] / 2**20:,.0f} MiB" if cuda else ""
         print(f"{name:<5} {benchmarks.shown(value, 2)} s{memory}")
     floor, many = result["floor_seconds"], result["seconds"]["many"]["median"]
+    for name, value in result["cost_to_half"].items():
+        print(f"cost of a translation, to that with {name.replace('_', ' the ')}: {benchmarks.shown(value, 2)}")
     print(f"speedup {benchmarks.shown(result['speedup'], 2)}")
     print(f"floor {floor:.3f} s ({result['operations']:.3g} operations); many takes {many / floor:.1f} times that")
     share = 100 * result["identical_hypotheses"]

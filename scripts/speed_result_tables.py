@@ -21,5 +21,11 @@ def speed_by_heads(results: Path) -> tuple[Table, str]:
         notes.append(levels_note(value))
     if not tables:
         raise FileNotFoundError(f"{results}/speed-by-heads-*.json")
-    rows = [row for table in tables for row in table.rows]
-    return Table(tables[0].header, rows, tables[0].align), " ".join(dict.fromkeys(notes))
+    header = list(max((table.header for table in tables), key=len))
+    # Not all devices were measured at all sizes of batches.
+    rows = [
+        [dict(zip(table.header, row, strict=True)).get(name) for name in header]
+        for table in tables
+        for row in table.rows
+    ]
+    return Table(header, rows, "ll" + "r" * (len(header) - 2)), " ".join(dict.fromkeys(notes))

@@ -41,6 +41,13 @@ def test_in_float32_nothing_differs(bench):
     assert value["largest_bleu_difference"] == 0 and "tok:13a" in value["signature"]
     assert "the loop at batch sizes 4 and 2 100.000% identical (0 differ), many and loop 100.000%" in printed
     assert "largest difference in BLEU 0.0000 (" in printed
+    assert set(value["cost_to_half"]) == {"half_masks", "half_sentences"} and "with half the masks" in printed
+
+
+def test_cost_is_that_of_one_translation():
+    """By hand: 12 s for 6 are 2 s each; 8 s for 3 are 2.67 s each: 0.75 times as much; 12 s for 3 are 4 s: 0.5."""
+    found = bench_ablation._cost_ratio([12.0, 12.0], 6, [8.0, 12.0], 3)
+    assert found == {"median": 0.625, "min": 0.5, "max": 0.75, "runs": 2}
 
 
 def test_the_control_is_the_loop_at_another_size_on_some_masks(bench, monkeypatch):
@@ -55,7 +62,8 @@ def test_the_control_is_the_loop_at_another_size_on_some_masks(bench, monkeypatc
 
     def many(translator, masks, size):
         found = in_packs(translator, masks, size)
-        found[4][:2] = [text + " more" for text in found[4][:2]]
+        if len(found) == 5:  # not half of them
+            found[4][:2] = [text + " more" for text in found[4][:2]]
         return found
 
     monkeypatch.setattr(bench_ablation, "_one_by_one", loop)
