@@ -121,7 +121,7 @@ def _arguments() -> tuple[argparse.Namespace, list[str]]:
 
 
 def _cost_ratio(times: Sequence[float], work: int, half_times: Sequence[float], half_work: int) -> dict[str, float]:
-    """What a translation costs, beside what it costs when half as much is done; at most 1 if cost grows as work does."""
+    """Return what a translation costs, as a multiple of what it costs in half the work; 1: cost grows as work does."""
     ratios = [mine * half_work / (other * work) for mine, other in zip(times, half_times, strict=True)]
     return benchmarks.spread(ratios)
 
