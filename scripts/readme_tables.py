@@ -88,7 +88,8 @@ def comparison(results: Path) -> str:
 
 def comparison_costs(results: Path) -> str:
     """Cost, control and quality of every pruning method: Li et al. 2021, Table 1, measured."""
-    return _with_note(cost_table(read_json(results / "compare.json")["costs"]), COST_NOTE)
+    value = read_json(results / "compare.json")
+    return _with_note(cost_table(value["costs"], value["measure"]), COST_NOTE)
 
 
 def bench_train(results: Path) -> str:
