@@ -157,7 +157,8 @@ STEPS = [
     ),
     Step(
         "talks",
-        f"PREPARED={_TALKS} PIECES=sentencepiece RESULTS=domains/results/talks bash iwslt14/studies.sh "
+        f"PREPARED={_TALKS} PIECES=sentencepiece RESULTS=domains/results/talks EPOCHS=1,2,3,5,8,11,15 ORDERS=scores "
+        "bash iwslt14/studies.sh "
         f"{_TALKS}/heads-144 {_STUDY}",
         1,
         ("train-talks",),

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Pruning at chosen epochs (Michel et al. 2019, Figure 5) and two orders of pruning (Figure 6d) for the paper's shape, 6+6
-# layers of 8 heads:  [EPOCHS=…] [PIECES=…] [PREPARED=…] [OUT=…] [RESULTS=…] studies.sh [CHECKPOINTS] [flags]
+# layers of 8 heads:  [EPOCHS=…] [ORDERS=…] [PIECES=…] [PREPARED=…] [OUT=…] [RESULTS=…] studies.sh [CHECKPOINTS] [flags]
 #   CHECKPOINTS  folder of a run of EPOCHS=1 train.sh --encoder-attention-heads 8 --decoder-attention-heads 8
 #                (default: PREPARED/heads-144)
 #   EPOCHS       those that are pruned, as headprune sweep-epochs takes them (default: all)
+#   ORDERS       scores, or the default "scores oracle", which takes an ablation of every head on valid
 #   PIECES       how the text was cut: subword_nmt (default) or sentencepiece
 #   PREPARED     the folder that prepare.sh wrote (default: out/ beside this script)
 #   OUT          gets the study folders (default: PREPARED/studies)
@@ -23,6 +24,8 @@ SEARCH=("$PREPARED/data-bin" --source-lang de --target-lang en --beam 5 --post-p
 FLAGS=("${@:2}")
 BEST=(--path "$CHECKPOINTS/checkpoint_best.pt")
 study sweep sweep-epochs --checkpoints "$CHECKPOINTS" --gen-subset test ${EPOCHS:+--epochs "$EPOCHS"}
-study ablate-valid ablate "${BEST[@]}" --gen-subset valid
 study order-scores prune "${BEST[@]}" --gen-subset test --order scores
-study order-oracle prune "${BEST[@]}" --gen-subset test --order "oracle:$OUT/ablate-valid"
+case " ${ORDERS:-scores oracle} " in *" oracle "*)
+    study ablate-valid ablate "${BEST[@]}" --gen-subset valid
+    study order-oracle prune "${BEST[@]}" --gen-subset test --order "oracle:$OUT/ablate-valid" ;;
+esac
