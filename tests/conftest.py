@@ -7,6 +7,13 @@ import torch
 torch.set_num_threads(1)
 
 
+@pytest.fixture(autouse=True)
+def one_thread():
+    """Back to one thread after a test of something that chooses their number: sums depend on it in the last digits."""
+    yield
+    torch.set_num_threads(1)
+
+
 @pytest.fixture(scope="session")
 def dictionary():
     """A dictionary of 20 words."""
