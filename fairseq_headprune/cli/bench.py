@@ -5,7 +5,7 @@ import copy
 import os
 from typing import Any
 
-from fairseq_headprune.cli.common import emit
+from fairseq_headprune.cli.common import emit, numbers
 from fairseq_headprune.report.tables import FORMS, Table, render_parts
 
 _DESCRIPTION = """Speed and size of models, each against the first one (--path), measured in one run: the same
@@ -56,12 +56,12 @@ def _add_flags(parser: argparse.ArgumentParser) -> None:
     add = group.add_argument
     add(
         "--batch-sizes",
-        type=_numbers,
+        type=numbers,
         default=[1, 4, 16, 64],
         metavar="N,N…",
         help="sentences a batch; 0: by --max-tokens (default: 1,4,16,64)",
     )
-    add("--beams", type=_numbers, metavar="N,N…", help="beam sizes of translations (default: 1,5)")
+    add("--beams", type=numbers, metavar="N,N…", help="beam sizes of translations (default: 1,5)")
     add("--sentences", type=int, default=64, metavar="N", help="first sentences of the split (default: 64)")
     add("--length", type=int, metavar="T", help="tokens of every translation (default: 20)")
     add("--rounds", type=int, default=5, metavar="N", help="rounds that are timed (default: 5)")
@@ -69,13 +69,6 @@ def _add_flags(parser: argparse.ArgumentParser) -> None:
     output = parser.add_mutually_exclusive_group()
     output.add_argument("--json", action="store_true", help="print one JSON document (default: off)")
     output.add_argument("--format", choices=FORMS, default="text", help="form of the tables (default: text)")
-
-
-def _numbers(text: str) -> list[int]:
-    try:
-        return [int(part) for part in text.split(",")]
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r}: give numbers as in 1,16") from None
 
 
 def _check(args: argparse.Namespace) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fairseq_headprune.cli.common import add_figure_flag, emit
+from fairseq_headprune.cli.common import add_figure_flag, emit, numbers
 from fairseq_headprune.report.tables import FORMS, render_parts
 
 _DESCRIPTION = """Speed and size of a BERT classifier by the number of heads it keeps (Michel et al. 2019, Table 4; Li
@@ -42,7 +42,7 @@ def _add_flags(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("masks")
     add = group.add_argument
     add(
-        "--heads", type=_numbers, default=[72, 64, 48, 36, 24, 12, 6], metavar="K,K…",
+        "--heads", type=numbers, default=[72, 64, 48, 36, 24, 12, 6], metavar="K,K…",
         help="numbers of heads kept (default: 72,64,48,36,24,12,6)",
     )  # fmt: skip
     add("--masks", type=int, default=10, metavar="N", help="random masks of each number (default: 10)")
@@ -57,7 +57,7 @@ def _add_flags(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("measurement")
     add = group.add_argument
     add(
-        "--batch-sizes", type=_numbers, default=[1, 4, 8, 16, 64], metavar="N,N…",
+        "--batch-sizes", type=numbers, default=[1, 4, 8, 16, 64], metavar="N,N…",
         help="examples a batch (default: 1,4,8,16,64)",
     )  # fmt: skip
     add("--examples", type=int, default=64, metavar="N", help="first examples of the split (default: 64)")
@@ -76,13 +76,6 @@ def _add_flags(parser: argparse.ArgumentParser) -> None:
     output = parser.add_mutually_exclusive_group()
     output.add_argument("--json", action="store_true", help="print one JSON document (default: off)")
     output.add_argument("--format", choices=FORMS, default="text", help="form of the tables (default: text)")
-
-
-def _numbers(text: str) -> list[int]:
-    try:
-        return [int(part) for part in text.split(",")]
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r}: give numbers as in 1,16") from None
 
 
 def _check(args: argparse.Namespace) -> None:

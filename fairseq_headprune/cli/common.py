@@ -64,3 +64,15 @@ def add_figure_flag(parser: Any) -> None:
 
 def _stem(text: str) -> str:
     return str(Path(text).with_suffix("")) if Path(text).suffix in (".png", ".svg") else text
+
+
+def numbers(text: str) -> list[int]:
+    """Read whole numbers joined by commas, for argparse.
+
+    Raises:
+        argparse.ArgumentTypeError: anything else.
+    """
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r}: give numbers as in 1,16") from None
