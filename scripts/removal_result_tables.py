@@ -14,15 +14,17 @@ Tabulated = tuple[Table, str]
 def removal(results: Path) -> Tabulated:
     """Slim models beside masked ones: size, BLEU, equal translations."""
     rows: list[list[Any]] = []
+    machines: list[str] = []
     for path in sorted(results.glob("slim*.json")):
         value = read_json(path)
+        machines.append(_machine(value))
         precision = "fp16" if "--fp16" in value["commands"]["unpruned"] else "fp32"
         rows.append([precision, "0%", None, None, None, f"{value['bleu_unpruned']:.2f}", None, None])
         rows += [[precision, *_removed(row)] for row in value["rows"]]
     if not rows:
         raise FileNotFoundError(f"{results}/slim*.json")
     header = ["", "removed", "heads kept", "parameters", "file", "BLEU masked", "BLEU slim", "equal translations"]
-    return Table(header, rows, "lllrrrrr"), f"BLEU, {value['signature']}; {_machine(value)}."
+    return Table(header, rows, "lllrrrrr"), f"BLEU, {value['signature']}; {'; '.join(machines)}."
 
 
 def _removed(row: dict[str, Any]) -> list[str]:
