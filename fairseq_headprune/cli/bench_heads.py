@@ -91,11 +91,11 @@ def _check(args: argparse.Namespace) -> None:
         if getattr(args, flag) < 1:
             raise ValueError(f"--{flag} {getattr(args, flag)}: must be at least 1")
     for flag in ("heads", "batch_sizes"):
-        numbers, name = getattr(args, flag), flag.replace("_", "-")
-        if min(numbers) < 1:
-            raise ValueError(f"--{name} {min(numbers)}: must be at least 1")
-        if len(set(numbers)) < len(numbers):
-            raise ValueError(f"--{name} {','.join(map(str, numbers))}: a number is given twice")
+        given, name = getattr(args, flag), flag.replace("_", "-")
+        if min(given) < 1:
+            raise ValueError(f"--{name} {min(given)}: must be at least 1")
+        if len(set(given)) < len(given):
+            raise ValueError(f"--{name} {','.join(map(str, given))}: a number is given twice")
     if args.threads < 0 or not args.seconds >= 0:
         raise ValueError("--threads and --seconds must not be below 0")
     if args.figure and args.points and args.figure_batch not in args.batch_sizes:
