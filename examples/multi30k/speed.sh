@@ -23,10 +23,14 @@ measure() {  # NAME SENTENCES BATCH_SIZES [flags]
 CHECKPOINT="$1"
 MODELS=("${@:2}")
 for device in ${DEVICES:-cpu}; do
+    half=
     case $device in
-        # Small batches take long for each sentence, so they get fewer.
-        gpu-fp16) measure gpu-fp16-small 8 1,4 --fp16; measure gpu-fp16-large 256 16,64,0 --fp16 ;;
-        gpu-fp32) measure gpu-fp32-small 8 1,4; measure gpu-fp32-large 256 16,64,0 ;;
+        # Small batches take long for each sentence, so they get fewer. All 1,000 sentences at once keep a GPU busy.
+        gpu-fp16 | gpu-fp32)
+            [ "$device" = gpu-fp32 ] || half=--fp16
+            measure "$device-small" 4 1,4 $half
+            measure "$device-large" 64 16,64 $half
+            measure "$device-whole" 1000 1000 $half ;;
         cpu) measure cpu-small 16 1,4 --cpu --threads 2 --rounds 3; measure cpu-large 64 16,64 --cpu --threads 2 --rounds 3 ;;
         *) echo "speed.sh: unknown device $device: gpu-fp16, gpu-fp32 or cpu" >&2; exit 2 ;;
     esac
