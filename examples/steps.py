@@ -43,7 +43,8 @@ _MEASURING = ("bench-ablation", "bench-train", "speed-gpu", "speed-glue", "speed
 _BASE = (
     "--task glue --glue-task MRPC --arch bert_gated_base --vocabulary glue/out/bert/vocab.txt --cpu --batch-size 4 "
     "--criterion sentence_prediction --optimizer adam --lr 0 --max-update 1 --save-interval-updates 1 "
-    "--disable-validation --no-last-checkpoints --no-save-optimizer-state --save-dir glue/out/base"
+    "--disable-validation --no-last-checkpoints --no-save-optimizer-state --distributed-world-size 1 "
+    "--save-dir glue/out/base"
 )
 _GLUE, _BERT = "glue/out/data", "BERT=glue/out/bert"
 _LEARNED = "stock,gated,gated-l0,gated-ste24,gated-dsp1,gated-dsp24,gated-dsp60"

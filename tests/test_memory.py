@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from bert_models import lively
+from torch.cuda._utils import _get_device_index
 
 from fairseq_headprune.cli import scale_flags
 from fairseq_headprune.evaluation import memory
@@ -23,11 +24,17 @@ CUDA = torch.device("cuda")
 def gpu(monkeypatch):
     """A GPU of 80 GiB: 40 are free; this process has 6, of which it uses 2. Fractions, releases and waits are noted."""
     state = Namespace(free=40 * GIB, reserved=6 * GIB, allocated=2 * GIB, fractions=[], released=0, waited=[])
+
+    def set_fraction(fraction, device=None):
+        if device is not None:
+            _get_device_index(device)  # as torch does: a device without a number is refused
+        state.fractions.append(fraction)
+
     readings = {
         "mem_get_info": lambda device: (state.free, 80 * GIB),
         "memory_reserved": lambda device: state.reserved,
         "memory_allocated": lambda device: state.allocated,
-        "set_per_process_memory_fraction": lambda fraction, device: state.fractions.append(fraction),
+        "set_per_process_memory_fraction": set_fraction,
         "empty_cache": lambda: setattr(state, "released", state.released + 1),
     }
     for name, reading in readings.items():

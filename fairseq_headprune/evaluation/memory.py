@@ -55,7 +55,7 @@ class Card:
         Without a limit, caches that grow step by step leave freed memory of many times their size behind.
         """
         most = torch.cuda.memory_allocated(self.device) + self.share()
-        torch.cuda.set_per_process_memory_fraction(min(1.0, most / self._total()), self.device)
+        self._set_limit(min(1.0, most / self._total()))
         try:
             yield
         finally:
@@ -83,7 +83,11 @@ class Card:
         )
 
     def _lift(self) -> None:
-        torch.cuda.set_per_process_memory_fraction(1.0, self.device)
+        self._set_limit(1.0)
+
+    def _set_limit(self, share: float) -> None:
+        # Unlike the other functions this one refuses a device without a number; None is the current one.
+        torch.cuda.set_per_process_memory_fraction(share, self.device.index)
 
     def _total(self) -> int:
         return torch.cuda.mem_get_info(self.device)[1]
