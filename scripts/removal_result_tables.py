@@ -15,7 +15,7 @@ def removal(results: Path) -> Tabulated:
     """Slim models beside masked ones: size, BLEU, equal translations."""
     rows: list[list[Any]] = []
     machines: list[str] = []
-    for path in sorted(results.glob("slim*.json")):
+    for path in sorted(results.glob("slim*.json"), key=lambda path: path.stem):
         value = read_json(path)
         machines.append(_machine(value))
         precision = "fp16" if "--fp16" in value["commands"]["unpruned"] else "fp32"
@@ -24,7 +24,7 @@ def removal(results: Path) -> Tabulated:
     if not rows:
         raise FileNotFoundError(f"{results}/slim*.json")
     header = ["", "removed", "heads kept", "parameters", "file", "BLEU masked", "BLEU slim", "equal translations"]
-    return Table(header, rows, "lllrrrrr"), f"BLEU, {value['signature']}; {'; '.join(machines)}."
+    return Table(header, rows, "lllrrrrr"), f"BLEU, {value['signature']}; {'; '.join(dict.fromkeys(machines))}."
 
 
 def _removed(row: dict[str, Any]) -> list[str]:
@@ -53,8 +53,9 @@ def speed(results: Path) -> Tabulated:
             rows.append([f"{where}, {value['precision']}", beam, size or "max-tokens", *speeds])
     if not rows:
         raise FileNotFoundError(f"{results}/bench-speed-*.json")
+    rows.sort(key=lambda row: (row[0], row[1], str(row[2]).zfill(9)))
     floors = ", ".join(f"{name} {value['models'][name]['floor_speed']:.2f}" for name in models[1:])
-    note = f"Speed against {models[0]}: median (min-max) of interleaved rounds. By multiply-adds: {floors}."
+    note = f"Speed against the unpruned model: median (min-max) of interleaved rounds. By multiply-adds: {floors}."
     return Table(["device", "beam", "batch", *models[1:]], rows, "lrr" + "r" * (len(models) - 1)), note
 
 

@@ -1,0 +1,88 @@
+"""scripts/check_gpu.py with programs that are made up, on a machine without a GPU. Source: by hand."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "scripts"))
+import check_gpu  # noqa: E402
+
+
+@pytest.fixture
+def check(tmp_path, monkeypatch, capsys):
+    """A function that runs the script where each program prints what a function of its name says, or fails at None."""
+
+    def check(printed, verbs="score,prune,bench"):
+        def run(commands, jobs, prepare):
+            failed = []
+            for command in commands:
+                text = printed(command.name)
+                if text is None:
+                    failed.append(command.name)
+                    continue
+                command.output.parent.mkdir(exist_ok=True)
+                command.output.write_text(json.dumps(text))
+                yield command.name
+            if failed:
+                raise RuntimeError(f"failed: {', '.join(failed)}")
+
+        monkeypatch.setattr(check_gpu, "run_side_by_side", run)
+        monkeypatch.setattr(check_gpu, "make_corpus", lambda *_, **__: None)
+        monkeypatch.setattr(check_gpu.benchmarks, "environment", lambda *_: {"gpu": "made up"})
+        argv = ["check_gpu.py", "--work", str(tmp_path / "work"), "--verbs", verbs, "--json"]
+        monkeypatch.setattr(sys, "argv", argv)
+        status = check_gpu.main()
+        return status, {c["name"]: c for c in json.loads(capsys.readouterr().out)["checks"]}
+
+    return check
+
+
+def scores(name):
+    """Importance 1 and 0.5, and 20 and 10 BLEU; half precision has one of each 0.02 or 2 higher."""
+    more = "fp16" in name
+    if name.endswith("score"):
+        return {"scores": {"enc_self": [[1.0, 0.5 + 0.02 * more]]}, "sentences": 500 + more}
+    return {"baseline": {"score": 20.0}, "cells": [{"score": 10.0 + 2 * more, "seconds": 1.0 + more}]}
+
+
+def test_numbers_of_a_document_in_their_order():
+    value = {"score": 1, "cells": [{"score": 2.5, "p": 0.5}, {"score": {"deep": [3, None, True]}}]}
+    assert list(check_gpu.numbers(value, "score")) == [1.0, 2.5, 3.0]
+
+
+def test_each_side_is_compared_with_the_cpu(check):
+    status, found = check(scores)
+    assert status == 0 and all(value["ok"] for value in found.values())
+    assert found["score gpu-fp16"]["difference"] == pytest.approx(0.02) and found["score gpu-fp16"]["limit"] == 0.05
+    assert (found["prune gpu-fp16"]["difference"], found["prune gpu-fp32"]["difference"]) == (2.0, 0.0)
+    # Times are not compared, and the CPU is compared with nothing.
+    assert found["bench gpu-fp16"]["why"] == found["prune cpu"]["why"] == "ran"
+
+
+def test_a_difference_beyond_the_limit_fails(check):
+    # In float32 half a BLEU is the limit.
+    status, found = check(lambda name: scores("fp16" if name == "gpu-fp32/prune" else name))
+    assert status == 1 and [name for name, value in found.items() if not value["ok"]] == ["prune gpu-fp32"]
+    assert "2 numbers, largest difference 2 (limit 0.5)" in found["prune gpu-fp32"]["why"]
+
+
+def test_what_does_not_run_is_named_and_the_rest_goes_on(check):
+    status, found = check(lambda name: None if name in ("train-dsp", "gpu-fp32/score") else scores(name))
+    assert status == 1 and {n for n, v in found.items() if not v["ok"]} == {"train-dsp", "score gpu-fp32"}
+    assert "difference" in found["score gpu-fp16"]
+
+
+def test_nothing_is_compared_with_what_the_cpu_did_not_print(check):
+    status, found = check(lambda name: {"cells": []} if name == "gpu-fp16/prune" else scores(name))
+    assert status == 1 and found["prune gpu-fp16"]["why"] == "0 numbers, the CPU printed 2"
+
+
+def test_wrong_input_in_one_line(monkeypatch, capsys, tmp_path):
+    (tmp_path / "old").touch()
+    for flags, message in ((["--verbs", "walk"], "walk: known are score"), (["--work", str(tmp_path)], "not empty")):
+        monkeypatch.setattr(sys, "argv", ["check_gpu.py", *flags])
+        with pytest.raises(SystemExit) as stop:
+            check_gpu.main()
+        assert stop.value.code == 2 and message in capsys.readouterr().err
