@@ -100,7 +100,7 @@ def _kind(args: argparse.Namespace) -> tuple[Any, list[str], list[str]]:
 
 def _report(args: argparse.Namespace, study: Any, split: str, total: int, kind: Any) -> dict[str, Any]:
     """Write the results of a split and return them."""
-    from fairseq_headprune.comparison.figure import comparison_figure
+    from fairseq_headprune.comparison.figure import comparison_figure, set_figures
     from fairseq_headprune.comparison.report import document
     from fairseq_headprune.evaluation.hypotheses import read_references
     from fairseq_headprune.files import write_json
@@ -116,6 +116,7 @@ def _report(args: argparse.Namespace, study: Any, split: str, total: int, kind: 
     stem.parent.mkdir(parents=True, exist_ok=True)
     write_json(f"{stem}.json", value)
     comparison_figure(value["points"], stem, total, kind.measure)
+    set_figures(value["rows"], stem, total)
     return value
 
 

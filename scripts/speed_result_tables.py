@@ -13,14 +13,13 @@ def speed_by_heads(results: Path) -> tuple[Table, str]:
     Raises:
         FileNotFoundError: there are no results.
     """
-    tables, notes = [], []
-    for path in sorted(results.glob("speed-by-heads-*.json")):
-        value = read_json(path)
+    values = [read_json(path) for path in sorted(results.glob("speed-by-heads-*.json"))]
+    if not values:
+        raise FileNotFoundError(f"{results}/speed-by-heads-*.json")
+    tables = []
+    for value in sorted(values, key=lambda value: value["unpruned"]["parameters"]):
         where = value["environment"]["gpu"] if value["device"] == "cuda" else f"{value['threads']} CPU threads"
         tables.append(levels_table(value, f"{where}, {value['precision']}"))
-        notes.append(levels_note(value))
-    if not tables:
-        raise FileNotFoundError(f"{results}/speed-by-heads-*.json")
     header = list(max((table.header for table in tables), key=len))
     # Not all devices were measured at all sizes of batches.
     rows = [
@@ -28,4 +27,4 @@ def speed_by_heads(results: Path) -> tuple[Table, str]:
         for table in tables
         for row in table.rows
     ]
-    return Table(header, rows, "ll" + "r" * (len(header) - 2)), " ".join(dict.fromkeys(notes))
+    return Table(header, rows, "ll" + "r" * (len(header) - 2)), levels_note(*values)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from fairseq_headprune.comparison.figure import comparison_figure
+from fairseq_headprune.comparison.figure import comparison_figure, layer_counts, set_figures
 from fairseq_headprune.comparison.results import costs, summarise
 from fairseq_headprune.comparison.tables import cost_table, score_note, score_table
 from fairseq_headprune.report import drawing
@@ -117,3 +117,25 @@ def test_figures_3b_and_3d(points, tmp_path, monkeypatch):
 def test_figure_files(points, tmp_path):
     written = comparison_figure(points, tmp_path / "compare", total=12, measure="BLEU")
     assert [path.name for path in written] == ["compare.png", "compare.svg"] and all(p.stat().st_size for p in written)
+
+
+def test_sets_are_counted_by_layer_and_averaged_over_seeds():
+    """By hand: 1, 0 and 1, 1 heads in two layers of enc_dec are 1 and 0.5 on average."""
+    rows = [
+        {"count": 2, "kept": {"enc_self": ["01"], "enc_dec": ["10", "00"]}},
+        {"count": 2, "kept": {"enc_self": ["00"], "enc_dec": ["10", "01"]}},
+        {"count": 1, "kept": {"enc_self": ["10"], "enc_dec": ["00", "00"]}},
+    ]
+    found = layer_counts(rows)
+    assert found == {1: {"enc_self": [1], "enc_dec": [0, 0]}, 2: {"enc_self": [0.5], "enc_dec": [1, 0.5]}}
+    assert list(found) == [1, 2]
+
+
+def test_figures_of_sets_and_of_penalties(tmp_path):
+    kept = {"enc_self": ["01"]}
+    rows = [{"method": method, "count": 1, "kept": kept} for method in ("ste", "michel")]
+    rows.append({"method": "l0-lambda", "count": None, "penalty": 0.1, "learned": 1, "kept": kept})
+    written = set_figures(rows, tmp_path / "compare", 2)
+    # Michel et al.'s sets are not learned.
+    names = ["compare-layers-ste.png", "compare-layers-ste.svg", "compare-lambda.png", "compare-lambda.svg"]
+    assert [path.name for path in written] == names and all(path.stat().st_size for path in written)

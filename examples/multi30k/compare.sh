@@ -6,7 +6,7 @@
 #   LIMIT     seconds after which it stops, to be started again (default: none)
 #   PREPARED  the folder that prepare.sh wrote (default: out/ beside this script)
 #   OUT       the study folder: models, logs, masks, translations (default: PREPARED/compare)
-#   RESULTS   gets compare.json, compare.png and compare.svg (default: results/ beside this script)
+#   RESULTS   gets compare.json and figures (default: results/ beside this script)
 # 13 numbers of heads, four methods that train from scratch for each of them: 53 trainings a seed, and 13 of one epoch.
 set -euo pipefail
 HERE="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"

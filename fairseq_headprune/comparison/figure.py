@@ -1,4 +1,4 @@
-"""Figures 3b and 3d of Li et al. 2021: the score against the number of heads kept, a line for each method."""
+"""Figures of a comparison (Li et al. 2021): scores by heads kept (3b, 3d), sets by layer (6), heads by lambda (2)."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -7,8 +7,10 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from fairseq_headprune import files
-from fairseq_headprune.comparison.methods import NAMES
+from fairseq_headprune.comparison.methods import LEARNED, NAMES
+from fairseq_headprune.gates.dynamics import mean_counts
 from fairseq_headprune.report import drawing
+from fairseq_headprune.report.gate_runs import head_distribution, heads_against_penalty
 
 #: method -> colour (Okabe and Ito), marker, dashes
 _LOOKS = {
@@ -45,6 +47,36 @@ def comparison_figure(
         handles, labels = axes[0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside right center", frameon=False, handlelength=3.2)
         return drawing.save(figure, stem)
+
+
+def set_figures(rows: Sequence[Mapping[str, Any]], stem: files.PathLike, total: int) -> list[Path]:
+    """Draw in which layers the heads are that each learning method keeps (Fig. 6), and heads against lambda (Fig. 2).
+
+    Args:
+        rows: with ``method``, ``count``, ``kept``; those of ``l0-lambda`` with ``penalty`` and ``learned``.
+        stem: figures are ``stem-layers-METHOD`` and ``stem-lambda``, ``.png`` and ``.svg``.
+        total: heads of the unpruned model.
+    """
+    written = []
+    for method in LEARNED:
+        mine = [row for row in rows if row["method"] == method]
+        if not mine:
+            continue
+        if method == "l0-lambda":
+            points = [(row["penalty"], row["learned"]) for row in mine]
+            written += heads_against_penalty(points, total, f"{stem}-lambda")
+        else:
+            written += head_distribution(layer_counts(mine), NAMES[method], f"{stem}-layers-{method}")
+    return written
+
+
+def layer_counts(rows: Sequence[Mapping[str, Any]]) -> dict[int, dict[str, list[float]]]:
+    """Return number of heads kept -> component -> how many of them are in each layer; the mean over seeds."""
+    groups: dict[int, list[dict[str, list[int]]]] = {}
+    for row in sorted(rows, key=lambda row: row["count"]):
+        counts = {component: [layer.count("1") for layer in layers] for component, layers in row["kept"].items()}
+        groups.setdefault(row["count"], []).append(counts)
+    return mean_counts(groups)
 
 
 def _draw(axes: Any, points: Sequence[Mapping[str, Any]], limit: float, measure: str) -> None:

@@ -1,7 +1,7 @@
 """How the chosen set of heads came about: what the log of a training with gates tells (Li et al. 2021, §5.6)."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -151,9 +151,14 @@ def distribution(runs: list[GateRun]) -> dict[int, dict[str, list[float]]]:
         if run.heads != runs[0].heads:
             raise ValueError(f"{run.path} has gates on other heads than {runs[0].path}: give runs of one model")
         groups.setdefault(len(run.final), []).append(layer_counts(run))
+    return mean_counts(groups)
+
+
+def mean_counts(groups: Mapping[int, Sequence[Mapping[str, Sequence[int]]]]) -> dict[int, dict[str, list[float]]]:
+    """Return number of heads kept -> component -> how many are in each layer, the mean over the sets of that number."""
     return {
         kept: {
-            component: [sum(layer) / len(layer) for layer in zip(*(run[component] for run in group), strict=True)]
+            component: [sum(layer) / len(layer) for layer in zip(*(counts[component] for counts in group), strict=True)]
             for component in group[0]
         }
         for kept, group in groups.items()

@@ -46,13 +46,18 @@ def masks_table(entries: Sequence[Mapping[str, Any]]) -> Table:
     )
 
 
-def levels_note(value: Mapping[str, Any]) -> str:
-    """Say how the numbers were computed."""
-    settings = value["settings"]
+def levels_note(*values: Mapping[str, Any]) -> str:
+    """Say how the numbers of one or more documents were computed."""
+    rounds = " and ".join(dict.fromkeys(str(value["settings"]["rounds"]) for value in values))
+    examples = " and ".join(
+        dict.fromkeys(
+            f"{value['settings']['examples']} examples of {value['data']['task']} {value['data']['split']}"
+            for value in values
+        )
+    )
     return (
         f"Examples a second (and speed to the unpruned model): median over random masks, timed in turn with it, "
-        f"{settings['rounds']} rounds; {settings['examples']} examples of {value['data']['task']} "
-        f"{value['data']['split']}; file: as headprune slim writes it, in 10^6 bytes."
+        f"{rounds} rounds; {examples}; file: as headprune slim writes it, in 10^6 bytes."
     )
 
 
