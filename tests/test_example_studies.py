@@ -1,11 +1,11 @@
-"""examples/study.sh with a program in the place of Python that notes its calls. Source: by hand."""
+"""examples/common.sh with a program in the place of Python that notes its calls. Source: by hand."""
 
 import subprocess
 from pathlib import Path
 
 import pytest
 
-STUDY = Path(__file__).resolve().parent.parent / "examples" / "study.sh"
+STUDY = Path(__file__).resolve().parent.parent / "examples" / "common.sh"
 #: prints the number of its calls, or fails when it is told to
 PROGRAM = """#!/usr/bin/env bash
 echo "$*" >>"$CALLS"

@@ -7,12 +7,12 @@
 # The text is tokenised and lowercased, so BLEU is tokenised BLEU (--bleu tok). Flags go to headprune ablate: --jobs N, --fp16.
 set -euo pipefail
 HERE="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
+source "$HERE/../common.sh"
 PREPARED="${PREPARED:-$HERE/out}"
 CHECKPOINT="${1:-$PREPARED/heads-144-1/checkpoint_best.pt}"
 OUT="${OUT:-$PREPARED/effects}"
 RESULTS="${RESULTS:-$HERE/results}"
 mkdir -p "$OUT" "$RESULTS"
-source "$HERE/../study.sh"
 
 SEARCH=("$PREPARED/data-bin" --path "$CHECKPOINT" --source-lang de --target-lang en --beam 5 --post-process sentencepiece --bleu tok)
 FLAGS=("${@:2}")

@@ -10,8 +10,7 @@
 # gets the form of IWSLT14, for which this needs: pip install sacremoses
 set -euo pipefail
 HERE="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
-export PYTHONPATH="$HERE/../..${PYTHONPATH:+:$PYTHONPATH}"
-PYTHON="${PYTHON:-python3}"
+source "$HERE/../common.sh"
 DATA="${1:?usage: prepare.sh DATA_DIR [OUT]}"
 OUT="${2:-$HERE/out}"
 

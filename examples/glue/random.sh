@@ -11,6 +11,7 @@
 # of the paper's. Figure 2's panels: 10%, 50% and 90% pruned, the top quarter, the bottom quarter, every second layer.
 set -euo pipefail
 HERE="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
+source "$HERE/../common.sh"
 GLUE="${1:?usage: random.sh GLUE}"
 TASK="${TASK:-SST-2}"
 BATCH="${BATCH:-32}"
@@ -19,18 +20,14 @@ OUT="${OUT:-$HERE/out/random-$TASK}"
 RESULTS="${RESULTS:-$HERE/results}"
 mkdir -p "$OUT" "$RESULTS"
 SEARCH=() FLAGS=()
-source "$HERE/../study.sh"
-GPUS="$("$PYTHON" -c 'import torch; print(torch.cuda.device_count())')"
+devices
 JOBS="${JOBS:-$((GPUS > 0 ? 8 * GPUS : 1))}"
-DEVICE=--cpu
-if [ "$GPUS" -gt 0 ]; then DEVICE=--fp16; fi
 
 # A checkpoint of the encoder with a fresh classifier: one update at the rate 0.
 START="$OUT/start/checkpoint_best.pt"
 [ -e "$START" ] || OUT="$OUT/start" bash "$HERE/finetune.sh" "$GLUE" "$TASK" --lr 0 --max-update 1 >"$OUT/start.log" 2>&1
 
-file="$GLUE/$TASK/train.tsv"
-lines=$(if [ -e "$file" ]; then cat "$file"; else gzip -dc "$file.gz"; fi | wc -l)
+lines=$(train_lines "$GLUE" "$TASK")
 total=$((EPOCHS * (lines / BATCH + 1)))
 TRAIN="--arch bert_gated --dropout 0.1 --attention-dropout 0.1 --criterion sentence_prediction --optimizer adam
     --adam-betas '(0.9, 0.999)' --adam-eps 1e-8 --weight-decay 0.01 --clip-norm 1 --lr 5e-5 --lr-scheduler polynomial_decay

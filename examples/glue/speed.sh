@@ -8,8 +8,7 @@
 # --heads 144,72,36 is for larger models. On an otherwise idle machine.
 set -euo pipefail
 HERE="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
-export PYTHONPATH="$HERE/../..${PYTHONPATH:+:$PYTHONPATH}"
-PYTHON="${PYTHON:-python3}"
+source "$HERE/../common.sh"
 GLUE="${1:?usage: speed.sh GLUE CHECKPOINT [flags]}"
 CHECKPOINT="${2:?usage: speed.sh GLUE CHECKPOINT [flags]}"
 RESULTS="${RESULTS:-$HERE/results}"

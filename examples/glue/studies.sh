@@ -9,6 +9,7 @@
 # effects of single heads, too. Flags go to each study: --jobs N, --cpu, --fp16. Started again, it goes on.
 set -euo pipefail
 HERE="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
+source "$HERE/../common.sh"
 GLUE="${1:?usage: studies.sh GLUE CHECKPOINT [flags]}"
 CHECKPOINT="${2:?usage: studies.sh GLUE CHECKPOINT [flags]}"
 FOLDER="$(cd "$(dirname "$CHECKPOINT")" && pwd)"
@@ -17,12 +18,10 @@ NAME="${NAME:-${RUN%-*}}"
 OUT="${OUT:-$FOLDER/studies}"
 RESULTS="${RESULTS:-$HERE/results/$NAME}"
 mkdir -p "$OUT" "$RESULTS"
-source "$HERE/../study.sh"
 
 SEARCH=("$GLUE" --path "$CHECKPOINT")
 FLAGS=("${@:3}")
-file="$GLUE/$NAME/train.tsv"
-lines=$(if [ -e "$file" ]; then cat "$file"; else gzip -dc "$file.gz"; fi | wc -l)
+lines=$(train_lines "$GLUE" "$NAME")
 CHOICE=train
 SAMPLE=()
 if [ "$lines" -gt 6000 ]; then

@@ -8,7 +8,7 @@
 # PYTHON names the Python (default: python3).
 set -euo pipefail
 HERE="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
-PYTHON="${PYTHON:-python3}"
+source "$HERE/../common.sh"
 DATA="${1:?usage: prepare.sh DATA_DIR [OUT]}"
 OUT="${2:-$HERE/out}"
 

@@ -13,12 +13,12 @@
 # Started again, it goes on.
 set -euo pipefail
 HERE="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
+source "$HERE/../common.sh"
 PREPARED="${PREPARED:-$HERE/out}"
 CHECKPOINTS="${1:-$PREPARED/heads-144}"
 OUT="${OUT:-$PREPARED/studies}"
 RESULTS="${RESULTS:-$HERE/results}"
 mkdir -p "$OUT" "$RESULTS"
-source "$HERE/../study.sh"
 
 SEARCH=("$PREPARED/data-bin" --source-lang de --target-lang en --beam 5 --post-process "${PIECES:-subword_nmt}" --bleu tok)
 FLAGS=("${@:2}")

@@ -8,21 +8,14 @@
 # The recipe of fairseq's examples/translation for IWSLT14, 50,000 updates on one GPU. Started again, it goes on.
 set -euo pipefail
 HERE="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
-export PYTHONPATH="$HERE/../..${PYTHONPATH:+:$PYTHONPATH}"
-PYTHON="${PYTHON:-python3}"
+source "$HERE/../common.sh"
 ARCH="${ARCH:-transformer_gated_iwslt_de_en}"
 SEED="${SEED:-1}"
 PREPARED="${PREPARED:-$HERE/out}"
 OUT="${OUT:-$PREPARED/$ARCH-$SEED}"
 
-DEVICE=--cpu
-if "$PYTHON" -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'; then
-    DEVICE=--fp16
-fi
-KEEP=(--no-epoch-checkpoints)
-if [ -n "${EPOCHS:-}" ]; then
-    KEEP=(--save-interval 1)
-fi
+devices
+kept_epochs
 exec "$PYTHON" -m fairseq_cli.train "$PREPARED/data-bin" --user-dir "$HERE/../../fairseq_headprune" \
     --task translation --source-lang de --target-lang en --arch "$ARCH" --share-decoder-input-output-embed \
     --dropout 0.3 --weight-decay 0.0001 --criterion label_smoothed_cross_entropy --label-smoothing 0.1 \

@@ -10,11 +10,9 @@
 # 13 numbers of heads, four methods that train from scratch for each of them: 53 trainings a seed, and 13 of one epoch.
 set -euo pipefail
 HERE="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
-PYTHON="${PYTHON:-python3}"
+source "$HERE/../common.sh"
 PREPARED="${PREPARED:-$HERE/out}"
-GPUS="$(PYTHONPATH="$HERE/../.." "$PYTHON" -c 'import torch; print(torch.cuda.device_count())')"
-DEVICE=--cpu
-if [ "$GPUS" -gt 0 ]; then DEVICE=--fp16; fi
+devices
 exec "$PYTHON" "$HERE/../../scripts/compare_pruners.py" "$PREPARED/data-bin" --work "${OUT:-$PREPARED/compare}" \
     --out "${RESULTS:-$HERE/results}/compare" --references "$PREPARED/text/test2016.en" \
     --seeds "${SEEDS:-1,2,3}" --updates "${UPDATES:-5000}" --jobs "${JOBS:-$((GPUS > 0 ? 12 * GPUS : 1))}" \

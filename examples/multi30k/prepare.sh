@@ -5,8 +5,7 @@
 # In data-bin, test is test2016, test1 is test2017 and test2 is mscoco2017. PYTHON names the Python (default: python3).
 set -euo pipefail
 HERE="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
-export PYTHONPATH="$HERE/../..${PYTHONPATH:+:$PYTHONPATH}"
-PYTHON="${PYTHON:-python3}"
+source "$HERE/../common.sh"
 DATA="${1:?usage: prepare.sh DATA_DIR [OUT]}"
 OUT="${2:-$HERE/out}"
 

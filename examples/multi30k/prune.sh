@@ -6,14 +6,12 @@
 # Importance comes from 2,000 sentences of train, BLEU from test2016. Started again, it goes on.
 set -euo pipefail
 HERE="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
-export PYTHONPATH="$HERE/../..${PYTHONPATH:+:$PYTHONPATH}"
-PYTHON="${PYTHON:-python3}"
+source "$HERE/../common.sh"
 PREPARED="${PREPARED:-$HERE/out}"
 CHECKPOINT="${1:-$PREPARED/transformer_gated_iwslt_de_en-1/checkpoint_best.pt}"
 OUT="${OUT:-$PREPARED/pruning}"
 mkdir -p "$OUT"
 
-headprune() { "$PYTHON" -m fairseq_headprune "$@"; }
 MODEL=("$PREPARED/data-bin" --path "$CHECKPOINT" --source-lang de --target-lang en)
 SEARCH=(--gen-subset test --beam 5 --post-process sentencepiece)
 

@@ -11,18 +11,15 @@
 # of 16,384 tokens, since a GPU takes as long for small ones. Started again, it goes on.
 set -euo pipefail
 HERE="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
-export PYTHONPATH="$HERE/../..${PYTHONPATH:+:$PYTHONPATH}"
-PYTHON="${PYTHON:-python3}"
+source "$HERE/../common.sh"
 PREPARED="${PREPARED:-$HERE/out}"
 OUT="${OUT:-$PREPARED/random}"
 RESULTS="${RESULTS:-$HERE/results}"
 EPOCHS="${EPOCHS:-30}"
 EVERY=$((EPOCHS % 5 ? 1 : 5)) # epochs between validations: writing checkpoints takes its time, too
 mkdir -p "$OUT" "$RESULTS"
-GPUS="$("$PYTHON" -c 'import torch; print(torch.cuda.device_count())')"
+devices
 JOBS="${JOBS:-$((GPUS > 0 ? 8 * GPUS : 1))}"
-DEVICE=--cpu
-if [ "$GPUS" -gt 0 ]; then DEVICE=--fp16; fi
 MODEL="$OUT/heads-144/checkpoint_best.pt"
 [ "${LIMIT:-0}" -eq 0 ] || BOUND=(timeout --signal=INT "$LIMIT")
 

@@ -7,8 +7,7 @@
 # 24 tokens a sentence for every model; on an otherwise idle machine.
 set -euo pipefail
 HERE="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
-export PYTHONPATH="$HERE/../..${PYTHONPATH:+:$PYTHONPATH}"
-PYTHON="${PYTHON:-python3}"
+source "$HERE/../common.sh"
 PREPARED="${PREPARED:-$HERE/out}"
 RESULTS="${RESULTS:-$HERE/results}"
 mkdir -p "$RESULTS"

@@ -10,12 +10,12 @@
 # Started again, it goes on. OUT/report.html shows all; it holds sentences of the data, so it is no result to pass on.
 set -euo pipefail
 HERE="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
+source "$HERE/../common.sh"
 PREPARED="${PREPARED:-$HERE/out}"
 CHECKPOINT="${1:-$PREPARED/transformer_gated_iwslt_de_en-1/checkpoint_best.pt}"
 OUT="${OUT:-$PREPARED/studies}"
 RESULTS="${RESULTS:-$HERE/results/studies}"
 mkdir -p "$OUT" "$RESULTS"
-source "$HERE/../study.sh"
 
 MODEL=(--path "$CHECKPOINT")
 SEARCH=("$PREPARED/data-bin" --source-lang de --target-lang en --beam 5 --post-process sentencepiece)

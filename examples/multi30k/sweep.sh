@@ -6,8 +6,7 @@
 # BLEU is that of test2016. Flags go to headprune sweep-epochs: --follow while training runs, --jobs N.
 set -euo pipefail
 HERE="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
-export PYTHONPATH="$HERE/../..${PYTHONPATH:+:$PYTHONPATH}"
-PYTHON="${PYTHON:-python3}"
+source "$HERE/../common.sh"
 PREPARED="${PREPARED:-$HERE/out}"
 CHECKPOINTS="${1:-$PREPARED/transformer_gated_iwslt_de_en-1}"
 OUT="${OUT:-$PREPARED/sweep}"
