@@ -205,4 +205,5 @@ STEPS = [
         "SEEDS=1 UPDATES=3000 JOBS=28 bash multi30k/compare.sh --counts 24,8,48,4,16,2,36,12,60,1,20,3,68",
         after=_MEASURING,
     ),
+    Step("gates", "$PYTHON multi30k/gates.py", after=_MEASURING),
 ]

@@ -44,24 +44,10 @@ def main() -> None:
     loops = {size: _translator(session, split, indices, size) for size in args.batch_sizes}
     tried = {size: _best_of_two(session, loop, masks[:1], cuda) for size, loop in loops.items()}
     best = min(tried, key=tried.__getitem__)
-    loop = loops[best]
     many = _translator(session, split, indices, None)
     with FlopCounterMode(display=False) as counter:
         found = _in_packs(many, masks, args.masks_at_once)
-    expected: list[list[str]] = []
-    sides = {
-        "many": lambda: _in_packs(many, masks, args.masks_at_once),
-        # It takes minutes, so what it translates while it is timed is what is compared.
-        "loop": lambda: _replace(expected, _one_by_one(session, loop, masks)),
-    }
-    count = len(many.references)
-    halves = {
-        "half_masks": (masks[: len(masks) // 2], count, many),
-        "half_sentences": (masks, count // 2, _translator(session, split, range(count // 2), None)),
-    }
-    for name, (some, _, translator) in halves.items():
-        sides[name] = lambda some=some, translator=translator: _in_packs(translator, some, args.masks_at_once)
-    times, peaks = benchmarks.interleave(sides, args.rounds, cuda)
+    expected, measured = _measure(session, many, loops[best], masks, args)
     precision = torch.float16 if session.cfg.common.fp16 else torch.float32
     peak = _matmul_peak(session.device, precision)
     result = {
@@ -73,14 +59,9 @@ def main() -> None:
         "data": session.data(split),
         "beam": session.cfg.generation.beam,
         "masks": len(masks),
-        "sentences": count,
+        "sentences": len(many.references),
         "rounds": args.rounds,
-        "seconds": {name: benchmarks.spread(values) for name, values in times.items()},
-        "speedup": benchmarks.paired_ratios(times["loop"], to=times["many"]),
-        "cost_to_half": {
-            name: _cost_ratio(times["many"], len(masks) * count, times[name], len(some) * sentences)
-            for name, (some, sentences, _) in halves.items()
-        },
+        **measured,
         "loop_batch_sizes": {str(size): seconds for size, seconds in tried.items()},
         **_agreement(found, expected),
         **_control(session, split, indices, masks, found, expected, best, args.control_masks),
@@ -88,12 +69,40 @@ def main() -> None:
         "operations": counter.get_total_flops(),
         "peak_operations_per_second": peak,
         "floor_seconds": counter.get_total_flops() / peak,
-        "peak_bytes": peaks,
         "environment": benchmarks.environment("torch", "numpy", "ve-fairseq", "fairseq-fixed", "fairseq"),
     }
     if args.output:
         write_json(args.output, result)
     _show(result, cuda)
+
+
+def _measure(
+    session: Session, many: Translator, loop: Translator, masks: Sequence[HeadMask], args: argparse.Namespace
+) -> tuple[list[list[str]], dict[str, Any]]:
+    """Time both sides, and ``many`` on half of the work; return the loop's translations and what was measured."""
+    count, expected = len(many.references), []
+    sides = {
+        "many": lambda: _in_packs(many, masks, args.masks_at_once),
+        # It takes minutes, so what it translates while it is timed is what is compared.
+        "loop": lambda: _replace(expected, _one_by_one(session, loop, masks)),
+    }
+    half = _translator(session, session.cfg.dataset.gen_subset, range(count // 2), None)
+    halves = {
+        "half_masks": (masks[: len(masks) // 2], count, many),
+        "half_sentences": (masks, count // 2, half),
+    }
+    for name, (some, _, translator) in halves.items():
+        sides[name] = lambda some=some, translator=translator: _in_packs(translator, some, args.masks_at_once)
+    times, peaks = benchmarks.interleave(sides, args.rounds, session.device.type == "cuda")
+    return expected, {
+        "seconds": {name: benchmarks.spread(values) for name, values in times.items()},
+        "speedup": benchmarks.paired_ratios(times["loop"], to=times["many"]),
+        "cost_to_half": {
+            name: _cost_ratio(times["many"], len(masks) * count, times[name], len(some) * sentences)
+            for name, (some, sentences, _) in halves.items()
+        },
+        "peak_bytes": peaks,
+    }
 
 
 def _arguments() -> tuple[argparse.Namespace, list[str]]:

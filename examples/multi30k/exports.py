@@ -59,7 +59,7 @@ def compared(mine: Found, theirs: Found) -> dict[str, Any]:
         "sentences": len(mine),
         "at_the_limit": len(mine) - len(pairs),
         "identical": len(equal),
-        "largest_score_difference": max(abs(a[1] - b[1]) for a, b in equal),
+        "largest_score_difference": max((abs(a[1] - b[1]) for a, b in equal), default=None),
     }
 
 

@@ -1,0 +1,94 @@
+"""How learned gates settle (Li et al. 2021, Figures 2, 7 and 8):  gates.py [--counts 4 6 54] [--lambdas 0.001 …].
+
+Joint DSP with a falling and with a constant temperature for some numbers of heads, and L0 at some fixed lambdas: each
+is trained from scratch and validated under its hard mask after every epoch, several at the same time on the visible
+GPUs. headprune dynamics then reads the logs: dynamics-K.json, dynamics-constant-K.json and lambda.json, with figures,
+go to --out, models to --work. Started again, it goes on.
+"""
+
+import argparse
+import json
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parents[1]))
+
+_CRITERION = "--task translation_headprune --criterion label_smoothed_cross_entropy_"
+
+
+def trainings(args: argparse.Namespace) -> dict[str, str]:
+    """Return name -> what is added to the flags of train.sh."""
+    shared = f"--max-update {args.updates} --no-last-checkpoints --no-save-optimizer-state"
+    found = {}
+    for count in args.counts:
+        cooling = f"{_CRITERION}dsp --heads-kept {count} --preset dsp-mt --tau-updates 0.25 {shared}"
+        found[f"dynamics-{count}"] = cooling
+        found[f"dynamics-constant-{count}"] = f"{cooling} --tau-end 0.1"
+    for penalty in args.lambdas:
+        found[f"lambda-{penalty:g}"] = f"{_CRITERION}l0 --l0-penalty {penalty:g} {shared}"
+    return found
+
+
+def train(args: argparse.Namespace, flags: dict[str, str]) -> None:
+    """Train what is not trained."""
+    from fairseq_headprune.studies.side_by_side import Command, run_side_by_side
+
+    commands = []
+    for name, words in flags.items():
+        place = args.work / name
+        if (place / "done").exists():
+            continue
+        settings = {"PYTHON": sys.executable, "PREPARED": str(args.prepared), "OUT": str(place)}
+        command = ["bash", str(HERE / "train.sh"), *shlex.split(words)]
+        commands.append(Command(name, command, args.work / f"{name}.log", settings=settings))
+    for name in run_side_by_side(commands, args.jobs, lambda name: print(f"{name} starts", file=sys.stderr)):
+        (args.work / name / "done").touch()
+
+
+def report(args: argparse.Namespace, name: str, runs: list[str], flags: dict[str, str]) -> None:
+    """Write what headprune dynamics says of some runs, with commands and environment, and its first figure."""
+    from fairseq_headprune.files import write_json
+    from fairseq_headprune.studies.provenance import environment
+
+    folder = args.work / f"figures-{name}"
+    words = [sys.executable, "-m", "fairseq_headprune", "dynamics", *runs, "-o", str(folder), "--json"]
+    found = subprocess.run(words, check=True, stdout=subprocess.PIPE, cwd=args.work).stdout
+    value: dict[str, Any] = json.loads(found)
+    figure = "dynamics" if len(runs) == 1 else "heads-against-lambda"
+    (folder / f"{figure}.png").replace(args.out / f"{name}.png")
+    value["figures"] = [f"{name}.png"]
+    commands = {run: f"bash train.sh {flags[run]}" for run in runs}
+    write_json(args.out / f"{name}.json", {"commands": commands, **value, "environment": environment()})
+
+
+def main() -> None:
+    """Train, then report."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add("--counts", type=int, nargs="*", default=[4, 6, 54], help="heads kept by joint DSP (4 6 54)")
+    lambdas = [0.0003, 0.001, 0.002, 0.003, 0.01, 0.03]
+    add("--lambdas", type=float, nargs="*", default=lambdas, help=f"of L0 ({' '.join(map(str, lambdas))})")
+    add("--updates", type=int, default=3000, help="of every training (3000)")
+    add("--jobs", type=int, default=12, help="trainings at the same time (12)")
+    add("--prepared", type=Path, default=HERE / "out", help="the folder that prepare.sh wrote (out/)")
+    add("--work", type=Path, default=HERE / "out" / "gates", help="models and logs (out/gates)")
+    add("--out", type=Path, default=HERE / "results" / "learned", help="results (results/learned)")
+    args = parser.parse_args()
+    args.prepared, args.work, args.out = args.prepared.resolve(), args.work.resolve(), args.out.resolve()
+    args.out.mkdir(parents=True, exist_ok=True)
+    flags = trainings(args)
+    train(args, flags)
+    for name in flags:
+        if name.startswith("dynamics"):
+            report(args, name, [name], flags)
+    penalties = [name for name in flags if name.startswith("lambda")]
+    if len(penalties) > 1:
+        report(args, "lambda", penalties, flags)
+
+
+if __name__ == "__main__":
+    main()
