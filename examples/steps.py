@@ -71,7 +71,12 @@ _ONCE = [("CoLA", 1), ("RTE", 1), ("STS-B", 1)]
 
 #: In the order in which they start where there is a choice. (On Multi30k the best epoch comes before update 4,000.)
 STEPS = [
-    Step("check-gpu", "$PYTHON ../scripts/check_gpu.py --output multi30k/results/check-gpu.json", 1, cores=_SHARED),
+    Step(
+        "check-gpu",
+        "$PYTHON ../scripts/check_gpu.py --jobs 8 --output multi30k/results/check-gpu.json",
+        1,
+        cores=_SHARED,
+    ),
     Step("train-72", f"EPOCHS=1 bash multi30k/train.sh --max-update 4000 {_SMALL}", 0),
     Step(
         "train-144",

@@ -13,6 +13,27 @@ from fairseq_headprune.report.tables import Marked, Table, mark_of
 Tabulated = tuple[Table, str]
 
 _TASKS = ("SST-2", "CoLA", "MRPC")
+#: Budhraja et al. 2020: difference in accuracy on SST-2 from the baseline, 92.88 (Table 4; Tables 5 and 6, where a set
+#: of layers here is the same share of the paper's 12), by item of the study.
+_PAPER_RANDOM = {
+    "random-10%": -0.40,
+    "random-20%": -0.63,
+    "random-30%": -0.40,
+    "random-40%": -0.61,
+    "random-50%": -0.88,
+    "random-60%": -0.99,
+    "random-70%": -2.02,
+    "random-80%": -2.92,
+    "random-90%": -5.77,
+    "layers-top1,bottom1": -0.68,
+    "layers-top3": -2.86,
+    "layers-bottom3": -1.83,
+    "layers-even": -2.52,
+    "layers-odd": -0.68,
+    "layers-middle2": -1.94,
+    "layers-middle4": -4.01,
+    "layers-top2,bottom2": -2.52,
+}
 
 
 def fine_tuned(results: Path) -> Tabulated:
@@ -81,6 +102,26 @@ def classifier_pruners(results: Path) -> Tabulated:
     """Every pruning method and number of heads on SST-2, in the form of Li et al. 2021, Table 3."""
     value = read_json(results / "pruners-SST-2.json")
     return score_table(value["points"], value["alpha"]), score_note(value)
+
+
+def classifier_random(results: Path) -> Tabulated:
+    """Random heads and whole layers pruned before fine-tuning on SST-2, beside the paper's differences."""
+    value = read_json(results / "random-SST-2.json")
+    rows: list[list[Any]] = [["0%", "none", f"{value['baseline']['score']:.2f}", None, None, None]]
+    for item in value["items"]:
+        difference = Marked(f"{item['delta']:+.2f}", mark_of(item["p"], item["p_holm"], value["alpha"]))
+        spread = None if item["sd"] is None else f"{item['sd']:.2f}"
+        paper = _PAPER_RANDOM.get(item["item"])
+        what = "random heads" if item["kind"] == "random" else f"layers {item['text'].replace(':', ' ')}"
+        theirs = None if paper is None else f"{paper:+.2f}"
+        rows.append([f"{item['percent']:.0f}%", what, f"{item['score']:.2f}", difference, spread, theirs])
+    samplings = max(item["samplings"] for item in value["items"])
+    note = (
+        f"Mean of {samplings} samplings, each fine-tuned, and its difference from the unpruned models of the same seeds; "
+        f"{value['signature']}; ** p < {value['alpha']:g} after Holm's correction, * only before it (paired bootstrap). "
+        "The paper's differences are BERT-base's, for the same shares of its layers."
+    )
+    return Table(["pruned", "what", "accuracy", "difference", "sd", "paper"], rows, "llrrrr"), note
 
 
 def bench_finetune(results: Path) -> Tabulated:

@@ -13,7 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import shown
-from glue_result_tables import bench_finetune, classifier_heads, classifier_orders, classifier_pruners, fine_tuned
+from glue_result_tables import (
+    bench_finetune,
+    classifier_heads,
+    classifier_orders,
+    classifier_pruners,
+    classifier_random,
+    fine_tuned,
+)
 from random_pruning_table import random_pruning
 from removal_result_tables import ablation_speed, removal, speed
 from speed_result_tables import speed_by_heads
@@ -154,6 +161,7 @@ TABLES: dict[str, Callable[[Path], str]] = {
             "classifier-orders": classifier_orders,
             "classifier-heads": classifier_heads,
             "classifier-pruners": classifier_pruners,
+            "classifier-random": classifier_random,
             "bench-finetune": bench_finetune,
         }.items()
     },

@@ -54,7 +54,52 @@ def test_orders_are_columns_and_random_ones_are_means(tmp_path):
     assert texts(table) == [["0%", "90.0 (sd 0.0)", "90.0"], ["50%", "70.0 (sd 5.0)", "88.0"]]
 
 
+def test_random_pruning_beside_the_paper(tmp_path):
+    # Source: Budhraja et al. 2020, Table 4 (92.00 and 92.88), Table 5 (Top 6 of 12: 90.02); the rest by hand.
+    entry = {"samplings": 3, "p": 0.001, "p_holm": 0.002}
+    items = [
+        {
+            "item": "random-50%",
+            "kind": "random",
+            "text": "50%",
+            "percent": 50.0,
+            "score": 88.0,
+            "delta": -1.5,
+            "sd": 0.25,
+        },
+        {
+            "item": "layers-top3",
+            "kind": "layers",
+            "text": "top:3",
+            "percent": 50.0,
+            "score": 87.0,
+            "delta": -2.5,
+            "sd": 0.5,
+        },
+        {
+            "item": "layers-top1",
+            "kind": "layers",
+            "text": "top:1",
+            "percent": 16.7,
+            "score": 89.0,
+            "delta": -0.5,
+            "sd": None,
+        },
+    ]
+    value = {"baseline": {"score": 89.5}, "items": [{**item, **entry} for item in items], "alpha": 0.01}
+    write_json(tmp_path / "random-SST-2.json", {**value, "signature": "accuracy of SST-2, in percent"})
+    table, note = glue_result_tables.classifier_random(tmp_path)
+    assert [[getattr(cell, "text", cell) for cell in row] for row in table.rows] == [
+        ["0%", "none", "89.50", None, None, None],
+        ["50%", "random heads", "88.00", "-1.50", "0.25", "-0.88"],
+        ["50%", "layers top 3", "87.00", "-2.50", "0.50", "-2.86"],
+        ["17%", "layers top 1", "89.00", "-0.50", None, None],
+    ]
+    assert table.rows[1][3].mark == "holm" and "Mean of 3 samplings" in note
+
+
 def test_without_results_there_is_no_table(tmp_path):
-    for make in ("fine_tuned", "classifier_orders", "classifier_heads", "bench_finetune", "classifier_pruners"):
+    names = ("fine_tuned", "classifier_orders", "classifier_heads", "bench_finetune", "classifier_pruners")
+    for make in (*names, "classifier_random"):
         with pytest.raises(FileNotFoundError):
             getattr(glue_result_tables, make)(tmp_path)

@@ -1,5 +1,6 @@
 """``headprune random-study`` on a tiny checkpoint. Fine-tunings run in this process, except in one test."""
 
+import json
 import statistics
 
 import pytest
@@ -14,7 +15,7 @@ from fairseq_headprune.cli import main
 from fairseq_headprune.files import read_json, read_lines
 from fairseq_headprune.heads import HeadMask
 from fairseq_headprune.studies import random_pruning
-from fairseq_headprune.studies.fine_tuning import run_job
+from fairseq_headprune.studies.fine_tuning import DONE, HYPOTHESES, run_job
 
 TRAIN = "--arch transformer_gated_tiny --share-all-embeddings --optimizer adam --lr 0.01 --batch-size 16 --cpu "
 TRAIN += "--num-workers 0"
@@ -89,6 +90,43 @@ def test_mean_and_standard_deviation(study, trained):
     assert item["percent"] == 50.0 and item["pruned"] == 6
     assert item["delta"] == pytest.approx(statistics.mean(scores) - study["document"]["baseline"]["score"])
     assert [cell["score"] for cell in study["document"]["cells"]] == pytest.approx(scores)
+
+
+def test_the_control_of_the_same_seeds_as_baseline(flags, trained, tmp_path, monkeypatch, capsys):
+    task = ["--user-dir", "fairseq_headprune", "--task", "translation_headprune", "--path", trained["checkpoint"]]
+    references = generated("T", trained["data"], *task, *BEAM)
+    #: sentences that the "tuned" model of a cell gets wrong
+    wrong = {"control-0": 1, "control-1": 2, "random-50%-0": 4, "random-50%-1": 6}
+    bleu = {}
+
+    def tune(commands, at_once, prepare):
+        for command in commands:
+            prepare(command.name)
+            run = tmp_path / "study" / "runs" / command.name
+            lines = ["nothing right"] * wrong[command.name] + references[wrong[command.name] :]
+            (run / HYPOTHESES).write_text("".join(f"{line}\n" for line in lines))
+            (run / DONE).write_text(json.dumps({"checkpoint": str(run / "checkpoint_best.pt")}))
+            bleu[command.name] = sacrebleu.corpus_bleu(lines, [references]).score
+            yield command.name
+
+    monkeypatch.setattr(random_pruning, "run_side_by_side", tune)
+    arguments = [*flags, "-o", tmp_path / "study", "--random", "50%", "--seeds", "0", "1", "--control"]
+    document = run_json("random-study", *arguments, "--baseline", "control")
+    # Source: sacrebleu on each text; the baseline is the mean of the two controls.
+    control, pruned = ((bleu[f"{name}-0"] + bleu[f"{name}-1"]) / 2 for name in ("control", "random-50%"))
+    assert document["baseline"]["id"] == "control" and document["baseline"]["score"] == pytest.approx(control)
+    [item] = document["items"]
+    assert item["item"] == "random-50%" and item["delta"] == pytest.approx(pruned - control) and pruned < control
+    # What is wrong in the control is wrong in the other one, too: no resample is better.
+    assert item["losses"] > 0.9 and item["wins"] == 0
+    for cell in document["cells"]:
+        assert cell["delta"] == pytest.approx(bleu[cell["id"]] - bleu[f"control-{cell['seed']}"])
+    # Against the unpruned model, which gets nothing right, the same samplings win; nothing is tuned again.
+    other = run_json("random-study", *arguments)
+    assert [entry["item"] for entry in other["items"]] == ["control", "random-50%"]
+    assert other["items"][1]["score"] == item["score"] and other["items"][1]["wins"] > 0.9
+    arguments.remove("--control")
+    assert "--baseline control needs --control" in refused(capsys, "random-study", *arguments, "--baseline", "control")
 
 
 def test_what_is_done_is_not_done_again(study, monkeypatch):

@@ -45,7 +45,7 @@ def run(argv: list[str]) -> int:
     study = RandomStudy(session, folder, args.gen_subset, plan, how, comparison, argv)
     jobs = args.jobs or len(visible_gpus())
     cells = list(progress(study.run(jobs), 1 + len(plan), "random-study", args.quiet))
-    value = summary(study, cells, chosen) | {
+    value = summary(study, cells, chosen, args.baseline) | {
         "alpha": comparison.alpha,
         "resamples": comparison.resamples,
         "seed": comparison.seed,
@@ -78,6 +78,8 @@ def parse(argv: list[str]) -> argparse.Namespace:
         number = getattr(args, name)
         if number is not None and number < 1:
             raise ValueError(f"--{name} must be at least 1, got {number}")
+    if args.baseline == "control" and not args.control:
+        raise ValueError("--baseline control needs --control, which fine-tunes it")
     if min(args.seeds) < 0:
         raise ValueError(f"--seeds must be 0 or more, got {min(args.seeds)}")
     return args
@@ -113,6 +115,13 @@ def _add_flags(parser: argparse.ArgumentParser) -> None:
     add("-o", "--output", metavar="DIR", required=True, help="study folder (required)")
     add("--mirror", action="store_true", help="also the mirror of every configuration (default: off)")
     add("--control", action="store_true", help="also fine-tune with no head pruned (default: off)")
+    add(
+        "--baseline",
+        choices=("unpruned", "control"),
+        default="unpruned",
+        help="what differences and tests are against: the checkpoint as it is, or the control of the same seeds, where "
+        "the checkpoint has not been trained for the task (default: unpruned)",
+    )
     add("--seeds", type=int, nargs="+", default=[1, 2, 3], metavar="S", help="a sampling each (default: 1 2 3)")
     add(
         "--train-flags",
@@ -165,8 +174,8 @@ def text(value: dict, start: HeadMask, form: str) -> str:
         parts += ["Layers without heads", layers_table(baseline, kinds["layers"], alpha, measure)]
     seeds, how = value["settings"]["seeds"], value["settings"]["fine_tuning"]
     parts += [
-        f"{measure}: mean of {len(seeds)} samplings (seeds {', '.join(map(str, seeds))}), difference from unpruned; "
-        f"sd: standard deviation of the samplings; fine-tuned with {' '.join(how['limit'])}",
+        f"{measure}: mean of {len(seeds)} samplings (seeds {', '.join(map(str, seeds))}), difference from "
+        f"{value['baseline']['id']}; sd: standard deviation of the samplings; fine-tuned with {' '.join(how['limit'])}",
         f"the mean: {legend(alpha, value['resamples'], value['seed'], form)}",
         value["signature"],
         *(f"figure {path}" for path in value["figures"]),

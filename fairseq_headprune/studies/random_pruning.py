@@ -11,7 +11,7 @@ import numpy as np
 
 from fairseq_headprune.evaluation.evaluator import AnswerMetric
 from fairseq_headprune.evaluation.holm import holm
-from fairseq_headprune.evaluation.significance import SystemResult, bootstrap_statistics
+from fairseq_headprune.evaluation.significance import bootstrap_statistics
 from fairseq_headprune.evaluation.statistics import mean_score
 from fairseq_headprune.files import read_json, read_lines
 from fairseq_headprune.heads import HeadMask
@@ -20,7 +20,7 @@ from fairseq_headprune.studies.fine_tuning import DONE, HYPOTHESES, FineTuning, 
 from fairseq_headprune.studies.folder import StudyFolder
 from fairseq_headprune.studies.masked import Comparison, MaskedCells
 from fairseq_headprune.studies.results import UNPRUNED
-from fairseq_headprune.studies.samplings import Item, facts
+from fairseq_headprune.studies.samplings import CONTROL, Item, facts
 from fairseq_headprune.studies.side_by_side import Command, run_side_by_side
 
 #: what a cell keeps of a comparison
@@ -88,15 +88,26 @@ class RandomStudy:
         for name in run_side_by_side(commands, at_once, self._prepare):
             yield self._finish(name)
 
-    def mean(self, names: Sequence[str]) -> dict[str, Any]:
-        """Return mean and standard deviation of the scores of these cells, and the test of the mean against unpruned.
+    def mean(self, names: Sequence[str], base: Sequence[str]) -> dict[str, Any]:
+        """Return mean and standard deviation of the scores of these cells, and the test of the mean.
 
-        The paired bootstrap draws other sentences, and compares the mean score of just these samplings.
+        The paired bootstrap draws other sentences, and compares the mean score of just these samplings with the mean of
+        the cells ``base``, of which there are as many.
         """
-        scores = [self._compare([name]).score for name in names]
-        result = self._compare(names)
+        metric = self._bound()
+        scores = [float(metric.score(self._extract(name).sum(axis=0))) for name in names]
         spread = statistics.stdev(scores) if len(scores) > 1 else None
-        return {**_kept(result), "sd": spread, "scores": scores, "samplings": len(scores)}
+        return {**self.test(names, base), "sd": spread, "scores": scores, "samplings": len(scores)}
+
+    def test(self, names: Sequence[str], base: Sequence[str]) -> dict[str, Any]:
+        """Test the mean score of some cells against that of as many others."""
+        how, metric = self.comparison, self._bound()
+        systems = {
+            side: np.concatenate([self._extract(name) for name in of_side], axis=1)
+            for side, of_side in (("base", base), ("mean", names))
+        }
+        result = bootstrap_statistics(mean_score(metric.score, len(names)), systems, how.resamples, how.seed)[1]
+        return {name: value for name, value in asdict(result).items() if name in _KEPT}
 
     @property
     def _runs(self) -> Path:
@@ -124,20 +135,9 @@ class RandomStudy:
         self.folder.write_hypotheses(name, read_lines(run / HYPOTHESES))
         tuned = read_json(run / DONE)
         tuned["checkpoint"] = str(Path(tuned["checkpoint"]).relative_to(self._runs.parent))
-        cell = {"id": name, **found, **_kept(self._compare([name])), "tuned": tuned}
+        cell = {"id": name, **found, **self.test([name], [UNPRUNED]), "tuned": tuned}
         self.folder.append({**cell, "signature": self._bound().signature})
         return self.folder.cells()[name]
-
-    def _compare(self, names: Sequence[str]) -> SystemResult:
-        """Test the mean score of some cells against the unpruned model's."""
-        count, metric, how = len(names), self._bound(), self.comparison
-        unpruned = self._extract(UNPRUNED)
-
-        systems = {
-            UNPRUNED: np.tile(unpruned, (1, count)),
-            "mean": np.concatenate([self._extract(name) for name in names], axis=1),
-        }
-        return bootstrap_statistics(mean_score(metric.score, count), systems, how.resamples, how.seed)[1]
 
     def _extract(self, name: str) -> np.ndarray:
         if name not in self._statistics:
@@ -150,25 +150,42 @@ class RandomStudy:
         return self._metric
 
 
-def summary(study: RandomStudy, cells: Sequence[dict[str, Any]], items: Sequence[Item]) -> dict[str, Any]:
-    """Arrange the cells: the unpruned model, every sampling with ``p_holm``, and one entry an item with its means.
+def summary(
+    study: RandomStudy, cells: Sequence[dict[str, Any]], items: Sequence[Item], base: str = UNPRUNED
+) -> dict[str, Any]:
+    """Arrange the cells: what they are compared with, every sampling with ``p_holm``, an entry an item with its means.
 
     Holm's correction is over the samplings for samplings, over the items for items.
+
+    Args:
+        base: ``unpruned``, the checkpoint as it is; or ``control``, the unpruned models that are fine-tuned, each with
+            the seed of the sampling it is compared with. What it is stands in ``baseline``, and in no other place.
     """
-    baseline, *others = sorted(cells, key=lambda cell: cell["id"] != UNPRUNED)
+    unpruned, *others = sorted(cells, key=lambda cell: cell["id"] != UNPRUNED)
     place = {name: number for number, name in enumerate(study.plan)}
     others.sort(key=lambda cell: place[cell["id"]])
+    scores = {cell["id"]: cell["score"] for cell in cells}
+    baseline, partner = unpruned, {cell["id"]: UNPRUNED for cell in others}
+    if base == CONTROL:
+        controls = {cell["seed"]: cell["id"] for cell in others if cell["item"] == CONTROL}
+        names = list(controls.values())
+        baseline = {"id": CONTROL, **study.mean(names, names), "signature": unpruned["signature"]}
+        others = [cell for cell in others if cell["item"] != CONTROL]
+        items = [item for item in items if item.name != CONTROL]
+        partner = {cell["id"]: controls[cell["seed"]] for cell in others}
+        others = [{**cell, **study.test([cell["id"]], [partner[cell["id"]]])} for cell in others]
     by_item = [[cell for cell in others if cell["item"] == item.name] for item in items]
     means = []
     for found in by_item:
         shared = {key: found[0][key] for key in ("item", "kind", "text", "mirror", "percent", "pruned")}
-        mean = study.mean([cell["id"] for cell in found])
+        names = [cell["id"] for cell in found]
+        mean = study.mean(names, [partner[name] for name in names])
         means.append({**shared, **mean, "delta": mean["score"] - baseline["score"], "config": _common(found)})
     for group in (others, means):
         for entry, p in zip(group, holm([entry["p"] for entry in group]), strict=True):
             entry["p_holm"] = p
     for cell in others:
-        cell["delta"] = cell["score"] - baseline["score"]
+        cell["delta"] = cell["score"] - scores[partner[cell["id"]]]
     return {"baseline": baseline, "items": means, "cells": others}
 
 
@@ -180,8 +197,3 @@ def tuning_settings(how: FineTuning, items: Sequence[Item], seeds: Sequence[int]
 def _common(cells: Sequence[dict[str, Any]]) -> dict[str, str] | None:
     """The heads kept in each layer where all samplings agree on them, as those of a configuration do."""
     return cells[0]["config"] if all(cell["config"] == cells[0]["config"] for cell in cells) else None
-
-
-def _kept(result: SystemResult) -> dict[str, Any]:
-    found = asdict(result)
-    return {name: found[name] for name in _KEPT}

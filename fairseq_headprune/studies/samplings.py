@@ -12,6 +12,8 @@ from fairseq_headprune.notation import format_config, parse_config, parse_triple
 
 #: Follows a share or number of heads to prune: every layer keeps a head.
 AT_LEAST_ONE = ":at-least-one"
+#: Nothing is pruned, but the model is fine-tuned alike.
+CONTROL = "control"
 
 
 @dataclass(frozen=True)
@@ -70,13 +72,13 @@ def items(
     Raises:
         ValueError: nothing at all, or the same twice.
     """
-    found = [Item("control")] if control else []
+    found = [Item(CONTROL)] if control else []
     found += [Item("random", text) for text in random]
     for text in configs:
         found += [Item("config", text), Item("config", text, mirror=True)] if mirror else [Item("config", text)]
     found += [Item("triple", text) for text in triples]
     found += [Item("layers", text) for text in layers]
-    if not any(item.kind != "control" for item in found):
+    if not any(item.kind != CONTROL for item in found):
         raise ValueError("nothing to sample: give --random, --config, --triple or --layers")
     twice = [item.name for place, item in enumerate(found) if item in found[:place]]
     if twice:
