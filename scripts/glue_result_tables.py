@@ -117,9 +117,9 @@ def classifier_random(results: Path) -> Tabulated:
         rows.append([f"{item['percent']:.0f}%", what, f"{item['score']:.2f}", difference, spread, theirs])
     samplings = max(item["samplings"] for item in value["items"])
     note = (
-        f"Mean of {samplings} samplings, each fine-tuned, and its difference from the unpruned models of the same seeds; "
-        f"{value['signature']}; ** p < {value['alpha']:g} after Holm's correction, * only before it (paired bootstrap). "
-        "The paper's differences are BERT-base's, for the same shares of its layers."
+        f"Mean of {samplings} samplings, each fine-tuned, and its difference from the unpruned models of the same "
+        f"seeds; {value['signature']}; ** p < {value['alpha']:g} after Holm's correction, * only before it (paired "
+        "bootstrap). The paper's differences are BERT-base's, for the same shares of its layers."
     )
     return Table(["pruned", "what", "accuracy", "difference", "sd", "paper"], rows, "llrrrr"), note
 
