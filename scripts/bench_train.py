@@ -40,6 +40,7 @@ def main() -> None:
         print(f"{name}: {args.warm_up} updates to warm up took {warm_up:.1f} s", file=sys.stderr)
     timed = batches[: args.updates]
     sides = {name: _updates(trainer, timed) for name, trainer in trainers.items()}
+    operations = {name: benchmarks.operations(_updates(trainer, timed[:1])) for name, trainer in trainers.items()}
     times, _ = benchmarks.interleave(sides, args.rounds, cuda)
     tokens = sum(batch["ntokens"] for batch in timed)
     result = {
@@ -51,7 +52,9 @@ def main() -> None:
         "updates": args.updates,
         "rounds": args.rounds,
         "batches": benchmarks.describe_batches(args, timed),
-        "sides": {name: _side(args, times, name, tokens) for name in times},
+        "sides": {
+            name: {**_side(args, times, name, tokens), "operations_an_update": operations[name]} for name in times
+        },
         "environment": benchmarks.environment("torch", "numpy", "ve-fairseq", "fairseq-fixed", "fairseq"),
     }
     if args.output:
@@ -63,6 +66,7 @@ def main() -> None:
             f"{benchmarks.shown(side['words_per_second'], 0)} words/s, "
             f"speed {benchmarks.shown(side['speed_to_stock'])} x stock"
             + (f", {benchmarks.shown(side['speed_to_gated'])} x gated" if "speed_to_gated" in side else "")
+            + f", {side['operations_an_update']} operations an update"
         )
 
 

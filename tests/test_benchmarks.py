@@ -1,0 +1,22 @@
+"""What the benchmark scripts share."""
+
+import sys
+from pathlib import Path
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "scripts"))
+import benchmarks  # noqa: E402
+
+
+def test_operations_are_counted_without_views():
+    a, b = torch.ones(2, 3), torch.ones(3, 2)
+    # By hand: a product and a sum; transposing moves nothing.
+    assert benchmarks.operations(lambda: (a @ b).t() + 1) == 2
+
+
+def test_operations_of_the_backward_pass_count():
+    w = torch.ones(3, requires_grad=True)
+    forward = benchmarks.operations(lambda: (w * 2).sum())
+    # By hand: a product and a sum; back come a tensor of ones and its product with 2. (The expansion is a view.)
+    assert forward == 2 and benchmarks.operations(lambda: (w * 2).sum().backward()) >= forward + 2
