@@ -19,6 +19,7 @@ from fairseq.trainer import Trainer
 
 from fairseq_headprune.files import write_json
 from fairseq_headprune.modules.attach import find_gates
+from fairseq_headprune.speed.operations import operations
 from fairseq_headprune.tasks.translation_headprune import TranslationHeadpruneTask
 
 _OPTIONS = re.compile(r"mask|ones|l0|(dsp|ste)\d+")
@@ -40,7 +41,7 @@ def main() -> None:
         print(f"{name}: {args.warm_up} updates to warm up took {warm_up:.1f} s", file=sys.stderr)
     timed = batches[: args.updates]
     sides = {name: _updates(trainer, timed) for name, trainer in trainers.items()}
-    operations = {name: benchmarks.operations(_updates(trainer, timed[:1])) for name, trainer in trainers.items()}
+    counts = {name: operations(_updates(trainer, timed[:1])) for name, trainer in trainers.items()}
     times, _ = benchmarks.interleave(sides, args.rounds, cuda)
     tokens = sum(batch["ntokens"] for batch in timed)
     result = {
@@ -52,9 +53,7 @@ def main() -> None:
         "updates": args.updates,
         "rounds": args.rounds,
         "batches": benchmarks.describe_batches(args, timed),
-        "sides": {
-            name: {**_side(args, times, name, tokens), "operations_an_update": operations[name]} for name in times
-        },
+        "sides": {name: {**_side(args, times, name, tokens), "operations_an_update": counts[name]} for name in times},
         "environment": benchmarks.environment("torch", "numpy", "ve-fairseq", "fairseq-fixed", "fairseq"),
     }
     if args.output:

@@ -222,25 +222,6 @@ def interleave(
     return times, peaks
 
 
-def operations(work: Callable[[], object]) -> int:
-    """Count the operations that torch carries out, views left out: about as many as kernels that a GPU would start.
-
-    Where starting kernels is what takes the time, this tells more than a clock on a noisy machine.
-    """
-    from torch.utils._python_dispatch import TorchDispatchMode
-
-    class Counter(TorchDispatchMode):
-        count = 0
-
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            self.count += not func.is_view
-            return func(*args, **(kwargs or {}))
-
-    with Counter() as counter:
-        work()
-    return counter.count
-
-
 def paired_ratios(times: Sequence[float], to: Sequence[float]) -> dict[str, float]:
     """Summarise the ratios of two sides' times, round by round."""
     return spread([mine / other for mine, other in zip(times, to, strict=True)])

@@ -42,9 +42,10 @@ def _removed(row: dict[str, Any]) -> list[str]:
 
 def speed(results: Path) -> Tabulated:
     """Decoding speed of slim models against the unpruned one, and the speed that multiply-adds would allow."""
-    rows, value = [], {}
+    rows, value, counted = [], {}, ""
     for path in sorted(results.glob("bench-speed-*.json")):
         value = read_json(path)
+        counted = _counted(value) or counted
         where = value["environment"]["gpu"] if value["device"] == "cuda" else f"{value['threads']} CPU threads"
         models = list(value["models"])
         by_place = {(row["beam"], row["batch_size"], row["model"]): row["speed"] for row in value["rows"]}
@@ -55,8 +56,19 @@ def speed(results: Path) -> Tabulated:
         raise FileNotFoundError(f"{results}/bench-speed-*.json")
     rows.sort(key=lambda row: (row[0], row[1], str(row[2]).zfill(9)))
     floors = ", ".join(f"{name} {value['models'][name]['floor_speed']:.2f}" for name in models[1:])
-    note = f"Speed against the unpruned model: median (min-max) of interleaved rounds. By multiply-adds: {floors}."
+    how = "median (min-max) of interleaved rounds"
+    note = f"Speed against the unpruned model: {how}. By multiply-adds: {floors}.{counted}"
     return Table(["device", "beam", "batch", *models[1:]], rows, "lrr" + "r" * (len(models) - 1)), note
+
+
+def _counted(value: dict[str, Any]) -> str:
+    """Say how many operations a batch takes, with the largest beam; nothing where they were not counted."""
+    last = value["rows"][-1]
+    rows = [row for row in value["rows"] if (row["beam"], row["batch_size"]) == (last["beam"], last["batch_size"])]
+    if "operations" not in last:
+        return ""
+    beam, counts = last["beam"], ", ".join(f"{row['operations']:,}" for row in rows)
+    return f" Operations of a batch with beam {beam}, unpruned and then as in the columns: {counts}."
 
 
 def ablation_speed(results: Path) -> Tabulated:

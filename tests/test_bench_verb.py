@@ -58,6 +58,10 @@ def test_the_verb_compares_models(models):
     # 7 heads go, each of 32 (4 * 64 + 3) parameters.
     assert full["parameters"] - slim["parameters"] == 7 * 32 * (4 * 64 + 3)
     assert full["heads"] == 12 and slim["heads"] == 5 and slim["floor_speed"] > 1
+    # Modules that have lost all their heads start nothing.
+    assert all(
+        whole["operations"] > less["operations"] > 100 for whole, less in zip(rows[::2], rows[1::2], strict=True)
+    )
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,11 @@ def test_removal_and_speed(tmp_path):
     write_json(tmp_path / "bench-speed-cpu.json", value)
     table, note = removal_tables.speed(tmp_path)
     assert texts(table) == [["2 CPU threads, fp32", "5", "max-tokens", "1.25 (1.25-1.25)"]]
-    assert "By multiply-adds: slim.pt 1.30" in note
+    assert "By multiply-adds: slim.pt 1.30" in note and "Operations" not in note
+    for count, row in zip((4900, 3200), value["rows"], strict=True):
+        row["operations"] = count
+    write_json(tmp_path / "bench-speed-cpu.json", value)
+    assert "beam 5, unpruned and then as in the columns: 4,900, 3,200." in removal_tables.speed(tmp_path)[1]
 
 
 def test_ablation_speed_with_and_without_a_control(tmp_path):

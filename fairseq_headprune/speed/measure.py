@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from fairseq_headprune.session import Session
+from fairseq_headprune.speed.operations import operations
 from fairseq_headprune.speed.size import multiply_adds, parameter_shares
 
 
@@ -82,7 +83,7 @@ def measure(
     Returns:
         One row a model, batch size (0: by --max-tokens) and beam: seconds of the rounds, median sentences and tokens a
         second (None where there is no fixed length), and the ratio of speeds to the first model's, round by round
-        (median, smallest, largest). On CUDA the peak memory in bytes, models included.
+        (median, smallest, largest); operations of the first batch. On CUDA the peak memory in bytes, models included.
     """
     rows = []
     names = list(sides)
@@ -102,8 +103,15 @@ def measure(
                     if number:
                         times[name].append(taken)
             count = sum(len(batch["id"]) for batch in batches[names[0]])
-            rows += [_row(name, size, beam, times, count, sides[name].length, peaks) for name in names]
+            for name, side in sides.items():
+                row = _row(name, size, beam, times, count, side.length, peaks)
+                rows.append({**row, "operations": _operations(side, batches[name][0], beam)})
     return rows
+
+
+def _operations(side: Side, batch: dict[str, Any], beam: int | None) -> int:
+    with torch.no_grad():
+        return operations(lambda: side.step(batch, beam))
 
 
 def _row(
