@@ -3,7 +3,7 @@
 Small models are trained on the GPU in half precision: translation on the embedded corpus, also with learned gates, and
 a BERT on a made-up task. Then every verb that computes with a model runs on the CPU, on the GPU in float32 and in half
 precision, and what it prints is compared with the CPU's: importance (a layer's has the norm 1) and scores (of 100).
-Needs no data. Exit status 1: something failed or differs by more than its limit; the logs are in --work.
+Needs no data. Exit status 1: something failed or differs by more than its limit; --work DIR keeps the logs.
 """
 
 import argparse
@@ -11,6 +11,7 @@ import contextlib
 import json
 import os
 import random
+import shlex
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -154,8 +155,6 @@ def _verb(name: str) -> str:
 
 
 def _command(work: Path, name: str, words: str) -> Command:
-    import shlex
-
     log = work / "logs" / f"{name.replace('/', '-')}.log"
     return Command(name, [sys.executable, *shlex.split(words)], log, cwd=work, output=log.with_suffix(".out"))
 
@@ -191,12 +190,12 @@ def _write_task(work: Path) -> None:
 def _checks(work: Path, verbs: list[str], failed: list[str]) -> Iterator[dict[str, Any]]:
     base, *others = SIDES
     for name in ("train", "train-bert", *(f"train-{name}" for name in _LEARNED), "mask", "slim", "order"):
-        yield _check(name, name not in failed, "ran" if name not in failed else "did not run, see its log")
+        yield _check(name, name not in failed, "ran" if name not in failed else _end(work, name))
     for name in verbs:
         runs = {side: f"{side}/{name}" not in failed and _printed(work, f"{side}-{name}") for side in SIDES}
         for side, value in runs.items():
             if not value:
-                yield _check(f"{name} {side}", False, "did not run, see its log")
+                yield _check(f"{name} {side}", False, _end(work, f"{side}-{name}"))
             elif side in others and name in COMPARED and runs[base]:
                 yield _difference(f"{name} {side}", runs[base], value, LIMITS[side])
             else:
@@ -205,6 +204,13 @@ def _checks(work: Path, verbs: list[str], failed: list[str]) -> Iterator[dict[st
 
 def _check(name: str, ok: bool, why: str, **more: Any) -> dict[str, Any]:
     return {"name": name, "ok": ok, "why": why, **more}
+
+
+def _end(work: Path, name: str) -> str:
+    """The last line of a log."""
+    log = work / "logs" / f"{name}.log"
+    lines = log.read_text(errors="replace").split("\n") if log.exists() else []
+    return "did not run: " + next((line for line in reversed(lines) if line.strip()), "it was not started")
 
 
 def _printed(work: Path, name: str) -> Any:

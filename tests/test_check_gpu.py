@@ -21,6 +21,8 @@ def check(tmp_path, monkeypatch, capsys):
                 text = printed(command.name)
                 if text is None:
                     failed.append(command.name)
+                    if "/" in command.name:
+                        command.log.write_text("loading\nheadprune score: no memory\n")
                     continue
                 command.output.parent.mkdir(exist_ok=True)
                 command.output.write_text(json.dumps(text))
@@ -72,6 +74,8 @@ def test_what_does_not_run_is_named_and_the_rest_goes_on(check):
     status, found = check(lambda name: None if name in ("train-dsp", "gpu-fp32/score") else scores(name))
     assert status == 1 and {n for n, v in found.items() if not v["ok"]} == {"train-dsp", "score gpu-fp32"}
     assert "difference" in found["score gpu-fp16"]
+    assert found["train-dsp"]["why"] == "did not run: it was not started"
+    assert found["score gpu-fp32"]["why"] == "did not run: headprune score: no memory"
 
 
 def test_nothing_is_compared_with_what_the_cpu_did_not_print(check):
