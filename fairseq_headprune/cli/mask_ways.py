@@ -176,7 +176,13 @@ def chosen_way(args: argparse.Namespace) -> Way | None:
 
 def add_ways(what: argparse._MutuallyExclusiveGroup, how: argparse._ArgumentGroup) -> None:
     """Add the flags of all ways (of which one may be given) and those that change how a way chooses."""
-    add = what.add_argument
+    _add_ranked(what.add_argument)
+    _add_written(what.add_argument)
+    _add_how(how.add_argument)
+
+
+def _add_ranked(add: Callable[..., Any]) -> None:
+    """The ways that keep the highest-scored heads."""
     add(
         "--heads",
         type=heads_flag,
@@ -201,6 +207,10 @@ def add_ways(what: argparse._MutuallyExclusiveGroup, how: argparse._ArgumentGrou
         help="keep the highest-scored heads so that the slim model is predicted to take so many milliseconds a batch "
         "of --profile (default: none)",
     )
+
+
+def _add_written(add: Callable[..., Any]) -> None:
+    """The ways that say how many heads, or which."""
     add(
         "--config",
         nargs="+",
@@ -233,7 +243,10 @@ def add_ways(what: argparse._MutuallyExclusiveGroup, how: argparse._ArgumentGrou
         "commas (default: none)",
     )
     add("--complement", metavar="MASK", help="keep just the heads that this mask prunes (default: none)")
-    add = how.add_argument
+
+
+def _add_how(add: Callable[..., Any]) -> None:
+    """What changes how a way chooses."""
     add(
         "--scores",
         metavar="FILE",
