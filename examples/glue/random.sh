@@ -33,7 +33,8 @@ TRAIN="--arch bert_gated --dropout 0.1 --attention-dropout 0.1 --criterion sente
     --adam-betas '(0.9, 0.999)' --adam-eps 1e-8 --weight-decay 0.01 --clip-norm 1 --lr 5e-5 --lr-scheduler polynomial_decay
     --warmup-updates $((total / 10)) --total-num-update $total --batch-size $BATCH --required-batch-size-multiple 1
     --best-checkpoint-metric score --maximize-best-checkpoint-metric --num-workers 0 $DEVICE"
-document "random-$TASK" random-study "$GLUE" --path "$START" --control --baseline control --random 10% 20% 30% 40% 50% 60% 70% 80% 90% \
+document "random-$TASK" random-study "$GLUE" --path "$START" --control --baseline control \
+    --random 10% 20% 30% 40% 50% 60% 70% 80% 90% \
     --layers top:1 bottom:1 top:2 bottom:2 middle:2 top:1,bottom:1 top:3 bottom:3 even odd middle:4 top:2,bottom:2 \
     --seeds 1 2 3 --train-flags "$TRAIN" --epochs "$EPOCHS" --jobs "$JOBS" $DEVICE -o "$OUT/study"
 cp "$OUT"/study/figures/random.png "$RESULTS/random-$TASK.png"

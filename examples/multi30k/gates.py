@@ -17,20 +17,20 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1]))
 
-_CRITERION = "--task translation_headprune --criterion label_smoothed_cross_entropy_"
-
 
 def trainings(args: argparse.Namespace) -> dict[str, str]:
     """Return name -> what is added to the flags of train.sh."""
-    shared = f"--max-update {args.updates} --no-last-checkpoints --no-save-optimizer-state"
-    found = {}
+    from fairseq_headprune.comparison.kind import Translating
+    from fairseq_headprune.comparison.methods import lambda_flags, method_flags
+
+    kind, found = Translating(), {}
     for count in args.counts:
-        cooling = f"{_CRITERION}dsp --heads-kept {count} --preset dsp-mt --tau-updates 0.25 {shared}"
-        found[f"dynamics-{count}"] = cooling
-        found[f"dynamics-constant-{count}"] = f"{cooling} --tau-end 0.1"
+        found[f"dynamics-{count}"] = method_flags("joint-dsp", count, kind)
+        found[f"dynamics-constant-{count}"] = method_flags("joint-dsp-constant", count, kind)
     for penalty in args.lambdas:
-        found[f"lambda-{penalty:g}"] = f"{_CRITERION}l0 --l0-penalty {penalty:g} {shared}"
-    return found
+        found[f"lambda-{penalty:g}"] = lambda_flags(penalty, kind)
+    shared = ["--max-update", str(args.updates), "--no-last-checkpoints", "--no-save-optimizer-state"]
+    return {name: shlex.join([*kind.flags, *flags, *shared]) for name, flags in found.items()}
 
 
 def train(args: argparse.Namespace, flags: dict[str, str]) -> None:

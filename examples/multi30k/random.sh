@@ -43,7 +43,5 @@ ${BOUND[@]+"${BOUND[@]}"} "$PYTHON" -m fairseq_headprune random-study "$PREPARED
 cp "$OUT/random.json" "$OUT"/study/figures/random.* "$RESULTS/"
 for share in 25% 60% 87.5%-at-least-one; do
     name="random-change-${share%%%*}"
-    "$PYTHON" -m fairseq_headprune weight-change "$MODEL" "$OUT/study/runs/random-$share-1/checkpoint_best.pt" \
-        --figure "$RESULTS/$name" --json >"$OUT/change.json"
-    mv "$OUT/change.json" "$RESULTS/$name.json"
+    document "$name" weight-change "$MODEL" "$OUT/study/runs/random-$share-1/checkpoint_best.pt" --figure "$RESULTS/$name"
 done

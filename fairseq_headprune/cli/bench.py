@@ -32,6 +32,10 @@ def run(argv: list[str]) -> int:
         mine.path = path
         sides[name] = _side(open_session(mine), args)
     rows = measure(sides, args.sentences, args.batch_sizes, args.beams, args.rounds)
+    for row in rows:
+        side = sides[row["model"]]
+        first = side.batches(args.sentences, row["batch_size"])[0]
+        row["operations"] = side.operations(first, row["beam"])
     value = _value(args, sides, dict(zip(names, paths, strict=True)), rows)
     emit(value, args.json, _text(value, args.format))
     return 0

@@ -88,16 +88,17 @@ def trainings(
         # A number of heads after the other, so that what is done after a stop is whole lines of the table.
         for count in counts:
             for method in chosen:
-                flags = [*_flags(method, count, kind), *([] if method == "pipelined-dsp" else whole)]
+                flags = [*method_flags(method, count, kind), *([] if method == "pipelined-dsp" else whole)]
                 after = unpruned_name(seed) if method == "pipelined-dsp" else None
                 result.append(Training(f"{method}-{count}-{seed}", method, seed, count, flags, after))
         for value in lambdas if "l0-lambda" in methods else ():
-            flags = ["--criterion", f"{kind.criterion}_l0", "--l0-penalty", f"{value:g}", *whole]
+            flags = [*lambda_flags(value, kind), *whole]
             result.append(Training(f"l0-lambda-{value:g}-{seed}", "l0-lambda", seed, None, flags, penalty=value))
     return result
 
 
-def _flags(method: str, count: int, kind: Kind) -> list[str]:
+def method_flags(method: str, count: int, kind: Kind) -> list[str]:
+    """Return the flags of fairseq-train that make a method, with so many heads kept (Li et al. 2021, Table 2)."""
     subset = ["--criterion", f"{kind.criterion}_dsp", "--heads-kept", str(count)]
     cool_down = ["--preset", kind.preset, "--tau-updates"]
     return {
@@ -110,3 +111,8 @@ def _flags(method: str, count: int, kind: Kind) -> list[str]:
         # The driver names the mask.
         "random-start": ["--criterion", kind.criterion],
     }[method]
+
+
+def lambda_flags(penalty: float, kind: Kind) -> list[str]:
+    """Return the flags of fairseq-train for L0 with a fixed penalty."""
+    return ["--criterion", f"{kind.criterion}_l0", "--l0-penalty", f"{penalty:g}"]

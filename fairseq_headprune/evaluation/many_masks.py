@@ -135,6 +135,7 @@ class _Search:
         limits: Sequence[int],
         prefix: Optional[Tensor],
     ) -> list[list[int]]:
+        """Return the tokens of the best hypothesis of each sentence under each mask, in the order of the numbers."""
         device, count, masks = encoded.device, self._sentences, self._masks.masks
         outputs = torch.tensor(group, device=device) * count + torch.arange(count, device=device)[:, None]
         state: dict[str, dict[str, Optional[Tensor]]] = {}

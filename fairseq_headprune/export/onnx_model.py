@@ -47,6 +47,7 @@ class _OnnxDecoder(FairseqIncrementalDecoder):
     def forward(
         self, prev_output_tokens: Tensor, encoder_out: Any = None, incremental_state: Any = None, **_: Any
     ) -> tuple[Tensor, None]:
+        """Return log-probabilities (batch, tokens, vocabulary); of the last token alone with a cache."""
         feed = {"prev_output_tokens": prev_output_tokens, **encoder_out}
         if self._cached:
             for name, shape in self._inputs.items():

@@ -47,6 +47,11 @@ class Side:
         """Translate one batch."""
         self.session.task.inference_step(self.generators[beam], [self.session.model], batch)
 
+    def operations(self, batch: dict[str, Any], beam: int | None) -> int:
+        """Count those of one batch, without what happens once after loading if the batch has been translated before."""
+        with torch.no_grad():
+            return operations(lambda: self.step(batch, beam))
+
     def seconds(self, batches: list[dict[str, Any]], beam: int | None) -> float:
         """Go through batches once, and return how long it took."""
         cuda = self.session.device.type == "cuda"
@@ -83,7 +88,7 @@ def measure(
     Returns:
         One row a model, batch size (0: by --max-tokens) and beam: seconds of the rounds, median sentences and tokens a
         second (None where there is no fixed length), and the ratio of speeds to the first model's, round by round
-        (median, smallest, largest); operations of the first batch. On CUDA the peak memory in bytes, models included.
+        (median, smallest, largest). On CUDA the peak memory in bytes, models included.
     """
     rows = []
     names = list(sides)
@@ -103,15 +108,8 @@ def measure(
                     if number:
                         times[name].append(taken)
             count = sum(len(batch["id"]) for batch in batches[names[0]])
-            for name, side in sides.items():
-                row = _row(name, size, beam, times, count, side.length, peaks)
-                rows.append({**row, "operations": _operations(side, batches[name][0], beam)})
+            rows += [_row(name, size, beam, times, count, sides[name].length, peaks) for name in names]
     return rows
-
-
-def _operations(side: Side, batch: dict[str, Any], beam: int | None) -> int:
-    with torch.no_grad():
-        return operations(lambda: side.step(batch, beam))
 
 
 def _row(
