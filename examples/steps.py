@@ -80,7 +80,7 @@ STEPS = [
     Step("train-72", f"EPOCHS=1 bash multi30k/train.sh --max-update 4000 {_SMALL}", 0),
     Step(
         "train-144",
-        f"OUT=multi30k/out/random/heads-144 bash multi30k/train.sh {_EIGHT} --max-update 4000 {_SMALL}",
+        f"OUT=multi30k/out/random/heads-144 bash multi30k/train.sh {_EIGHT} --max-update 3300 {_SMALL}",
         0,
     ),
     Step("train-domains", f"bash domains/train.sh {_SMALL}", 1, cores=_SHARED),

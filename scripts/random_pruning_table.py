@@ -1,10 +1,14 @@
-"""The README's table of random pruning with fine-tuning, beside the paper's numbers (Budhraja et al. 2020)."""
+"""The README's tables of random pruning with fine-tuning, beside the paper's numbers (Budhraja et al. 2020)."""
 
+import statistics
 from pathlib import Path
 from typing import Any
 
+from fairseq_headprune.evaluation.holm import holm
 from fairseq_headprune.files import read_json
 from fairseq_headprune.report.tables import Marked, Table, mark_of
+from fairseq_headprune.studies.folder import StudyFolder
+from fairseq_headprune.studies.results import UNPRUNED
 
 _CONFIG_40, _CONFIG_60 = "config-ES=777322+ED=233777+DS=777332", "config-ES=555211+ED=112555+DS=555211"
 
@@ -49,6 +53,40 @@ def random_pruning(results: Path) -> tuple[Table, str]:
         "(paired bootstrap). The paper's columns: its differences from its own baselines."
     )
     return Table(header, rows, "llrrrrr"), note
+
+
+def random_samplings(results: Path) -> tuple[Table, str]:
+    """Return the table of the samplings in the study folder ``random-study``, which need not be finished, and its note.
+
+    Raises:
+        FileNotFoundError: there is no such folder.
+    """
+    folder = StudyFolder(results / "random-study")
+    found = folder.cells()
+    base, alpha = found.pop(UNPRUNED), folder.settings["alpha"]
+    for cell, p in zip(found.values(), holm([cell["p"] for cell in found.values()]), strict=True):
+        cell["p_holm"] = p
+    by_item: dict[str, list[dict[str, Any]]] = {}
+    for cell in sorted(found.values(), key=lambda cell: (cell["kind"] != "control", cell["percent"], cell["item"])):
+        by_item.setdefault(cell["item"], []).append(cell)
+    rows: list[list[Any]] = [["0%", "all (baseline)", f"{base['score']:.2f}", *[None] * 6]]
+    for name, cells in by_item.items():
+        scores = [cell["score"] for cell in cells]
+        mean, spread = statistics.mean(scores), statistics.stdev(scores) if len(scores) > 1 else None
+        sides = [
+            sum(cell["p_holm"] < alpha and (cell["score"] < base["score"]) == worse for cell in cells)
+            for worse in (True, False)
+        ]
+        row = [f"{cells[0]['percent']:.0f}%", _kept(cells[0]), f"{mean:.2f}", f"{mean - base['score']:+.2f}"]
+        row += [None if spread is None else f"{spread:.2f}", len(cells), "{} / {}".format(*sides)]
+        rows.append([*row, *PAPER.get(name, (None, None))])
+    header = ["pruned", "heads kept", "BLEU", "difference", "sd", "samplings", "worse / better"]
+    note = (
+        f"Mean of the samplings; BLEU, {base['signature']}; worse / better: how many of them differ from the baseline at "
+        f"p < {alpha:g} after Holm's correction over all of them (paired bootstrap). The paper's columns: its differences "
+        "from its own baselines."
+    )
+    return Table([*header, "EN-RU (paper)", "EN-DE (paper)"], rows, "llrrrrrrr"), note
 
 
 def _kept(item: dict[str, Any]) -> str:

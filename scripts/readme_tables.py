@@ -21,7 +21,7 @@ from glue_result_tables import (
     classifier_random,
     fine_tuned,
 )
-from random_pruning_table import random_pruning
+from random_pruning_table import random_pruning, random_samplings
 from removal_result_tables import ablation_speed, removal, speed
 from speed_result_tables import speed_by_heads
 from study_result_tables import epochs, one_head, orders, single_heads
@@ -149,6 +149,7 @@ TABLES: dict[str, Callable[[Path], str]] = {
         name: lambda results, make=make: _with_note(*make(results))
         for name, make in {
             "random": random_pruning,
+            "random-samplings": random_samplings,
             "single-heads": single_heads,
             "one-head": one_head,
             "orders": orders,

@@ -3,13 +3,15 @@
 import shlex
 import sys
 
+import pytest
 import tiny
 
 from fairseq_headprune.files import write_json
+from fairseq_headprune.studies.folder import StudyFolder
 from fairseq_headprune.studies.samplings import items
 
 sys.path.insert(0, str(tiny.ROOT / "scripts"))
-from random_pruning_table import PAPER, random_pruning  # noqa: E402
+from random_pruning_table import PAPER, random_pruning, random_samplings  # noqa: E402
 
 
 def test_the_example_runs_what_the_paper_has():
@@ -31,3 +33,26 @@ def test_table(tmp_path):
     # Table 1 of the paper: 60% pruned, -0.15 and -0.07.
     assert [str(cell) for cell in table.rows[1]] == ["60%", "random", "40.50", "-0.50", "0.30", "-0.15", "-0.07"]
     assert table.rows[1][3].mark == "raw" and note.startswith("Mean of 3 samplings")
+
+
+def test_table_of_the_samplings_of_an_unfinished_study(tmp_path):
+    study = StudyFolder.open(tmp_path / "random-study", {"study": "random-study", "alpha": 0.01})
+    shared = {"text": "", "percent": 0.0, "signature": "sig"}
+    study.append({"id": "unpruned", "item": "unpruned", "kind": "unpruned", "score": 40.0, "p": 1.0, **shared})
+    tuned = [("random-60%", 41.0, 0.0), ("random-60%", 39.0, 0.002), ("random-60%", 41.5, 0.004), ("control", 42.0, 0.5)]
+    for number, (item, score, p) in enumerate(tuned):
+        facts = {"item": item, "kind": item.split("-")[0], "score": score, "p": p}
+        facts |= shared | {"percent": 59.7 if item != "control" else 0.0}
+        study.append({"id": f"{item}-{number}", **facts})
+    table, note = random_samplings(tmp_path)
+    # By hand: mean (41 + 39 + 41.5) / 3, sample deviation of it; Holm over four makes p 0, 0.006, 0.008 and 0.5.
+    assert [[cell and str(cell) for cell in row] for row in table.rows[1:]] == [
+        ["0%", "all, fine-tuned", "42.00", "+2.00", None, "1", "0 / 0", None, None],
+        ["60%", "random", "40.50", "+0.50", "1.32", "3", "1 / 2", "-0.15", "-0.07"],
+    ]
+    assert "p < 0.01 after Holm's correction over all of them" in note
+
+
+def test_there_is_no_table_without_a_study(tmp_path):
+    with pytest.raises(FileNotFoundError, match="is not a study folder"):
+        random_samplings(tmp_path)
