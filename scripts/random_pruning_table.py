@@ -72,19 +72,17 @@ def random_samplings(results: Path) -> tuple[Table, str]:
     rows: list[list[Any]] = [["0%", "all (baseline)", f"{base['score']:.2f}", *[None] * 6]]
     for name, cells in by_item.items():
         scores = [cell["score"] for cell in cells]
-        mean, spread = statistics.mean(scores), statistics.stdev(scores) if len(scores) > 1 else None
-        sides = [
-            sum(cell["p_holm"] < alpha and (cell["score"] < base["score"]) == worse for cell in cells)
-            for worse in (True, False)
-        ]
-        row = [f"{cells[0]['percent']:.0f}%", _kept(cells[0]), f"{mean:.2f}", f"{mean - base['score']:+.2f}"]
-        row += [None if spread is None else f"{spread:.2f}", len(cells), "{} / {}".format(*sides)]
-        rows.append([*row, *PAPER.get(name, (None, None))])
+        difference = statistics.mean(scores) - base["score"]
+        spread = f"{statistics.stdev(scores):.2f}" if len(scores) > 1 else None
+        significant = [cell["score"] > base["score"] for cell in cells if cell["p_holm"] < alpha]
+        counts = f"{significant.count(False)} / {significant.count(True)}"
+        row = [f"{cells[0]['percent']:.0f}%", _kept(cells[0]), f"{statistics.mean(scores):.2f}", f"{difference:+.2f}"]
+        rows.append([*row, spread, len(cells), counts, *PAPER.get(name, (None, None))])
     header = ["pruned", "heads kept", "BLEU", "difference", "sd", "samplings", "worse / better"]
     note = (
-        f"Mean of the samplings; BLEU, {base['signature']}; worse / better: how many of them differ from the baseline at "
-        f"p < {alpha:g} after Holm's correction over all of them (paired bootstrap). The paper's columns: its differences "
-        "from its own baselines."
+        f"Mean of the samplings; BLEU, {base['signature']}; worse / better: how many of them differ from the baseline "
+        f"at p < {alpha:g} after Holm's correction over all of them (paired bootstrap). The paper's columns: its "
+        "differences from its own baselines."
     )
     return Table([*header, "EN-RU (paper)", "EN-DE (paper)"], rows, "llrrrrrrr"), note
 

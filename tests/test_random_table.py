@@ -39,11 +39,10 @@ def test_table_of_the_samplings_of_an_unfinished_study(tmp_path):
     study = StudyFolder.open(tmp_path / "random-study", {"study": "random-study", "alpha": 0.01})
     shared = {"text": "", "percent": 0.0, "signature": "sig"}
     study.append({"id": "unpruned", "item": "unpruned", "kind": "unpruned", "score": 40.0, "p": 1.0, **shared})
-    tuned = [("random-60%", 41.0, 0.0), ("random-60%", 39.0, 0.002), ("random-60%", 41.5, 0.004), ("control", 42.0, 0.5)]
-    for number, (item, score, p) in enumerate(tuned):
-        facts = {"item": item, "kind": item.split("-")[0], "score": score, "p": p}
-        facts |= shared | {"percent": 59.7 if item != "control" else 0.0}
-        study.append({"id": f"{item}-{number}", **facts})
+    study.append({"id": "control-1", "item": "control", "kind": "control", "score": 42.0, "p": 0.5, **shared})
+    shared |= {"item": "random-60%", "kind": "random", "percent": 59.7}
+    for seed, (score, p) in enumerate([(41.0, 0.0), (39.0, 0.002), (41.5, 0.004)]):
+        study.append({"id": f"random-60%-{seed}", "score": score, "p": p, **shared})
     table, note = random_samplings(tmp_path)
     # By hand: mean (41 + 39 + 41.5) / 3, sample deviation of it; Holm over four makes p 0, 0.006, 0.008 and 0.5.
     assert [[cell and str(cell) for cell in row] for row in table.rows[1:]] == [
