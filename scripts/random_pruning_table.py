@@ -1,14 +1,12 @@
 """The README's tables of random pruning with fine-tuning, beside the paper's numbers (Budhraja et al. 2020)."""
 
-import statistics
 from pathlib import Path
 from typing import Any
 
-from fairseq_headprune.evaluation.holm import holm
 from fairseq_headprune.files import read_json
+from fairseq_headprune.report.samplings import differing_caption, kept_heads, read_samplings, samplings_table
 from fairseq_headprune.report.tables import Marked, Table, mark_of
 from fairseq_headprune.studies.folder import StudyFolder
-from fairseq_headprune.studies.results import UNPRUNED
 
 _CONFIG_40, _CONFIG_60 = "config-ES=777322+ED=233777+DS=777332", "config-ES=555211+ED=112555+DS=555211"
 
@@ -44,7 +42,7 @@ def random_pruning(results: Path) -> tuple[Table, str]:
         difference = Marked(f"{item['delta']:+.2f}", mark_of(item["p"], item["p_holm"], value["alpha"]))
         spread = None if item["sd"] is None else f"{item['sd']:.2f}"
         paper = PAPER.get(item["item"], (None, None))
-        rows.append([f"{item['percent']:.0f}%", _kept(item), f"{item['score']:.2f}", difference, spread, *paper])
+        rows.append([f"{item['percent']:.0f}%", kept_heads(item), f"{item['score']:.2f}", difference, spread, *paper])
     header = ["pruned", "heads kept", "BLEU", "difference", "sd", "EN-RU (paper)", "EN-DE (paper)"]
     samplings = max(item["samplings"] for item in value["items"])
     note = (
@@ -62,35 +60,13 @@ def random_samplings(results: Path) -> tuple[Table, str]:
         FileNotFoundError: there is no such folder.
     """
     folder = StudyFolder(results / "random-study")
-    found = folder.cells()
-    base, alpha = found.pop(UNPRUNED), folder.settings["alpha"]
-    for cell, p in zip(found.values(), holm([cell["p"] for cell in found.values()]), strict=True):
-        cell["p_holm"] = p
-    by_item: dict[str, list[dict[str, Any]]] = {}
-    for cell in sorted(found.values(), key=lambda cell: (cell["kind"] != "control", cell["percent"], cell["item"])):
-        by_item.setdefault(cell["item"], []).append(cell)
-    rows: list[list[Any]] = [["0%", "all (baseline)", f"{base['score']:.2f}", *[None] * 6]]
-    for name, cells in by_item.items():
-        scores = [cell["score"] for cell in cells]
-        difference = statistics.mean(scores) - base["score"]
-        spread = f"{statistics.stdev(scores):.2f}" if len(scores) > 1 else None
-        significant = [cell["score"] > base["score"] for cell in cells if cell["p_holm"] < alpha]
-        counts = f"{significant.count(False)} / {significant.count(True)}"
-        row = [f"{cells[0]['percent']:.0f}%", _kept(cells[0]), f"{statistics.mean(scores):.2f}", f"{difference:+.2f}"]
-        rows.append([*row, spread, len(cells), counts, *PAPER.get(name, (None, None))])
-    header = ["pruned", "heads kept", "BLEU", "difference", "sd", "samplings", "worse / better"]
+    unpruned, items = read_samplings(folder)
+    table = samplings_table(unpruned, list(items.values()), folder.settings["alpha"])
+    papers = [(None, None), *(PAPER.get(name, (None, None)) for name in items)]
+    rows = [[*row, *paper] for row, paper in zip(table.rows, papers, strict=True)]
+    count = sum(map(len, items.values()))
     note = (
-        f"Mean of the samplings; BLEU, {base['signature']}; worse / better: how many of them differ from the baseline "
-        f"at p < {alpha:g} after Holm's correction over all of them (paired bootstrap). The paper's columns: its "
-        "differences from its own baselines."
+        f"Mean of the samplings; {unpruned['signature']}; {differing_caption(folder.settings, count)}. The paper's "
+        "columns: its differences from its own baselines."
     )
-    return Table([*header, "EN-RU (paper)", "EN-DE (paper)"], rows, "llrrrrrrr"), note
-
-
-def _kept(item: dict[str, Any]) -> str:
-    """Say what is kept, in the paper's words."""
-    if item["kind"] == "config":
-        return " ".join(item["config"].values()) + (" (mirror)" if item["mirror"] else "")
-    words = {"control": "all, fine-tuned", "triple": f"({item['text']})"}
-    chance = "random, one a layer at least" if item["text"].endswith("at-least-one") else "random"
-    return words.get(item["kind"], chance)
+    return Table([*table.header, "EN-RU (paper)", "EN-DE (paper)"], rows, "llrrrrrrr"), note

@@ -55,5 +55,35 @@ def hand_pruning(path, order="scores", done=2, seeds=()):
     return path
 
 
+#: Item of a study of random pruning -> scores and p of its samplings.
+SAMPLINGS = {
+    "control": [(31.0, 0.5), (32.0, 0.04), (33.0, 0.0005)],
+    "random-60%": [(29.0, 0.5), (28.0, 0.2), (27.0, 0.0)],
+    "random-20%": [(30.5, 0.6), (30.0, 1.0), (29.5, 0.6)],
+}
+
+
+def hand_random(path, done=9, **more):
+    """A study of ``headprune random-study``: an unpruned model with a score of 30, and ``done`` of nine samplings."""
+    items = [{"kind": name.split("-")[0], "text": name.partition("-")[2], "mirror": False} for name in SAMPLINGS]
+    settings = {
+        "study": "random-study", "checkpoint": "c" * 64, "data": {"split": "test"}, "items": items, "seeds": [1, 2, 3],
+        "fine_tuning": {"limit": ["--max-epoch", "30"]}, **COMPARISON, **more,
+    }  # fmt: skip
+    folder = StudyFolder.open(path, settings, {"command": "headprune random-study"})
+    first = {"id": "unpruned", "item": "unpruned", "kind": "unpruned", "percent": 0.0, "pruned": 0, "seed": 0}
+    folder.append({**first, "score": 30.0, "ci": [29.0, 31.0], "p": 1.0, "signature": "s"})
+    cells = [
+        {"id": f"{name}-{seed}", "item": name, **item, "seed": seed, "score": score, "p": p}
+        for (name, found), item in zip(SAMPLINGS.items(), items, strict=True)
+        for seed, (score, p) in enumerate(found, start=1)
+    ]
+    for cell in cells[:done]:
+        percent = float(cell["text"].strip("%") or 0)
+        ci = [cell["score"] - 1, cell["score"] + 1]
+        folder.append({**cell, "percent": percent, "pruned": int(percent / 20), "ci": ci, "signature": "s"})
+    return path
+
+
 def _lines(folder):
     return (folder.path / "cells.jsonl").read_text().splitlines(keepends=True)

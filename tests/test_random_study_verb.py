@@ -14,6 +14,7 @@ from fairseq_headprune.checkpoints import read_state, stored_mask
 from fairseq_headprune.cli import main
 from fairseq_headprune.files import read_json, read_lines
 from fairseq_headprune.heads import HeadMask
+from fairseq_headprune.report.page.document import document
 from fairseq_headprune.studies import random_pruning
 from fairseq_headprune.studies.fine_tuning import DONE, HYPOTHESES, run_job
 
@@ -90,6 +91,16 @@ def test_mean_and_standard_deviation(study, trained):
     assert item["percent"] == 50.0 and item["pruned"] == 6
     assert item["delta"] == pytest.approx(statistics.mean(scores) - study["document"]["baseline"]["score"])
     assert [cell["score"] for cell in study["document"]["cells"]] == pytest.approx(scores)
+
+
+def test_the_report_page_shows_the_same_means(study):
+    [found] = document([study["folder"]], "title")["studies"]
+    [item] = study["document"]["items"]
+    assert found["done"] == found["planned"] == 3
+    texts = [cell["text"] for cell in found["parts"][1]["table"]["rows"][-1]]
+    assert texts[:6] == ["50%", "random", f"{item['score']:.2f}", f"{item['delta']:+.2f}", f"{item['sd']:.2f}", "2"]
+    point = found["charts"][0]["curves"][0]["points"][-1]
+    assert (point["score"], point["sd"]) == pytest.approx((item["score"], item["sd"]))
 
 
 def test_the_control_of_the_same_seeds_as_baseline(flags, trained, tmp_path, monkeypatch, capsys):

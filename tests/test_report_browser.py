@@ -2,7 +2,7 @@
 
 import browser
 import pytest
-from reports import CURVE, DELTAS, HOSTILE, REFERENCES, SOURCES, hand_ablation, hand_pruning
+from reports import CURVE, DELTAS, HOSTILE, REFERENCES, SOURCES, hand_ablation, hand_pruning, hand_random
 
 from fairseq_headprune.report.page.document import document
 from fairseq_headprune.report.page.render import render
@@ -22,13 +22,14 @@ def chromium(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def content(tmp_path_factory):
-    """An ablation, a finished pruning study and one that is not."""
+    """An ablation, two finished pruning studies and one that is not, a random study of a classifier."""
     folder = tmp_path_factory.mktemp("studies")
     studies = [
         hand_ablation(folder / "a"),
         hand_pruning(folder / "p"),
         hand_pruning(folder / "random", "random"),
         hand_pruning(folder / "half", "oracle", 1),
+        hand_random(folder / "drawn", metric="accuracy"),
     ]
     return document(studies, "Heads <b>& tails</b>")
 
@@ -69,7 +70,7 @@ def told(page, selector):
 
 
 def test_the_page_draws_itself(page, content):
-    # Source: by hand: four studies and the two finished or begun curves together; 5 heads; 3 tables and one more.
+    # Source: by hand: five studies and the curves of three of them together; 5 heads; 3 tables and one more.
     assert page.value("document.title") == "Heads <b>& tails</b>" == page.text("h1")
     headings = page.value("[...document.querySelectorAll('h2')].map((h) => h.innerText)")
     names = [f"{study['name']}: {study['heading']}" for study in content["studies"]]
@@ -143,6 +144,17 @@ def test_an_unfinished_study_says_so(page):
     assert "Missing: 2 of 3 steps are done" in page.text("#study-4")
     page.hover("#study-4 .point:nth-child(2) .hit")
     assert told(page, "#study-4 .tip")["p (Holm)"] == "not known before all cells are done"
+
+
+def test_a_random_study_of_a_classifier_tells_its_own_measure(page):
+    # Source: the hand-made study: three samplings of 60% with the mean 28 and a standard deviation of 1.
+    text = page.text("#study-5")
+    assert "Unpruned: 30.00 accuracy; finished." in text and "BLEU" not in text
+    page.hover("#study-5 .point:nth-child(3) .hit")
+    expected = {"Pruned": "60% (3 heads)", "accuracy, mean of 3": "28.00", "Standard deviation": "1.00"}
+    assert told(page, "#study-5 .tip") == expected
+    rows = page.value("[...document.querySelectorAll('#top tbody tr')].map((row) => row.cells[2].innerText)")
+    assert rows[0] == "30.00 BLEU" and rows[4] == "30.00 accuracy"
 
 
 def test_narrow_dark_and_printed(page, file):

@@ -5,7 +5,8 @@
 #   EPOCHS    of fine-tuning (default: 30, as in the paper)
 #   PREPARED  the folder that prepare.sh wrote (default: out/ beside this script)
 #   OUT       gets the model of 144 heads, the study and logs (default: PREPARED/random)
-#   RESULTS   gets random.json, random-change-*.json and figures (default: results/ beside this script)
+#   RESULTS   gets random.json, random-change-*.json, figures, and the cells of the study, also where it is stopped
+#             (default: results/ beside this script)
 # A model with 8 heads a layer is trained, then pruned at random 48 times: Table 1's percentages (87.5%: one head in each
 # layer), Table 2's configurations and mirrors at 40% and 60%, Table 3's triples at 60%, three samplings each. Batches are
 # of 16,384 tokens, since a GPU takes as long for small ones. Started again, it goes on.
@@ -33,6 +34,7 @@ TRAIN="--arch transformer_gated_iwslt_de_en --encoder-attention-heads 8 --decode
     --share-all-embeddings --dropout 0.3 --criterion label_smoothed_cross_entropy --label-smoothing 0.1
     --optimizer adam --adam-betas '(0.9, 0.98)' --lr 3e-4 --lr-scheduler inverse_sqrt --warmup-updates 100
     --max-tokens 16384 --num-workers 0 --validate-interval $EVERY --save-interval $EVERY $DEVICE"
+trap 'mkdir -p "$RESULTS/random-study" && cp "$OUT"/study/{study.json,cells.jsonl} "$RESULTS/random-study/"' EXIT
 ${BOUND[@]+"${BOUND[@]}"} "$PYTHON" -m fairseq_headprune random-study "$PREPARED/data-bin" --path "$MODEL" \
     --source-lang de --target-lang en --gen-subset test --beam 5 --post-process sentencepiece \
     --control --random 25% 35% 50% 55% 60% 75% 81% 87.5%:at-least-one \

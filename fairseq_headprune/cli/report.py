@@ -9,8 +9,8 @@ from fairseq_headprune.files import write_text
 from fairseq_headprune.report.page.document import document, summary
 from fairseq_headprune.report.page.render import render
 
-_DESCRIPTION = """Write one self-contained HTML page about studies of headprune ablate, keep-one, prune and
-sweep-epochs: head maps with the sentences that change most, curves, tables of significance, provenance. Studies may
+_DESCRIPTION = """Write one self-contained HTML page about studies of headprune ablate, keep-one, prune, sweep-epochs
+and random-study: head maps with the sentences that change most, curves, tables of significance, provenance. Studies may
 be unfinished; the page says what is missing. It needs no network and no other file."""
 
 
@@ -35,7 +35,7 @@ def run(argv: list[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = Parser(prog="headprune report", description=_DESCRIPTION)
     add = parser.add_argument
-    add("studies", metavar="STUDY", nargs="+", help="study folder of ablate, keep-one, prune or sweep-epochs")
+    add("studies", metavar="STUDY", nargs="+", help="study folder of one of these verbs")
     add("-o", "--output", metavar="FILE", required=True, help="the page, such as report.html (required)")
     add("--title", default="Attention heads", help="title of the page")
     add("--examples", type=int, default=2, metavar="N", help="sentences shown of each masked head")

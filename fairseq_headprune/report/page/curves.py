@@ -1,5 +1,6 @@
 """What the report page shows of pruning studies: ``headprune prune`` and ``headprune sweep-epochs``."""
 
+from collections.abc import Iterable
 from fractions import Fraction
 from typing import Any
 
@@ -44,7 +45,7 @@ def pruning(folder: StudyFolder) -> dict[str, Any]:
                 "kind": "pruning",
                 "caption": f"{measure} on {split} by share of heads pruned",
                 "baseline": unpruned["score"],
-                "curves": [_curve(tables.curve_name(label), points) for label, points in (means or found).items()],
+                "curves": [line(tables.curve_name(label), points) for label, points in (means or found).items()],
             }
         ]
         if unpruned
@@ -116,9 +117,10 @@ def _joined(group: list[dict[str, Any]]) -> dict[str, Any]:
         for name, study, curve in named
     ]
     first = group[0]
-    measure = tables.measure_of(first["provenance"]["settings"])
+    measure = first["measure"]
     return {
         "kind": "pruning",
+        "measure": measure,
         "caption": f"{measure} on {_setting(first, 'data')['split']} by share of heads pruned, several studies",
         "baseline": first["charts"][0]["baseline"],
         "curves": curves_,
@@ -154,7 +156,8 @@ def _curves(
     return found
 
 
-def _curve(name: str, points: list[dict]) -> dict[str, Any]:
+def line(name: str, points: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """Return one curve of a chart, with what the page tells of a point and nothing else."""
     return {"name": name, "points": [{key: point[key] for key in _POINT if key in point} for point in points]}
 
 
@@ -203,7 +206,7 @@ def _epoch_chart(kind: str, rows: list[dict], label: str, score: str) -> dict[st
             {
                 "epoch": row["epoch"],
                 "unpruned": row["baseline"]["score"],
-                "points": _curve("", row["curves"][label])["points"],
+                "points": line("", row["curves"][label])["points"],
             }
             for row in rows
         ],

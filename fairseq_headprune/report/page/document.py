@@ -8,7 +8,9 @@ from typing import Any
 from fairseq_headprune import __version__
 from fairseq_headprune.files import PathLike
 from fairseq_headprune.report.page.curves import pruning, sweep, together
+from fairseq_headprune.report.page.random_study import random_study
 from fairseq_headprune.report.page.single_heads import ablation, kept_heads
+from fairseq_headprune.report.study_tables import measure_of
 from fairseq_headprune.report.tables import Marked, Table
 from fairseq_headprune.studies.folder import StudyFolder
 from fairseq_headprune.studies.provenance import git_commit
@@ -17,7 +19,7 @@ from fairseq_headprune.studies.values import plain
 FORMAT = "headprune.report/1"
 
 #: The verbs whose studies can be shown.
-KINDS = ("ablate", "keep-one", "prune", "sweep-epochs")
+KINDS = ("ablate", "keep-one", "prune", "sweep-epochs", "random-study")
 
 
 def document(paths: Sequence[PathLike], title: str, examples: int = 2) -> dict[str, Any]:
@@ -88,6 +90,7 @@ def _study(folder: StudyFolder, name: str, examples: int) -> dict[str, Any]:
         "keep-one": lambda: kept_heads(folder, examples),
         "prune": lambda: pruning(folder),
         "sweep-epochs": lambda: sweep(folder),
+        "random-study": lambda: random_study(folder),
     }[kind]
     found = {"charts": [], **collect()}
     baseline = found.pop("baseline")
@@ -96,6 +99,7 @@ def _study(folder: StudyFolder, name: str, examples: int) -> dict[str, Any]:
         "path": str(folder.path),
         "kind": kind,
         **{key: settings[key] for key in ("alpha", "resamples", "seed")},
+        "measure": measure_of(settings),
         "signature": baseline["signature"] if baseline else None,
         "unpruned": baseline["score"] if baseline else None,
         **found,

@@ -13,7 +13,7 @@ function pruningChart(chart, study, looks) {
   return {
     caption: chart.caption,
     x: { label: "heads pruned", ends: [0, 100], ticks: [0, 20, 40, 60, 80, 100].map((at) => ({ at, text: `${at}%` })) },
-    y: { label: "BLEU", ends: [Math.min(0, ...scores), 1.05 * Math.max(...scores, chart.baseline) || 1], text: (v) => String(v) },
+    y: { label: study.measure, ends: [Math.min(0, ...scores), 1.05 * Math.max(...scores, chart.baseline) || 1], text: (v) => String(v) },
     level: { at: chart.baseline, name: `unpruned (${fixed(chart.baseline)})` },
     lines: chart.curves.map((curve, place) => ({
       name: curve.name,
@@ -32,7 +32,7 @@ function pruningChart(chart, study, looks) {
 function pointFacts(point, study, comparisons) {
   return [
     ["Pruned", `${fixed(point.percent, 0)}% (${point.pruned} heads)`],
-    [point.sd === undefined ? "BLEU" : `BLEU, mean of ${point.seeds.length}`, fixed(point.score)],
+    [point.sd === undefined ? study.measure : `${study.measure}, mean of ${point.seeds.length}`, fixed(point.score)],
     point.sd === undefined ? null : ["Standard deviation", fixed(point.sd)],
     point.relative === undefined || point.relative === null ? null : ["of unpruned", percent(point.relative)],
     ...(point.sd === undefined ? [
@@ -53,10 +53,10 @@ function epochChart(chart, study, looks) {
   return {
     caption: chart.caption,
     x: {
-      label: "epoch [its unpruned BLEU]", log: true, ends: [epochs[0]?.epoch ?? 1, epochs.at(-1)?.epoch ?? 1],
+      label: `epoch [its unpruned ${study.measure}]`, log: true, ends: [epochs[0]?.epoch ?? 1, epochs.at(-1)?.epoch ?? 1],
       ticks: epochs.map((row) => ({ at: row.epoch, text: String(row.epoch), more: `[${fixed(row.unpruned, 1)}]` })),
     },
-    y: yAxis(field, all),
+    y: yAxis(field, all, study.measure),
     lines: percents.map((share, place) => ({
       name: `${share.toFixed(0)}% pruned`,
       look: { colour: colourAt(looks.palettes.epochs, percents.length > 1 ? (0.92 * place) / (percents.length - 1) : 0),
@@ -76,7 +76,7 @@ function shareChart(chart, study, looks) {
   return {
     caption: chart.caption,
     x: { label: "heads pruned", ends: [0, 100], ticks: [0, 20, 40, 60, 80, 100].map((at) => ({ at, text: `${at}%` })) },
-    y: yAxis("relative", epochs.flatMap((row) => row.points.map((point) => point.relative))),
+    y: yAxis("relative", epochs.flatMap((row) => row.points.map((point) => point.relative)), study.measure),
     lines: epochs.map((row, place) => ({
       name: names[place], look: lookOf(names, place, looks),
       points: row.points.map((point) => ({ x: point.percent, y: point.relative, hollow: point.p < study.alpha,
@@ -86,15 +86,15 @@ function shareChart(chart, study, looks) {
   };
 }
 
-function yAxis(field, values) {
+function yAxis(field, values, measure) {
   const ends = [Math.min(0, ...values), 1.05 * Math.max(0, ...values) || 1];
-  return field === "relative" ? { label: "share of unpruned BLEU", ends, text: (v) => `${Number((100 * v).toPrecision(6))}%` }
-    : { label: "BLEU", ends, text: (v) => String(v) };
+  return field === "relative" ? { label: `share of unpruned ${measure}`, ends, text: (v) => `${Number((100 * v).toPrecision(6))}%` }
+    : { label: measure, ends, text: (v) => String(v) };
 }
 
 function chartOf(chart, study, looks) {
   const make = { pruning: pruningChart, "epochs-relative": epochChart, "epochs-score": epochChart, "epochs-share": shareChart }[chart.kind];
   const spec = make(chart, study, looks);
   return spec.lines.some((line) => line.points.length) ? lineChart(spec)
-    : html("p", { class: "faint" }, `${chart.caption}: the unpruned BLEU is 0, there is nothing to draw.`);
+    : html("p", { class: "faint" }, `${chart.caption}: the unpruned ${study.measure} is 0, there is nothing to draw.`);
 }

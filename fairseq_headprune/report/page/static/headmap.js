@@ -99,8 +99,8 @@ function panelOf(map, study, part, cell) {
 
 function numbers(cell, study, comparisons) {
   return [
-    ["Difference", `${signed(cell.delta)} BLEU`],
-    ["Score", `${fixed(cell.score)} BLEU`],
+    ["Difference", `${signed(cell.delta)} ${study.measure}`],
+    ["Score", `${fixed(cell.score)} ${study.measure}`],
     ["p", pText(cell.p, study.resamples)],
     ["p (Holm)", pText(cell.p_holm, study.resamples, comparisons)],
     cell.ci ? ["95% interval of the score", interval(cell.ci)] : null,
@@ -138,7 +138,7 @@ function key(map, scale, study) {
   const box = (name, text) => html("span", {}, html("span", { class: `box ${name}` }), text);
   return [
     html("div", { class: "key" },
-      html("span", {}, ends[0], bar, ends[1], delta ? " BLEU (the middle: as unpruned)" : " importance"),
+      html("span", {}, ends[0], bar, ends[1], delta ? ` ${study.measure} (the middle: as unpruned)` : " importance"),
       delta ? box("holm", `p < ${study.alpha} after Holm's correction`) : null,
       delta ? box("raw", `p < ${study.alpha} only before it`) : null,
       cells.some((cell) => cell.state === "pruned") ? box("gone", "pruned from the start") : null),

@@ -55,7 +55,7 @@ function state(study) {
 function studySection(study, place, looks) {
   const charts = study.charts.map((chart) => chartOf(chart, study, looks));
   return html("section", { id: `study-${place + 1}` }, html("h2", {}, `${study.name}: ${study.heading}`),
-    study.unpruned === null ? null : html("p", {}, `Unpruned: ${fixed(study.unpruned)} BLEU; ${state(study)}.`),
+    study.unpruned === null ? null : html("p", {}, `Unpruned: ${fixed(study.unpruned)} ${study.measure}; ${state(study)}.`),
     study.missing.map((text) => html("p", { class: "lacking" }, `Missing: ${text}`)),
     study.found.map((text) => html("p", {}, text)),
     charts.length ? html("section", {}, html("h3", {}, "Curves"), html("div", { class: "charts" }, charts)) : null,
@@ -68,12 +68,13 @@ function overview(content) {
   const line = (study, place) => html("tr", {},
     html("th", { scope: "row", class: "l" }, html("a", { href: `#study-${place + 1}` }, study.name)),
     html("td", { class: "l" }, study.heading),
-    html("td", {}, study.unpruned === null ? "-" : fixed(study.unpruned)), html("td", { class: "l" }, state(study)));
+    html("td", {}, study.unpruned === null ? "-" : `${fixed(study.unpruned)} ${study.measure}`),
+    html("td", { class: "l" }, state(study)));
   const made = content.made_with, commit = made.git ? `, commit ${made.git.commit.slice(0, 12)}${made.git.dirty ? " (changed)" : ""}` : "";
   return [html("h1", {}, content.title),
     html("p", { class: "faint" }, `Made by headprune ${made.headprune}${commit}, sacrebleu ${made.sacrebleu}.`),
     html("div", { class: "scroll" }, html("table", { class: "told" }, html("thead", {}, html("tr", {},
-      ["Study", "What", "Unpruned BLEU", "State"].map((text, at) => html("th", { scope: "col", class: at === 2 ? null : "l" }, text)))),
+      ["Study", "What", "Unpruned", "State"].map((text, at) => html("th", { scope: "col", class: at === 2 ? null : "l" }, text)))),
     html("tbody", {}, content.studies.map(line))))];
 }
 
