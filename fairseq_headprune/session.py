@@ -21,10 +21,11 @@ from omegaconf import OmegaConf
 import fairseq_headprune
 from fairseq_headprune import plugin  # noqa: F401  (registers)
 from fairseq_headprune.batches import Batches
-from fairseq_headprune.checkpoints import read_state, task_settings
+from fairseq_headprune.checkpoints import read_state, saved_settings, task_settings
 from fairseq_headprune.cli.common import one_line_error
 from fairseq_headprune.files import sha256
 from fairseq_headprune.importance.reading import TranslationReading
+from fairseq_headprune.models.starting import refuse_other_heads
 from fairseq_headprune.modules.attach import attach_gates
 
 #: what fairseq-generate takes when neither is said
@@ -155,8 +156,10 @@ class Session:
         self.model.prepare_for_inference_(self.cfg)
 
     def _load(self) -> tuple[Any, Any]:
-        self._check(read_state(self.path))
+        state = read_state(self.path)
+        self._check(state)
         overrides = ast.literal_eval(self.cfg.common_eval.model_overrides)
+        refuse_other_heads(argparse.Namespace(**overrides), saved_settings(state))
         with _one_line_load_errors(self.path):
             models, saved = checkpoint_utils.load_model_ensemble([self.path], overrides, self.task)
         return models[0], saved

@@ -3,6 +3,7 @@
 from ablations import SHAPE, write_ablation
 
 from fairseq_headprune.heads import HeadMask, all_heads
+from fairseq_headprune.report.tables import Marked, Table
 from fairseq_headprune.studies.folder import StudyFolder
 
 #: What would run, or load something, if it were not escaped.
@@ -83,6 +84,14 @@ def hand_random(path, done=9, **more):
         ci = [cell["score"] - 1, cell["score"] + 1]
         folder.append({**cell, "percent": percent, "pruned": int(percent / 20), "ci": ci, "signature": "s"})
     return path
+
+
+def told(study):
+    """Yield the tables of a study in the page's document, as text."""
+    for part in study["parts"]:
+        if "table" in part:
+            rows = [[Marked(cell["text"], cell["mark"]) for cell in row] for row in part["table"]["rows"]]
+            yield Table(part["table"]["header"], rows, part["table"]["align"]).render()
 
 
 def _lines(folder):

@@ -6,6 +6,7 @@ import shutil
 import pytest
 import sacrebleu
 import tiny
+import torch
 from verbs import count_masks, generated, refused, run_json, write_lively
 
 from fairseq_headprune.cli import main
@@ -205,6 +206,27 @@ def test_wrong_input_is_refused_and_nothing_is_written(flags, lively, tmp_path, 
     data = one_sentence(lively["data"], tmp_path)
     assert "p is not defined" in refused(capsys, "ablate", data, *flags[1:], *target)
     assert not (tmp_path / "s").exists()
+
+
+def test_a_model_that_is_not_finite_is_refused_with_the_head(flags, lively, tmp_path, capsys):
+    state = torch.load(lively["checkpoint"], weights_only=False)
+    bad = tmp_path / "bad.pt"
+    state["model"]["encoder.layers.0.self_attn.v_proj.weight"][0, 0] = float("nan")
+    torch.save(state, bad)
+    argv = [lively["data"], "--path", bad, *BEAM]
+    for at_once in ("1", "8"):
+        line = refused(capsys, "ablate", *argv, "--masks-at-once", at_once, "-o", tmp_path / "study")
+        assert "NaN or infinity in the weights of enc_self layer 0 head 0: take an earlier checkpoint" in line
+    # Where that head is pruned the model is finite.
+    HeadMask.full(SHAPE).without([Head("enc_self", 0, 0)]).save(tmp_path / "mask.json")
+    masked = ["--head-mask", tmp_path / "mask.json", "--components", "dec_self", *RESAMPLES]
+    assert len(run_json("ablate", *argv, *masked, "-o", tmp_path / "masked")["cells"]) == 5
+    # A search that ends without a hypothesis, since something else is broken.
+    state["model"]["encoder.layers.0.self_attn.v_proj.weight"][0, 0] = 0.0
+    state["model"]["decoder.layers.0.fc1.bias"][:] = float("nan")
+    torch.save(state, bad)
+    assert main(["ablate", *map(str, argv), "--masks-at-once", "1", "-o", str(tmp_path / "other")]) == 1
+    assert "fairseq's search found no translation" in capsys.readouterr().err.splitlines()[-1]
 
 
 def test_a_folder_of_another_study_is_refused(study, flags, lively, trained, capsys):

@@ -40,6 +40,13 @@ def test_hard_concrete_closed_forms():
     assert concrete.evaluate(log_alpha) == pytest.approx([0.0, 0.5, 1.0])
 
 
+def test_hard_concrete_takes_any_noise():
+    with np.errstate(all="raise", under="ignore"):
+        for value in (-20.0, 0.0, 20.0):
+            gates, slopes = HardConcrete().sample(np.full(4, value), np.array([0.0, 1.0, 5e-324, 0.5]))
+            assert np.isfinite(gates).all() and np.isfinite(slopes).all() and 0 <= gates.min() <= gates.max() <= 1
+
+
 def test_the_share_of_open_samples_is_p_open():
     concrete, rng = HardConcrete(), np.random.default_rng(1)
     for value in (-2.0, 0.0, 1.0):
@@ -105,6 +112,29 @@ def test_gumbel_top_k_draws_subsets_as_eq_13_says():
         counts[tuple(np.flatnonzero(top_k(weights + gumbel(uniform(3, update, 6)), 2)).tolist())] += 1
     assert sum(expected) == pytest.approx(1)
     assert chisquare(list(counts.values()), np.array(expected) * draws).pvalue > 0.01
+
+
+def test_the_rule_uses_its_noise():
+    """Equal weights, K = 2 of 6: by symmetry each head is kept in a third of the updates, and never by itself."""
+    rule, draws = SubsetRule(HEADS[:6], 2, Temperature(1e-6, 1e-6, 1)), 6000
+    sets = {}
+    for update in range(draws):
+        gates, _ = rule.gates(np.zeros(6), uniform(5, update, 6), update)
+        kept = tuple(np.flatnonzero(gates > 0.5).tolist())
+        sets[kept] = sets.get(kept, 0) + 1
+    shares = [sum(count for kept, count in sets.items() if head in kept) / draws for head in range(6)]
+    assert len(sets) == 15 and shares == pytest.approx([1 / 3] * 6, abs=0.02)
+    # Evaluation draws nothing: ties go to the lowest index.
+    assert rule.evaluate(np.zeros(6)).tolist() == rule.evaluate(np.zeros(6)).tolist() == [1, 1, 0, 0, 0, 0]
+
+
+@pytest.mark.parametrize("tau", [0.0, -1.0, float("nan"), float("inf")])
+def test_temperatures_out_of_range_are_refused(tau):
+    with pytest.raises(ValueError, match=f"above 0 and finite, got {tau}"):
+        soft_top_k(np.zeros(6), 2, tau)
+    for start, end in ((tau, 1e-8), (0.1, tau)):
+        with pytest.raises(ValueError, match=f"{tau:g}"):
+            Temperature(start, end, 4)
 
 
 def test_temperature_is_eq_24():

@@ -80,6 +80,19 @@ def test_a_name_taken_by_another_plugin_is_an_error(monkeypatch):
         plugin._check_registered()
 
 
+def test_the_check_is_made_when_the_plugin_is_loaded():
+    taken = """
+from fairseq.models import register_model
+from fairseq.models.transformer import TransformerModel
+@register_model("transformer_gated")
+class Other(TransformerModel):
+    pass
+"""
+    done = tiny.run_python("-c", taken + "import fairseq_headprune.plugin", PYTHONPATH=str(tiny.ROOT))
+    assert done.returncode == 1
+    assert "'transformer_gated' is already registered with fairseq by __main__" in done.stderr.splitlines()[-1]
+
+
 def test_every_module_imports():
     names = [m.name for m in pkgutil.walk_packages(fairseq_headprune.__path__, "fairseq_headprune.")]
     assert "fairseq_headprune.models.transformer_gated" in names and "fairseq_headprune.cli.mask" in names
@@ -149,7 +162,15 @@ def test_checkpoints_load_through_every_entry(trained, both_forms, form, tmp_pat
     resumed = torch.load(tmp_path / "checkpoint_last.pt", weights_only=True)
     assert resumed["optimizer_history"][-1]["num_updates"] == 6  # 5 of the checkpoint and 1
 
-    assert main(["mask", "--like", str(checkpoint), "-o", str(tmp_path / "m.json")]) == 0
+    mask, slim, average = tmp_path / "m.json", tmp_path / "slim.pt", tmp_path / "average.pt"
+    call = [str(trained["data"]), "--path", str(checkpoint), "--cpu", "--score-sentences", "8"]
+    for words in (
+        ["mask", "--like", checkpoint, "--drop", "E:1:1", "-o", mask],
+        ["slim", checkpoint, "--mask", mask, "-o", slim],
+        ["average", checkpoint, checkpoint, "-o", average],
+        ["score", *call, "-o", tmp_path / "scores.json"],
+    ):
+        assert main([*map(str, words)]) == 0
 
 
 def test_a_fresh_process_needs_the_user_dir_only_and_says_so(trained):
@@ -160,6 +181,31 @@ def test_a_fresh_process_needs_the_user_dir_only_and_says_so(trained):
     done = tiny.fairseq_command("generate", *arguments, "--user-dir", PACKAGE)
     assert done.returncode == 0, done.stderr
     assert hypotheses(done.stdout) == hypotheses(tiny.fairseq_here("generate", *arguments))
+
+
+@pytest.mark.parametrize("gates", ["mask", "learned"])
+def test_a_stock_architecture_with_gates_names_the_plugin_too(trained_stock, tmp_path, gates):
+    assert main(["mask", "--like", str(trained_stock["checkpoint"]), "--drop", "E:1:1", "-o", str(tmp_path / "m")]) == 0
+    flags = {
+        "mask": ["--head-mask", tmp_path / "m"],
+        "learned": ["--criterion", "label_smoothed_cross_entropy_dsp", "--heads-kept", "5", "--tau-updates", "2"],
+    }[gates]
+    task = ["--arch", "transformer_tiny", "--task", "translation_headprune", "--user-dir", PACKAGE]
+    tiny.train(trained_stock["data"], tmp_path, *task, *flags)
+    arguments = [trained_stock["data"], "--path", tmp_path / "checkpoint_last.pt", "--cpu"]
+    refused = tiny.fairseq_command("generate", *arguments)
+    assert refused.returncode != 0 and "needs --user-dir fairseq_headprune" in refused.stderr
+    assert len(hypotheses(tiny.fairseq_here("generate", *arguments, "--task", "translation_headprune"))) == 8
+
+
+def test_other_numbers_of_heads_than_the_checkpoints_are_refused(trained_stock, tmp_path):
+    # Stock weights of 2 heads a layer fit a model of 4, which is another model.
+    arguments = ["--arch", "transformer_gated_tiny", "--task", "translation_headprune", "--user-dir", PACKAGE]
+    four = ["--encoder-attention-heads", "4", "--decoder-attention-heads", "4"]
+    for start in ("--finetune-from-model", "--restore-file"):
+        with pytest.raises(ValueError, match="encoder_attention_heads 4: the checkpoint was trained with 2 heads"):
+            tiny.train(trained_stock["data"], tmp_path, *arguments, *four, start, trained_stock["checkpoint"])
+    assert not list(tmp_path.glob("*.pt"))
 
 
 def test_a_stock_checkpoint_translates_alike_with_and_without_gates(trained_stock):

@@ -7,14 +7,13 @@ import shutil
 import pytest
 import sacrebleu
 import tiny
-from reports import HOSTILE, hand_ablation, hand_pruning, hand_random
+from reports import HOSTILE, hand_ablation, hand_pruning, told
 from verbs import generated, refused, run_json, write_lively
 
 from fairseq_headprune.cli import main
 from fairseq_headprune.files import read_lines
 from fairseq_headprune.report.page.document import document
 from fairseq_headprune.report.page.render import render
-from fairseq_headprune.report.tables import Marked, Table
 from fairseq_headprune.studies.folder import StudyFolder
 
 BEAM = ["--beam", "2", "--max-len-b", "10", "--cpu", "--resamples", "50"]
@@ -67,14 +66,6 @@ def map_cells(study):
 def same(values, cell):
     """Whether these values, apart from the texts of the page, are those of a cell of the verb."""
     return all(values[name] == cell[name] for name in values if name in cell)
-
-
-def told(study):
-    """The tables of an entry, as text."""
-    for part in study["parts"]:
-        if "table" in part:
-            rows = [[Marked(cell["text"], cell["mark"]) for cell in row] for row in part["table"]["rows"]]
-            yield Table(part["table"]["header"], rows, part["table"]["align"]).render()
 
 
 def test_head_maps_hold_what_the_verbs_say(content, studies):
@@ -223,43 +214,6 @@ def test_several_random_orders_are_shown_as_their_mean(tmp_path):
     # Unfinished, each order has its own curve.
     [study] = document([hand_pruning(tmp_path / "half", "random", 1, (1, 2))], "title")["studies"]
     assert [len(curve["points"]) for curve in study["charts"][0]["curves"]] == [2, 2] and study["done"] == 3
-
-
-def test_random_studies_show_means_and_what_differs(tmp_path):
-    # Source: by hand. Holm over nine: p of 0 and 0.0005 become 0 and 0.004, 0.04 becomes 0.28.
-    [study] = document([hand_random(tmp_path / "done", metric="accuracy")], "title")["studies"]
-    assert study["measure"] == "accuracy" and study["planned"] == study["done"] == 10 and not study["missing"]
-    [table] = list(told(study))
-    assert [line.split() for line in table.splitlines()[2:]] == [
-        ["0%", "all", "(unpruned)", "30.00", "-", "-", "-", "-"],
-        ["0%", "all,", "fine-tuned", "32.00", "+2.00", "1.00", "3", "0", "/", "1"],
-        ["60%", "random", "28.00", "-2.00", "1.00", "3", "1", "/", "0"],
-        ["20%", "random", "30.00", "+0.00", "0.50", "3", "0", "/", "0"],
-    ]
-    assert "over all 9 (paired bootstrap, 1000 resamples, seed 12345)" in study["parts"][-1]["text"]
-    assert study["found"] == [
-        "Random heads: up to 20% pruned no sampling is significantly worse than the unpruned model."
-    ]
-    [chart] = study["charts"]
-    points = chart["curves"][0]["points"]
-    assert [(point["percent"], point["score"], point["ci"]) for point in points] == [
-        (0.0, 30.0, [29.0, 31.0]), (20.0, 30.0, [29.5, 30.5]), (60.0, 28.0, [27.0, 29.0]),
-    ]  # fmt: skip
-    assert points[1]["seeds"] == [1, 2, 3] and points[1]["sd"] == 0.5 and "seeds" not in points[0]
-
-
-def test_unfinished_random_studies(tmp_path):
-    [study] = document([hand_random(tmp_path / "half", done=4)], "title")["studies"]
-    assert study["missing"] == ["5 of 10 cells are done: run headprune random-study again with its settings"]
-    # One sampling has no deviation; its point is that of its cell.
-    assert list(told(study))[0].splitlines()[-1].split() == "60% random 29.00 -1.00 - 1 0 / 0".split()
-    point = study["charts"][0]["curves"][0]["points"][-1]
-    assert (point["p"], point["p_holm"], point["ci"]) == (0.5, 1.0, [28.0, 30.0]) and not study["found"]
-    [study] = document([hand_random(tmp_path / "begun", done=0)], "title")["studies"]
-    assert (study["done"], study["charts"], study["parts"]) == (1, [], [])
-    (tmp_path / "begun" / "cells.jsonl").write_text("")
-    [study] = document([tmp_path / "begun"], "title")["studies"]
-    assert study["done"] == 0 and study["unpruned"] is None
 
 
 class Links(html.parser.HTMLParser):

@@ -54,6 +54,13 @@ def test_a_session_is_ready(trained):
     assert set(found["sha256"]) == names | {"dict.xx.txt", "dict.yy.txt"}
 
 
+def test_other_numbers_of_heads_are_refused(trained, trained_stock, capsys):
+    for run in (trained, trained_stock):
+        argv = [*flags(run), *FEW, "--model-overrides", "{'decoder_attention_heads': 4}"]
+        line = refused(capsys, "score", *argv)
+        assert "decoder_attention_heads 4: the checkpoint was trained with 2 heads a layer" in line
+
+
 def test_batches_hold_each_asked_sentence_once(trained):
     loaded = session(trained, "--batch-size", "4")
     batches = loaded.batches("train", np.array([3, 30, 7, 59, 11, 2]))

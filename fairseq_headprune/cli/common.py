@@ -28,6 +28,7 @@ class Parser(argparse.ArgumentParser):
         super().__init__(**kwargs)
 
     def error(self, message: str) -> NoReturn:
+        """Leave with status 2 and one line on stderr."""
         one_line_error(self, message)
 
 

@@ -45,6 +45,7 @@ class Settings:
 
     @property
     def sizes(self) -> dict[str, int]:
+        """Sentence pairs of each split."""
         return {"train": self.train, "valid": self.valid, "test": self.test}
 
 

@@ -2,6 +2,8 @@
 
 import logging
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Optional
 
 from fairseq_headprune.criterions.settings import PRESETS, DSPConfig, GateConfig, L0Config
@@ -14,6 +16,8 @@ logger = logging.getLogger(__name__)
 
 #: share of the run in which the temperature falls, or the number of open gates does, by default
 _SHARE = 0.25
+#: updates times learning rate that L0 with a target wants: several times the way from open to closed
+_L0_WAY = 20.0
 
 
 class GatedCriterion:
@@ -24,6 +28,20 @@ class GatedCriterion:
     """
 
     gate_config: GateConfig
+
+    @classmethod
+    def build_criterion(cls, cfg: GateConfig, task: Any) -> "GatedCriterion":
+        """Build the criterion from its flags.
+
+        Raises:
+            ValueError: a task that never asks for gates, such as fairseq's own: nothing would be learned, silently.
+        """
+        if not getattr(task, "learns_gates", False):
+            raise ValueError(
+                f"the criterion learns gates, and the task {type(task).__name__} does not know of any: give --task "
+                "translation_headprune (for GLUE --task glue)"
+            )
+        return cls(cfg, task)  # type: ignore[call-arg]
 
     def candidates(self, heads: list[Head]) -> list[Head]:
         """Return those of the model's heads that get a gate.
@@ -59,8 +77,14 @@ class L0Criterion(GatedCriterion):
     """The same for gates under L0 regularisation; ``gate_config`` is an :class:`L0Config`."""
 
     def rule(self, heads: list[Head], run: Optional[int]) -> Any:
-        """Build the L0 rule."""
-        return l0_rule(self.gate_config, heads, run)
+        """Build the L0 rule; warn where the run is too short for a target."""
+        rule = l0_rule(self.gate_config, heads, run)
+        if rule.target is not None and run is not None and run * self.gate_rate() < _L0_WAY:
+            logger.warning(
+                f"--l0-target-heads: {run} updates at --gate-lr {self.gate_rate():g} may not reach the number: give "
+                f"{_L0_WAY / self.gate_rate():.0f} updates or a higher rate (headprune mask --heads corrects the rest)"
+            )
+        return rule
 
     def gate_rate(self) -> float:
         """Learning rate of the gates."""
@@ -89,8 +113,11 @@ def l0_rule(cfg: L0Config, heads: list[Head], run: Optional[int]) -> L0Rule:
         raise ValueError("L0 needs one of --l0-penalty LAMBDA and --l0-target-heads K")
     target = None if cfg.l0_target_heads is None else parse_count("--l0-target-heads", cfg.l0_target_heads)
     warm_up = 1000 if run is None else max(1, round(_SHARE * run))
-    _check_init(cfg)
-    return L0Rule(heads, cfg.l0_penalty, target, cfg.l0_beta, cfg.gate_init, warm_up)
+    _check_shared(cfg)
+    if not (cfg.l0_beta > 0 and math.isfinite(cfg.l0_beta)):
+        raise ValueError(f"--l0-beta {cfg.l0_beta:g}: a temperature must be finite and above 0")
+    with _about("--l0-penalty" if target is None else "--l0-target-heads"):
+        return L0Rule(heads, cfg.l0_penalty, target, cfg.l0_beta, cfg.gate_init, warm_up)
 
 
 def subset_rule(cfg: DSPConfig, heads: list[Head], run: Optional[int]) -> SubsetRule:
@@ -103,14 +130,15 @@ def subset_rule(cfg: DSPConfig, heads: list[Head], run: Optional[int]) -> Subset
     if cfg.heads_kept is None:
         raise ValueError("DSP and STE need --heads-kept K, the number of heads to keep")
     kept = parse_count("--heads-kept", cfg.heads_kept)
-    _check_init(cfg)
+    _check_shared(cfg)
     if cfg.straight_through:
         given = [name for name in ("tau_start", "tau_end", "tau_updates") if getattr(cfg, name) is not None]
         if given:
             flags = ", ".join("--" + name.replace("_", "-") for name in given)
             raise ValueError(f"--straight-through has no temperature: leave out {flags}")
-        return SubsetRule(heads, kept, straight_through=True, init=cfg.gate_init)
-    return SubsetRule(heads, kept, temperature=_temperature(cfg, run), init=cfg.gate_init)
+    temperature = None if cfg.straight_through else _temperature(cfg, run)
+    with _about("--heads-kept"):
+        return SubsetRule(heads, kept, temperature, cfg.straight_through, cfg.gate_init)
 
 
 def subset_rate(cfg: DSPConfig) -> float:
@@ -120,9 +148,22 @@ def subset_rate(cfg: DSPConfig) -> float:
     return 0.2 if cfg.preset is None else PRESETS[str(cfg.preset)][3]
 
 
-def _check_init(cfg: GateConfig) -> None:
+def _check_shared(cfg: GateConfig) -> None:
     if cfg.gate_init is not None and not math.isfinite(cfg.gate_init):
         raise ValueError(f"--gate-init {cfg.gate_init:g}: the gates' first weights must be finite")
+    if cfg.gate_lr is not None and not (cfg.gate_lr > 0 and math.isfinite(cfg.gate_lr)):
+        raise ValueError(f"--gate-lr {cfg.gate_lr:g}: the gates' learning rate must be finite and above 0")
+    if cfg.gate_seed is not None and cfg.gate_seed < 0:
+        raise ValueError(f"--gate-seed {cfg.gate_seed}: a seed must be 0 or more")
+
+
+@contextmanager
+def _about(flag: str) -> Iterator[None]:
+    """Put the flag in front of what is wrong with its value."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"{flag}: {error}") from None
 
 
 def _temperature(cfg: DSPConfig, run: Optional[int]) -> Temperature:

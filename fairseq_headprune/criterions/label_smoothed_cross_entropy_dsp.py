@@ -25,8 +25,3 @@ class LabelSmoothedCrossEntropyDSP(SubsetCriterion, LabelSmoothedCrossEntropyCri
     def __init__(self, cfg: LabelSmoothedCrossEntropyDSPConfig, task: Any) -> None:
         super().__init__(task, cfg.sentence_avg, cfg.label_smoothing, cfg.ignore_prefix_size, cfg.report_accuracy)
         self.gate_config = cfg
-
-    @classmethod
-    def build_criterion(cls, cfg: LabelSmoothedCrossEntropyDSPConfig, task: Any) -> "LabelSmoothedCrossEntropyDSP":
-        """Build the criterion from its flags."""
-        return cls(cfg, task)

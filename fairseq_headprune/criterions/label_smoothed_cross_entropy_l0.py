@@ -28,8 +28,3 @@ class LabelSmoothedCrossEntropyL0(L0Criterion, LabelSmoothedCrossEntropyCriterio
     def __init__(self, cfg: LabelSmoothedCrossEntropyL0Config, task: Any) -> None:
         super().__init__(task, cfg.sentence_avg, cfg.label_smoothing, cfg.ignore_prefix_size, cfg.report_accuracy)
         self.gate_config = cfg
-
-    @classmethod
-    def build_criterion(cls, cfg: LabelSmoothedCrossEntropyL0Config, task: Any) -> "LabelSmoothedCrossEntropyL0":
-        """Build the criterion from its flags."""
-        return cls(cfg, task)

@@ -22,8 +22,3 @@ class SentencePredictionDSP(SubsetCriterion, SentencePredictionCriterion):
     def __init__(self, cfg: SentencePredictionDSPConfig, task: Any) -> None:
         super().__init__(cfg, task)
         self.gate_config = cfg
-
-    @classmethod
-    def build_criterion(cls, cfg: SentencePredictionDSPConfig, task: Any) -> "SentencePredictionDSP":
-        """Build the criterion from its flags."""
-        return cls(cfg, task)

@@ -22,8 +22,3 @@ class SentencePredictionL0(L0Criterion, SentencePredictionCriterion):
     def __init__(self, cfg: SentencePredictionL0Config, task: Any) -> None:
         super().__init__(cfg, task)
         self.gate_config = cfg
-
-    @classmethod
-    def build_criterion(cls, cfg: SentencePredictionL0Config, task: Any) -> "SentencePredictionL0":
-        """Build the criterion from its flags."""
-        return cls(cfg, task)

@@ -55,7 +55,8 @@ class L0Config(GateConfig):
     l0_target_heads: Optional[str] = _setting(
         None,
         "number of heads to keep, or enc_self=8,enc_dec=8,dec_self=8: instead of --l0-penalty, "
-        "a Lagrange multiplier is learned that leads the number of open gates there",
+        "a Lagrange multiplier is learned that leads the number of open gates there, in a run of 1,000 updates or more "
+        "at the default --gate-lr",
     )
     l0_beta: float = _setting(
         0.33, "temperature of the hard concrete distribution (Voita's code: 0.33; Louizos: 0.6667)"

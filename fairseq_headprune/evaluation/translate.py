@@ -71,12 +71,21 @@ class Translator:
         """Return the best hypothesis of each sentence as fairseq-generate prints it on its D- line, in corpus order.
 
         The mask is the model's present one.
+
+        Raises:
+            FloatingPointError: a search without an end, since the model's output is not finite.
         """
         found: dict[int, str] = {}
         for sample in self._batches:
             models, prefix = [self._session.model], self._prefix(sample)
-            with torch.no_grad():
-                best = self._session.task.inference_step(self._generator, models, sample, prefix)
+            try:
+                with torch.no_grad():
+                    best = self._session.task.inference_step(self._generator, models, sample, prefix)
+            except AssertionError as error:
+                # fairseq asserts that a search ends; where every score is NaN no hypothesis does.
+                raise FloatingPointError(
+                    f"fairseq's search found no translation ({error}): is the model finite?"
+                ) from error
             for number, hypotheses in zip(sample["id"].tolist(), best, strict=True):
                 found[number] = self._decode(hypotheses[0]["tokens"])
         return [found[i] for i in self._indices]

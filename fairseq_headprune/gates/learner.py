@@ -139,6 +139,14 @@ class GateLearner:
             tensors["multipliers"] = torch.from_numpy(self.rule.penalty.multipliers.copy())
         return tensors
 
+    def restart(self) -> None:
+        """Keep the weights and begin anew: no update is done, Adam and the prices have seen nothing."""
+        for value in self._adam.state[self.weight].values():
+            value.zero_()
+        self.updates = 0
+        if self.rule.penalty is not None:
+            self.rule.penalty.multipliers[:] = 0.0
+
     def load(self, tensors: dict[str, Tensor], description: dict[str, Any]) -> None:
         """Go on from a state; the number of heads to keep, the temperature and the rate are this learner's own.
 
@@ -152,7 +160,10 @@ class GateLearner:
                 f"the checkpoint's gates have version {found}, known is up to {VERSION}: update the package"
             )
         if description.get("kind") != mine["kind"]:
-            raise ValueError(f"the checkpoint's gates are {description.get('kind')}, asked for are {mine['kind']}")
+            raise ValueError(
+                f"the checkpoint's gates are {description.get('kind')}, asked for are {mine['kind']}: train with the "
+                "criterion that made it, or start from a checkpoint without gates"
+            )
         if description.get("heads") != mine["heads"]:
             raise ValueError(
                 f"the checkpoint has gates on {len(description.get('heads', []))} heads, the model would have "

@@ -30,6 +30,10 @@ class FixedPenalty:
     def adapt(self, hard: Array, update: int, gradient: Array) -> None:
         """Do nothing: the price is fixed."""
 
+    def keep_schedule(self, description: dict[str, Any]) -> bool:
+        """Tell that there is no schedule that could be another one."""
+        return False
+
     def stats(self) -> dict[str, float]:
         """Return what is worth logging: nothing."""
         return {}
@@ -83,6 +87,11 @@ class TargetPenalty:
         size, unit = float(np.abs(gradient).mean()), self.multipliers[-1]
         unit = size if update == 0 else self._PAST * unit + (1 - self._PAST) * size
         self.multipliers = np.append(self.multipliers[:-1] + self.RATE * self._errors(hard, update), unit)
+
+    def keep_schedule(self, description: dict[str, Any]) -> bool:
+        """Take over the warm-up of a penalty that was described, if it had one; tell whether it is another."""
+        before, self._warm_up = self._warm_up, description.get("warm_up", self._warm_up)
+        return self._warm_up != before
 
     def stats(self) -> dict[str, float]:
         """Return what is worth logging: the mean price of an open head, in nats, without the damping term."""

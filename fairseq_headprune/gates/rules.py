@@ -110,6 +110,13 @@ class SubsetRule:
     penalty: Optional[FixedPenalty] = None
     bound: Optional[float] = None
 
+    def keep_schedule(self, description: dict[str, Any]) -> bool:
+        """Take over the temperatures of a rule that was described; tell whether they are others than before."""
+        before = self.temperature
+        if before is not None:
+            self.temperature = Temperature(*(description[f"tau_{name}"] for name in ("start", "end", "updates")))
+        return self.temperature != before
+
     def stats(self, update: int) -> dict[str, float]:
         """Return what is worth logging: the temperature."""
         return {} if self.temperature is None else {"temperature": self.temperature.at(update)}
@@ -173,6 +180,10 @@ class L0Rule:
     def expected(self, weights: Array) -> Array:
         """Return each gate's probability of being open."""
         return self.concrete.p_open(weights)
+
+    def keep_schedule(self, description: dict[str, Any]) -> bool:
+        """Take over the schedule of a rule that was described; tell whether it is another than before."""
+        return self.penalty.keep_schedule(description)
 
     def stats(self, update: int) -> dict[str, float]:
         """Return what is worth logging: the present price of an open head, in nats."""

@@ -3,6 +3,7 @@
 Everything is float64 and runs on the CPU: at most 72 or 144 numbers, where each kernel launch would cost more.
 """
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -61,7 +62,12 @@ def soft_top_k(r: Array, k: int, tau: float) -> tuple[Array, Pullback]:
         gates (heads,) in [0, 1] that add up to k, and the function that maps a gradient by gates to one by r. The norm
         of what it returns is at most 1 / tau times that of what it is given: the recursion's own derivative grows
         beyond all bounds where softmaxes take the same head again and again.
+
+    Raises:
+        ValueError: k is not between 0 and the number of heads, or tau not above 0 and finite.
     """
+    if not (tau > 0 and math.isfinite(tau)):
+        raise ValueError(f"a temperature must be above 0 and finite, got {tau}")
     r = np.asarray(r, dtype=np.float64)
     check_count(k, len(r))
     if k == 0 or k == len(r) or _is_saturated(r, k, tau):

@@ -59,8 +59,13 @@ class LearnedGates:
             self._leaf.grad = None
 
     def take_gradient(self) -> Tensor:
-        """Return the gradient that has been added up, (heads,), on the model's device (0 where there was none)."""
-        assert self._leaf is not None, "put() comes first"
+        """Return the gradient that has been added up, (heads,), on the model's device (0 where there was none).
+
+        Raises:
+            RuntimeError: no gates were put into the model before.
+        """
+        if self._leaf is None:
+            raise RuntimeError("there is no gradient of gates before put()")
         return torch.zeros_like(self._leaf) if self._leaf.grad is None else self._leaf.grad
 
     def step(self, gradient: Tensor) -> None:
@@ -74,6 +79,9 @@ class LearnedGates:
         """
         self.learner.step(gradient.detach().cpu())
         self._leaf, self._mask_is_stale = None, True
+        for module, _ in self._modules:
+            # A copy of out_proj's weight, which neither the optimizer's step nor a validation needs.
+            module.learned_weight = None
 
     def mask(self) -> HeadMask:
         """Return the mask of the learned set: heads that have no gate are kept."""

@@ -1,8 +1,8 @@
 """What learned gates need of fairseq's trainer: one gradient an update, over all micro-batches and ranks."""
 
 import logging
-import math
 import os
+from pathlib import Path
 from typing import Any, Optional
 
 import torch
@@ -13,7 +13,7 @@ from fairseq_headprune.gates.learner import GateLearner
 from fairseq_headprune.gates.log import GateLog
 from fairseq_headprune.gates.metrics import gate_metrics
 from fairseq_headprune.learning.learned import LearnedGates, present_heads
-from fairseq_headprune.learning.watch import loss_scale, report_overflow, watch
+from fairseq_headprune.learning.watch import NotFiniteError, loss_scale, report_overflow, watch
 from fairseq_headprune.modules.attach import GatedHeads
 
 logger = logging.getLogger(__name__)
@@ -62,18 +62,34 @@ class GateTraining:
         self._shown: Optional[tuple[int, dict[str, float]]] = None
         self._vanishing_is_told = False
         self._interval, self._save_dir = config.gate_log_interval, config.save_dir
+        self._resumed = description
         state.learner = learner
         model.register_state_dict_pre_hook(lambda *_: self.learned.refresh_mask())
-        self._log = self._open_log() if self._interval > 0 and _is_master() else None
+        self._log: Optional[GateLog] = None
+
+    def _begin(self, update: int) -> None:
+        """Go on with a resumed run's schedule, or begin one anew where the trainer does; open the log."""
+        learner = self.learned.learner
+        if update == 0 and learner.updates:
+            learner.restart()
+        elif learner.updates and learner.rule.keep_schedule(self._resumed):
+            logger.warning(
+                "the gates go on with the schedule that the checkpoint was trained with, not with that of the flags "
+                f"and of the length of this run: {learner.rule.description()}; --finetune-from-model begins a new one"
+            )
+        if self._interval > 0 and _is_master():
+            self._log = GateLog(self._save_dir)
+            self._log.start(learner.description(), learner.updates)
         logger.info(f"learned gates: {learner.description()}, {learner.updates} updates done")
 
-    def _open_log(self) -> GateLog:
-        log = GateLog(self._save_dir)
-        log.start(self.learned.learner.description(), self.learned.learner.updates)
-        return log
+    def before_pass(self, optimizer: Any, update: int) -> None:
+        """Put the gates on the heads, before a forward and backward pass.
 
-    def before_pass(self, optimizer: Any) -> None:
-        """Put the gates on the heads, before a forward and backward pass."""
+        Args:
+            update: how many updates the trainer has made.
+        """
+        if self._watched is None:
+            self._begin(update)
         if self._watched is not optimizer:
             self._norm = watch(optimizer, self._forget, self._where)
             self._watched = optimizer
@@ -96,7 +112,7 @@ class GateTraining:
 
         Raises:
             OverflowError: the gates' gradient overflowed in fp16; the trainer skips the update.
-            FloatingPointError: it is not finite in another precision.
+            NotFiniteError: it is not finite in another precision.
         """
         gradient = self._gather(self.learned.take_gradient())
         gradient, samples = gradient[:-1], float(gradient[-1])
@@ -108,7 +124,7 @@ class GateTraining:
         try:
             self.learned.step(gradient)
         except FloatingPointError as error:
-            raise FloatingPointError(f"{error}; {self._last_checkpoint()}") from error
+            raise NotFiniteError(f"{error}; {self._last_checkpoint()}") from error
         self._samples = 0
         self._record()
         return True
@@ -153,14 +169,19 @@ class GateTraining:
         return self._shown[1]
 
     def _where(self) -> str:
-        return f"update {self.learned.learner.updates}; {self._last_checkpoint()}"
+        learner = self.learned.learner
+        broken = (~torch.isfinite(self.learned.take_gradient())).nonzero().flatten().tolist()
+        gate = (
+            f"the gate of {learner.heads[broken[0]]} is the first" if broken else "the gates' own gradients are finite"
+        )
+        return f"update {learner.updates} ({gate}); {self._last_checkpoint()}"
 
     def _last_checkpoint(self) -> str:
-        for name in ("checkpoint_last.pt", "checkpoint_best.pt"):
-            path = os.path.join(self._save_dir, name)
-            if os.path.exists(path):
-                return f"the last good checkpoint is {path}"
-        return f"no checkpoint was saved in {self._save_dir} yet"
+        last = os.path.join(self._save_dir, "checkpoint_last.pt")
+        saved = sorted(Path(self._save_dir).glob("checkpoint*.pt"), key=lambda path: path.stat().st_mtime)
+        if not saved:
+            return f"no checkpoint was saved in {self._save_dir} yet"
+        return f"the last good checkpoint is {last if os.path.exists(last) else saved[-1]}"
 
 
 def freeze(model: nn.Module) -> None:
@@ -172,21 +193,6 @@ def freeze(model: nn.Module) -> None:
     kept = min(reversed(parameters), key=lambda p: p.numel())
     for parameter in parameters:
         parameter.requires_grad_(parameter is kept)
-
-
-def run_length(config: Any, updates_per_epoch: Optional[int]) -> Optional[int]:
-    """Return the number of updates of a run, from ``--max-update`` and ``--max-epoch``; None where neither is set."""
-    lengths = []
-    if config.max_update:
-        lengths.append(int(config.max_update))
-    if config.max_epoch and updates_per_epoch:
-        lengths.append(int(config.max_epoch) * updates_per_epoch)
-    return min(lengths, default=None)
-
-
-def updates_in_epoch(batches: int, update_freq: Any) -> int:
-    """Return the updates that a number of batches (of one rank) make, with the first ``--update-freq``."""
-    return math.ceil(batches / int(update_freq[0] if update_freq else 1))
 
 
 def _is_master() -> bool:

@@ -7,6 +7,14 @@ import torch
 from fairseq.optim.amp_optimizer import AMPOptimizer
 
 
+class NotFiniteError(ArithmeticError):
+    """A loss or gradient that is not finite ends the training.
+
+    It is no ``FloatingPointError``: with one of those the trainer runs the batch again under hooks that do not know an
+    encoder's output, and ends with their error in place of this one.
+    """
+
+
 class Norm:
     """What the optimizer's last clipping found.
 
@@ -25,6 +33,9 @@ def watch(optimizer: Any, on_zero: Callable[[], None], where: Callable[[], str])
 
     Args:
         where: describes the place, for the error.
+
+    Raises:
+        NotFiniteError: (when the optimizer clips) a gradient is not finite, and no loss scale is there to be lowered.
     """
     zero, clip = optimizer.zero_grad, optimizer.clip_grad_norm
 
@@ -36,7 +47,7 @@ def watch(optimizer: Any, on_zero: Callable[[], None], where: Callable[[], str])
         norm = clip(*args, **kwargs)
         found.is_finite = bool(torch.isfinite(norm).all())
         if not found.is_finite and not isinstance(optimizer, AMPOptimizer):
-            raise FloatingPointError(f"the loss or a gradient is not finite at {where()}")
+            raise NotFiniteError(f"the loss or a gradient is not finite at {where()}")
         return norm
 
     found = Norm()

@@ -40,6 +40,27 @@ def settings_to_start_from(args: Any) -> Optional[Namespace]:
         return None
 
 
+def refuse_other_heads(settings: Any, saved: Any) -> None:
+    """Refuse to build a model with other numbers of heads than the checkpoint it takes its weights from.
+
+    The weights themselves fit any number of heads, and give another model.
+
+    Args:
+        settings: of the model that is built; what it does not say is not compared.
+        saved: the checkpoint's, None if there is no checkpoint.
+
+    Raises:
+        ValueError: the numbers differ.
+    """
+    for name in ("encoder_attention_heads", "decoder_attention_heads"):
+        asked, found = getattr(settings, name, None), getattr(saved, name, None)
+        if asked is not None and found is not None and asked != found:
+            raise ValueError(
+                f"{name} {asked}: the checkpoint was trained with {found} heads a layer, and its weights do not tell; "
+                f"give --{name.replace('_', '-')} {found}"
+            )
+
+
 def take_layouts(args: Any, settings: Optional[Namespace]) -> None:
     """Let a model that is about to be built have the heads and feed-forward parts of these settings."""
     for name in (SETTING, FFN_SETTING):
@@ -58,6 +79,13 @@ def carry_out_layouts(args: Any, gates: GatedHeads) -> None:
         shrink(gates, HeadLayout.from_dict(layout, SETTING))
     if ffn is not None:
         gates.ffn.shrink(FfnLayout.from_dict(ffn))
+    name_plugin(args)
+
+
+def name_plugin(args: Any) -> None:
+    """Make fairseq save model settings that name the plugin: it saves this very object.
+
+    Whoever loads the checkpoint without the plugin is told what to do.
+    """
     if type(args) is Namespace:
-        # fairseq saves this very object: whoever loads the checkpoint without the plugin is told what to do.
         args.__class__ = GatedSettings

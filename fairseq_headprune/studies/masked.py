@@ -14,6 +14,7 @@ from fairseq_headprune.evaluation.evaluator import AnswerMetric, Evaluator
 from fairseq_headprune.evaluation.significance import SystemResult, bootstrap_statistics
 from fairseq_headprune.files import read_lines
 from fairseq_headprune.heads import HeadMask
+from fairseq_headprune.importance.head_weights import heads_with_broken_weights
 from fairseq_headprune.modules.connected import check_connected
 from fairseq_headprune.session import Session
 from fairseq_headprune.studies.folder import StudyFolder
@@ -199,7 +200,8 @@ def check_split(session: Session, split: str) -> Evaluator:
     """Refuse a split that masks cannot be compared on, before anything is written; return its evaluator.
 
     Raises:
-        ValueError, FileNotFoundError: no such split, settings that have no place here, fewer than two sentences.
+        ValueError, FileNotFoundError: no such split, settings that have no place here, fewer than two sentences, heads
+            whose weights are not finite.
         RuntimeError: gates that have no effect on the output.
     """
     evaluator = session.evaluator(split)
@@ -207,6 +209,13 @@ def check_split(session: Session, split: str) -> Evaluator:
     if sentences < 2:
         raise ValueError(
             f"{split} has {sentences} sentence; the paired bootstrap needs at least 2: p is not defined for one"
+        )
+    kept = set(session.gates.mask().kept())
+    broken = [head for head in heads_with_broken_weights(session.gates) if head in kept]
+    if broken:
+        raise ValueError(
+            f"{session.path}: NaN or infinity in the weights of {', '.join(map(str, broken))}: take an earlier "
+            "checkpoint"
         )
     sample = next(iter(session.batches(split)))
     full = session.gates.full()

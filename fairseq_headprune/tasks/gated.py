@@ -10,8 +10,10 @@ from fairseq.logging import metrics
 from fairseq_headprune.criterions.gated import GatedCriterion
 from fairseq_headprune.files import sha256
 from fairseq_headprune.heads import HeadMask
-from fairseq_headprune.learning.training import GateTraining, freeze, run_length, updates_in_epoch
+from fairseq_headprune.learning.run_length import run_length
+from fairseq_headprune.learning.training import GateTraining, freeze
 from fairseq_headprune.learning.watch import skip_step
+from fairseq_headprune.models.starting import name_plugin, refuse_other_heads, settings_to_start_from
 from fairseq_headprune.modules.attach import GatedHeads, attach_gates, find_gates
 from fairseq_headprune.modules.connected import check_connected
 from fairseq_headprune.modules.hold import PrunedWeights
@@ -32,13 +34,19 @@ class GatedTask:
     """Mixin of fairseq tasks whose configuration has ``head_mask`` and ``train_subset``; it stands before the task.
 
     The mask is stored in the checkpoint beside the weights, and its origin in the checkpoint's ``task_state``.
+
+    Attributes:
+        learns_gates: that criterions with learned gates are at home here.
     """
+
+    learns_gates = True
 
     def __init__(self, cfg: Any, *args: Any) -> None:
         super().__init__(cfg, *args)
         self._mask = _read_mask(cfg.head_mask)
         self._gates: Optional[GatedHeads] = None
         self._model: Any = None
+        self._model_settings: Any = None
         self._criterion: Optional[GatedCriterion] = None
         self._learning: Optional[GateTraining] = None
         self._batches_in_epoch: Optional[int] = None
@@ -60,11 +68,13 @@ class GatedTask:
         """Build the model, attach gates and apply ``--head-mask``.
 
         Raises:
-            ValueError: the mask does not fit the model.
+            ValueError: the mask does not fit the model, or the model not the checkpoint that the training starts from.
         """
+        if not from_checkpoint:
+            refuse_other_heads(cfg, settings_to_start_from(cfg))
         model = super().build_model(cfg, from_checkpoint)
         gates = self._gates = attach_gates(model)
-        self._model = model
+        self._model, self._model_settings = model, cfg
         self._pruned_weights = PrunedWeights(gates)
         if self._mask is not None:
             gates.set_mask(self._mask, fixed=True)
@@ -78,6 +88,7 @@ class GatedTask:
         criterion = super().build_criterion(cfg, from_checkpoint)
         if isinstance(criterion, GatedCriterion):
             self._criterion = criterion
+            name_plugin(self._model_settings)
             if criterion.gate_config.gates_only and self._model is not None:
                 freeze(self._model)
         return criterion
@@ -91,9 +102,8 @@ class GatedTask:
         super().begin_epoch(epoch, model)
         if self._criterion is None or self._learning is not None:
             return
-        config = self._criterion.gate_config
-        per_epoch = self._batches_in_epoch and updates_in_epoch(self._batches_in_epoch, config.update_freq)
-        self._learning = GateTraining(model, find_gates(model), self._criterion, run_length(config, per_epoch))
+        run = run_length(self._criterion.gate_config, self._batches_in_epoch)
+        self._learning = GateTraining(model, find_gates(model), self._criterion, run)
 
     def can_reuse_epoch_itr(self, dataset: Any) -> bool:
         """Whether the next epoch may have this one's batches; not while gates are learned.
@@ -108,6 +118,7 @@ class GatedTask:
         state = dict(super().state_dict())
         mask = None if self._gates is None else self._gates.mask()
         if mask is not None and (mask.dropped() or mask.ffn):
+            name_plugin(self._model_settings)
             state["head_mask"] = {**mask.source, "heads": mask.heads, **({"ffn": mask.ffn} if mask.ffn else {})}
         return state
 
@@ -133,7 +144,7 @@ class GatedTask:
         if self._learning is None:
             self.check_mask(model, sample)
             return super().train_step(sample, model, criterion, optimizer, update_num, ignore_grad)
-        self._learning.before_pass(optimizer)
+        self._learning.before_pass(optimizer, update_num)
         loss, sample_size, logged = super().train_step(sample, model, criterion, optimizer, update_num, ignore_grad)
         self._learning.after_pass(sample_size, ignore_grad)
         return loss, sample_size, logged

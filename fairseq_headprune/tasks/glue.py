@@ -148,7 +148,10 @@ class GlueTask(GatedTask, FairseqTask):
             KeyError: no such split.
             FileNotFoundError, ValueError: its file is missing, damaged, or too many of its lines cannot be used.
         """
-        assert self.vocabulary is not None, "the model comes first"
+        if self.vocabulary is None:
+            raise ValueError(
+                f"{split} cannot be read before build_model, which takes the vocabulary from the checkpoint"
+            )
         found = read(self.cfg.data, self.glue, split, self.vocabulary, self.limit, self.holdout)
         about = found.about
         logger.info(

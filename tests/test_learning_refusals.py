@@ -1,0 +1,95 @@
+"""Trainings of learned gates that cannot give what was asked for: refused, ended with the place, or warned of."""
+
+import logging
+from types import SimpleNamespace
+
+import pytest
+from learning import DSP, L0, train
+
+from fairseq_headprune.checkpoints import read_state
+from fairseq_headprune.gates.log import read_log
+from fairseq_headprune.learning.run_length import run_length, updates_in_epochs
+from fairseq_headprune.learning.watch import NotFiniteError
+
+STOCK_TASK = ["--task", "translation"]
+
+
+@pytest.mark.parametrize("flags", [[*DSP, "--heads-kept", "5"], [*L0, "--l0-penalty", "0.1"]], ids=["dsp", "l0"])
+def test_fairseqs_own_task_learns_no_gates(trained, tmp_path, flags):
+    with pytest.raises(ValueError, match="TranslationTask does not know of any: give --task translation_headprune"):
+        train(trained["data"], tmp_path, *flags, *STOCK_TASK)
+    assert not list(tmp_path.glob("*.pt"))
+
+
+def test_a_loss_that_is_not_finite_ends_with_update_gate_and_checkpoint(trained, tmp_path):
+    # At this rate the first step ruins the weights, and the second update has NaN everywhere.
+    broken = [*DSP, "--heads-kept", "5", "--lr", "1e30"]
+    words = r"not finite at update 1 \(the gate of enc_self layer 0 head 0 is the first\)"
+    with pytest.raises(NotFiniteError, match=f"{words}; no checkpoint was saved in .*none yet"):
+        train(trained["data"], tmp_path / "none", *broken)
+    more = ["--no-last-checkpoints", "--save-interval-updates", "1", "--disable-validation"]
+    with pytest.raises(NotFiniteError, match="the last good checkpoint is .*checkpoint_1_1.pt"):
+        train(trained["data"], tmp_path / "some", *broken, *more)
+
+
+def temperatures(save):
+    return {line["update"]: line["temperature"] for line in read_log(save / "gates.jsonl")[1] if "kept" in line}
+
+
+def test_a_longer_run_does_not_heat_up_again(trained, tmp_path, caplog):
+    """With --tau-updates as a share, resuming with twice the updates would begin another schedule."""
+    half = [*DSP[:2], "--gate-log-interval", "1", "--heads-kept", "5", "--tau-updates", "0.75"]
+    train(trained["data"], tmp_path, *half)
+    with caplog.at_level(logging.WARNING):
+        train(trained["data"], tmp_path, *half, "--max-update", "24")
+    found = temperatures(tmp_path)
+    # By hand: 9 of 12 updates to fall from 0.1 to 1e-8; 18 of 24 would give 1.1e-6 after 13.
+    assert list(found) == list(range(1, 25)) and found[9] == found[13] == found[24] == 1e-8
+    assert "schedule that the checkpoint was trained with" in caplog.text and "'tau_updates': 9" in caplog.text
+
+
+def test_fine_tuning_begins_a_schedule_of_its_own(trained, tmp_path):
+    """The trainer begins at update 0, and so does the temperature; the gates' weights are the checkpoint's."""
+    flags = [*DSP, "--heads-kept", "5"]
+    first = train(trained["data"], tmp_path / "first", *flags)
+    start = ["--finetune-from-model", tmp_path / "first" / "checkpoint_last.pt", "--max-update", "2"]
+    train(trained["data"], tmp_path / "second", *flags, *start, "--gate-lr", "1e-9", "--lr", "1e-9")
+    found = temperatures(tmp_path / "second")
+    # By hand, eq. 24: 0.1 falls to 1e-8 in 4 updates, so by a factor of 10 ** 1.75 in each.
+    assert found == pytest.approx({1: 10**-2.75, 2: 10**-4.5})
+    second = read_state(tmp_path / "second" / "checkpoint_last.pt")
+    assert first["model"]["head_gates.weight"].tolist() == pytest.approx(second["model"]["head_gates.weight"].tolist())
+    assert second["model"]["head_gates.updates"] == 2
+
+
+def test_a_short_run_with_a_target_is_warned_of(trained, tmp_path, caplog):
+    # By hand: 12 updates at 0.02; 20 / 0.02 = 1000.
+    with caplog.at_level(logging.WARNING):
+        train(trained["data"], tmp_path, *L0, "--l0-target-heads", "6")
+    assert "12 updates at --gate-lr 0.02 may not reach the number: give 1000 updates" in caplog.text
+
+
+def test_the_length_of_a_run():
+    # By hand: 4 batches are 4 updates in the first epoch, 1 in each of the three others.
+    assert updates_in_epochs(4, [1, 4], 4) == 7
+    assert updates_in_epochs(5, [2], 3) == 9 and updates_in_epochs(5, [], 2) == 10
+    flags = SimpleNamespace(max_update=0, max_epoch=4, update_freq=[1, 4])
+    assert run_length(flags, 4) == 7 and run_length(flags, None) is None
+    flags.max_update = 6
+    assert run_length(flags, 4) == 6
+
+
+@pytest.mark.parametrize(
+    "flags, words",
+    [
+        ([*DSP, "--heads-kept", "13"], "--heads-kept: cannot keep 13 heads of 12"),
+        ([*DSP, "--heads-kept", "5", "--gate-seed", "-1"], "--gate-seed -1: a seed must be 0 or more"),
+        ([*DSP, "--heads-kept", "5", "--gate-lr", "inf"], "--gate-lr inf"),
+        ([*L0, "--l0-target-heads", "13"], "--l0-target-heads: cannot keep 13"),
+        ([*L0, "--l0-penalty", "1", "--l0-beta", "0"], "--l0-beta 0"),
+        ([*L0, "--l0-penalty", "-1"], "--l0-penalty: an L0 penalty of -1"),
+    ],
+)
+def test_errors_name_the_flag(trained, tmp_path, flags, words):
+    with pytest.raises(ValueError, match=words):
+        train(trained["data"], tmp_path, *flags)
