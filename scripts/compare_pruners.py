@@ -12,6 +12,7 @@ Status 1: something failed, or --limit came first.
 import argparse
 import json
 import logging
+import math
 import os
 import shlex
 import sys
@@ -63,6 +64,7 @@ def _run(args: argparse.Namespace) -> int:
     plan = Plan(**chosen, train_flags=train, generate_flags=generate, kind=kind)
     shape = kind.shape(args.data, train)
     _check(args, sum(map(sum, shape.values())))
+    plan.settings()  # reads the data: what is not there is told before anything starts
     driver = Driver(plan, args.work, shape, args.jobs, args.limit)
     if args.dry_run:
         found = [{"name": t.name, "after": t.after, "command": driver.command(t)} for t in driver.trainings]
@@ -124,14 +126,33 @@ def _check(args: argparse.Namespace, total: int) -> None:
     bad = [count for count in args.counts if not 0 <= count <= total]
     if bad:
         raise ValueError(f"--counts {bad[0]}: the model has {total} heads")
-    if args.references and len(args.references) != len(args.splits):
-        raise ValueError(f"{len(args.references)} --references for {len(args.splits)} --splits: give one for each")
-    for name in ("jobs", "updates", "step"):
+    for name in ("jobs", "updates", "step", "resamples"):
         if getattr(args, name) < 1:
             raise ValueError(f"--{name} {getattr(args, name)}: it must be at least 1")
     unknown = [stage for stage in args.stages if stage not in STAGES]
     if unknown:
         raise ValueError(f"--stages {unknown[0]}: known are {', '.join(STAGES)}")
+    if ("l0-lambda" in args.methods) != bool(args.lambdas):
+        raise ValueError("--lambdas and the method l0-lambda go together")
+    wrong = [penalty for penalty in args.lambdas if not 0 <= penalty < math.inf]
+    if wrong:
+        raise ValueError(f"--lambdas {wrong[0]:g}: a penalty must be finite and not below 0")
+    _check_report(args)
+
+
+def _check_report(args: argparse.Namespace) -> None:
+    """Refuse before the trainings what the last stage would refuse after them."""
+    from fairseq_headprune.evaluation.tokenisers import tokeniser_names
+
+    if not 0 < args.alpha < 1:
+        raise ValueError(f"--alpha must be between 0 and 1, got {args.alpha}")
+    if args.references and len(args.references) != len(args.splits):
+        raise ValueError(f"{len(args.references)} --references for {len(args.splits)} --splits: give one for each")
+    for path in args.references:
+        if not path.is_file():
+            raise FileNotFoundError(f"--references {path}: there is no such file")
+    if args.tokenize not in tokeniser_names():
+        raise ValueError(f"--tokenize {args.tokenize}: known are {', '.join(tokeniser_names())}")
 
 
 def _list(kind: Callable[[str], Any]) -> Callable[[str], list]:

@@ -157,6 +157,14 @@ def test_other_settings_need_another_folder(run, capsys):
         (["--stages", "cook"], "--stages cook: known are train"),
         (["--train-flags", "--no-such-flag 1"], "fairseq-train would refuse its flags: unrecognized"),
         (["--references", "a"], "1 --references for 2 --splits"),
+        (["--references", "no-file,no-file"], "--references no-file: there is no such file"),
+        (["--tokenize", "magic"], "--tokenize magic: known are none, zh"),
+        (["--resamples", "0"], "--resamples 0: it must be at least 1"),
+        (["--alpha", "3"], "--alpha must be between 0 and 1, got 3"),
+        (["--splits", "nosplit"], "holds no nosplit.*"),
+        (["--methods", "l0-lambda"], "--lambdas and the method l0-lambda go together"),
+        (["--methods", "l0", "--lambdas", "0.1"], "--lambdas and the method l0-lambda go together"),
+        (["--methods", "l0-lambda", "--lambdas", "0.1,-1", "--dry-run"], "--lambdas -1: a penalty must be finite"),
     ],
 )
 def test_wrong_flags_are_refused_before_anything_starts(data_bin, tmp_path, capsys, more, message):

@@ -34,8 +34,17 @@ class Translating:
         return model_shape(data, flags)
 
     def hashes(self, data: Path, splits: Sequence[str]) -> dict[str, str]:
-        """Hash the dictionaries and the splits that are translated; return them by name."""
-        found = [*data.glob("dict.*.txt"), *(path for split in splits for path in data.glob(f"{split}.*"))]
+        """Hash the dictionaries and the splits that are translated; return them by name.
+
+        Raises:
+            FileNotFoundError: the folder has no dictionary, or no such split.
+        """
+        found = []
+        for pattern in ("dict.*.txt", *(f"{split}.*" for split in splits)):
+            matching = list(data.glob(pattern))
+            if not matching:
+                raise FileNotFoundError(f"{data} holds no {pattern}: name a folder that fairseq-preprocess wrote")
+            found += matching
         return {path.name: sha256(path) for path in sorted(found)}
 
     def metric(self, references: Sequence[str], how: Comparison) -> Any:
