@@ -201,6 +201,7 @@ def test_wrong_input_is_refused_and_nothing_is_written(flags, lively, tmp_path, 
         (["--alpha", "0"], "--alpha must be between 0 and 1"),
         (["--masks-at-once", "0"], "--masks-at-once: must be a whole number from 1 on, got 0"),
         (["--gen-subset", "dev"], "Dataset not found: dev"),
+        (["--retain-dropout"], "--retain-dropout makes every translation another one"),
     ):
         assert message in refused(capsys, "ablate", *flags, *target, *wrong)
     data = one_sentence(lively["data"], tmp_path)

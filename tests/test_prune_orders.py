@@ -9,6 +9,7 @@ from verbs import cells, mask, refused, run_json, write_lively
 from fairseq_headprune.cli import main
 from fairseq_headprune.heads import Head
 from fairseq_headprune.importance.scores import HeadScores
+from fairseq_headprune.report.page.document import document
 from fairseq_headprune.studies import prune as study_module
 
 SHAPE = {"enc_self": [2, 2], "enc_dec": [2, 2], "dec_self": [2, 2]}
@@ -99,6 +100,9 @@ def test_several_random_orders_are_averaged(flags, tmp_path, capsys):
         scores = [one["score"] for one in pair]
         assert point["score"] == pytest.approx(statistics.mean(scores))
         assert point["sd"] == pytest.approx(statistics.stdev(scores)) and point["seeds"] == [3, 7]
+    # Each curve has an order of its own: no map is the study's.
+    assert document([tmp_path / "both"], "title")["studies"][0]["maps"] == []
+    assert not list((tmp_path / "both" / "figures").glob("scores*")) and list((tmp_path / "both" / "figures").iterdir())
     capsys.readouterr()
     assert main(["prune", *map(str, flags), "-o", str(tmp_path / "both"), *half, "--order-seeds", "3", "7"]) == 0
     assert (

@@ -78,7 +78,7 @@ def test_the_document(joint):
     found = joint["document"]
     assert set(found["curves"]) == {"all"} and len(found["curves"]["all"]) == 5
     assert found["study"] == str(joint["folder"]) and len(found["figures"]) == 4
-    assert found["data"]["split"] == "test" and found["score_data"] == {"split": "train", "sentences": 20}
+    assert found["data"]["split"] == "test" and found["score_data"] == {"split": "train", "of": 60, "sentences": 20}
     # How the numbers were computed: all settings, the checkpoint's hash, and where each run computed.
     study = json.loads((joint["folder"] / "study.json").read_text())
     assert found["settings"] == study["settings"] and found["runs"] == study["runs"] != []
@@ -200,6 +200,32 @@ def test_a_folder_of_another_study_is_refused_and_left_alone(joint, flags, other
     assert {path: path.read_bytes() for path in joint["folder"].rglob("*") if path.is_file()} == before
 
 
+def test_tables_in_other_forms(joint, flags, capsys):
+    argv = ["prune", *map(str, flags), "-o", str(joint["folder"]), "--step", "25%"]
+    forms = {}
+    for form in ("text", "markdown", "latex"):
+        assert main([*argv, "--format", form]) == 0
+        forms[form] = capsys.readouterr().out
+    unpruned = f"{joint['document']['baseline']['score']:.2f}"
+    assert f"| 0% | {unpruned} |" in forms["markdown"] and f"0%    {unpruned}" in forms["text"].replace("   ", "  ")
+    before, table = forms["latex"].split(r"\begin{tabular}")
+    assert before.startswith("% ") and rf"0\% & {unpruned} \\" in table
+    assert all(line.startswith("% ") for line in table.split(r"\end{tabular}")[1].strip().splitlines())
+
+
+def test_importance_is_told_with_the_sentences_that_were_read(joint, flags, tmp_path):
+    # Source: the test's data: 60 sentences of train, of which SCORE takes 20; valid has 8.
+    assert joint["document"]["score_data"]["sentences"] == 20
+    few = [*flags, "--step", "1"]
+    found = run_json("prune", *few, "-o", tmp_path / "valid", "--score-subset", "valid", "--score-sentences", "2000")
+    assert (found["score_data"]["split"], found["score_data"]["sentences"]) == ("valid", 8)
+    run_json(
+        "score", *flags[:3], "--cpu", "--score-subset", "train", "--score-sentences", "3", "-o", tmp_path / "three.json"
+    )
+    found = run_json("prune", *few, "-o", tmp_path / "three", "--order", tmp_path / "three.json")
+    assert found["score_data"]["sentences"] == 3
+
+
 def test_importance_and_results_from_one_split_are_warned_of(flags, tmp_path, capsys):
     run_json("prune", *flags, "-o", tmp_path / "s", "--step", "1", "--score-subset", "test")
     assert "importance and results both come from test" in capsys.readouterr().err
@@ -223,7 +249,7 @@ def test_tokenised_bleu_is_named_in_the_signature(flags, tmp_path):
         (["--order", "random", "--reestimate"], "--reestimate needs estimated importance"),
         (["--order-seeds", "1", "2"], "--order-seeds 1 2: only --order random has seeds, not scores"),
         (["--order", "random", "--order-seeds", "1", "1"], "--order-seeds 1 1: a seed is given twice"),
-        (["--order", "no-such-file"], "no-such-file"),
+        (["--order", "no-such-file"], "--order no-such-file: neither scores, random, oracle:STUDY nor a file"),
         (["--gen-subset", "dev"], "Dataset not found: dev"),
         (["--score-subset", "dev"], "Dataset not found: dev"),
         (["--sampling"], "--sampling"),

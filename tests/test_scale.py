@@ -256,6 +256,18 @@ def test_wrong_input_is_refused(flags, wrong, message, tmp_path, capsys):
     assert not (tmp_path / "s").exists()
 
 
+def test_slurm_without_a_cluster_is_refused(flags, tmp_path, capsys, monkeypatch):
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    for name in ("sbatch", "srun", "squeue"):
+        (programs / name).write_text("#!/bin/sh\necho 'squeue: error: no configuration' >&2\nexit 1\n")
+        (programs / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(programs), prepend=os.pathsep)
+    line = refused(capsys, "ablate", *flags, "-o", tmp_path / "s", "--launcher", "slurm")
+    assert "no cluster answers here (squeue: error: no configuration); run this where jobs are submitted" in line
+    assert not (tmp_path / "s").exists()
+
+
 def test_what_does_not_go_together_is_refused(flags, tmp_path, capsys, monkeypatch):
     argv = [*flags, "-o", tmp_path / "s"]
     assert "run it as one process" in refused(capsys, "prune", *argv, "--reestimate", "--jobs", "2")

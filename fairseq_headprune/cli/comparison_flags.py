@@ -37,8 +37,8 @@ def _default_masks() -> str:
     return ", ".join(f"{count} on {'a CPU' if device == 'cpu' else 'CUDA'}" for device, count in MASKS_AT_ONCE.items())
 
 
-def add_comparison_flags(parser: argparse.ArgumentParser, forms: bool = True) -> None:
-    """Add the flags of scoring, significance and output; ``--format`` only with ``forms``."""
+def add_comparison_flags(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of scoring, significance and output."""
     group = parser.add_argument_group("comparison")
     add = group.add_argument
     add(
@@ -52,8 +52,7 @@ def add_comparison_flags(parser: argparse.ArgumentParser, forms: bool = True) ->
     add("--alpha", type=float, default=0.01, help="level of significance (default: 0.01)")
     output = group.add_mutually_exclusive_group()
     output.add_argument("--json", action="store_true", help="print one JSON document to stdout (default: off)")
-    if forms:
-        output.add_argument("--format", choices=FORMS, default="text", help="form of the tables (default: text)")
+    output.add_argument("--format", choices=FORMS, default="text", help="form of the tables (default: text)")
 
 
 def add_bootstrap_flags(parser: argparse.ArgumentParser) -> None:

@@ -19,6 +19,7 @@ from fairseq_headprune.files import sha256
 from fairseq_headprune.importance.scores import HeadScores
 from fairseq_headprune.report.figures import head_map, pruning_curve
 from fairseq_headprune.report.study_tables import curve_caption, curve_found, curve_table, measure_of
+from fairseq_headprune.report.tables import render_parts
 from fairseq_headprune.studies.curves import summary
 from fairseq_headprune.studies.results import Ablation
 
@@ -58,13 +59,13 @@ def run(argv: list[str]) -> int:
     value |= {
         "study": str(folder.path),
         "data": session.data(args.gen_subset),
-        "score_data": _score_data(settings, given),
+        "score_data": _used(folder),
         "checkpoint": session.checkpoint,
         "settings": folder.settings,
         "runs": folder.runs,
     }
     value["figures"] = [str(path) for path in _figures(folder, value, settings.alpha)]
-    emit(value, args.json, _text(value, settings))
+    emit(value, args.json, _text(value, settings, args.format))
     return 0
 
 
@@ -78,7 +79,7 @@ def _add_flags(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         help="with --order random: several orders, one curve a seed, with mean and deviation (default: --score-seed)",
     )
-    add_comparison_flags(parser, forms=False)
+    add_comparison_flags(parser)
     add_scale_flags(parser)
 
 
@@ -133,11 +134,19 @@ def prune_settings(args: argparse.Namespace) -> Any:
 
 
 def given_scores(args: argparse.Namespace) -> HeadScores | None:
-    """Return the ready ranking that ``--order`` names, if it does."""
+    """Return the ready ranking that ``--order`` names, if it does.
+
+    Raises:
+        FileNotFoundError, ValueError: there is no such file or study, or it cannot be used.
+    """
     if args.order in ("scores", "random"):
         return None
     study = _oracle_study(args)
-    return Ablation(study).oracle() if study else HeadScores.load(args.order)
+    if study:
+        return Ablation(study).oracle()
+    if not Path(args.order).is_file():
+        raise FileNotFoundError(f"--order {args.order}: neither scores, random, oracle:STUDY nor a file that is there")
+    return HeadScores.load(args.order)
 
 
 def _oracle_study(args: argparse.Namespace) -> str | None:
@@ -172,7 +181,6 @@ def warn_same_data(verb: str, split: str, settings: Any, given: HeadScores | Non
 
 
 def _figures(folder: Any, value: dict, alpha: float) -> list:
-    scores = HeadScores.load(folder.path / "scores.json")
     drawn = pruning_curve(
         value.get("means", value["curves"]),
         measure_of(folder.settings),
@@ -180,24 +188,36 @@ def _figures(folder: Any, value: dict, alpha: float) -> list:
         folder.figure_stem("pruning"),
         alpha,
     )
+    if folder.settings.get("seeds"):
+        return drawn  # each curve has an order of its own
+    scores = HeadScores.load(folder.path / "scores.json")
     return drawn + head_map(scores.scores, f"Importance of heads ({scores.estimator})", folder.figure_stem("scores"))
 
 
-def _text(value: dict, settings: Any) -> str:
+def _text(value: dict, settings: Any, form: str) -> str:
     curves = value["curves"] | value.get("means", {})
     how, measure = settings.to_dict(), measure_of(value["settings"])
-    return "\n".join(
-        [
-            curve_caption(measure),
-            curve_table(curves, value["alpha"]).render(),
-            legend(value["alpha"], how["resamples"], how["seed"]),
-            f"{value['signature']}; order: {how['order']}; importance from {_source_text(value['score_data'])}",
-            *(f"figure {path}" for path in value["figures"]),
-            f"study {value['study']}",
-            *(curve_found(label, points, value["alpha"], measure) for label, points in value["curves"].items()),
-        ]
-    )
+    parts = [
+        curve_caption(measure),
+        curve_table(curves, value["alpha"]),
+        legend(value["alpha"], how["resamples"], how["seed"], form),
+        f"{value['signature']}; order: {how['order']}; importance from {_source_text(value['score_data'])}",
+        *(f"figure {path}" for path in value["figures"]),
+        f"study {value['study']}",
+        *(curve_found(label, points, value["alpha"], measure) for label, points in value["curves"].items()),
+    ]
+    return render_parts(parts, form)
+
+
+def _used(folder: Any) -> dict:
+    """Say what data the ranking was estimated on, and how many of its sentences; empty where it needs none."""
+    scores = HeadScores.load(folder.path / "scores.json")
+    data = {name: scores.data[name] for name in ("split", "of") if name in scores.data}
+    return {**data, "sentences": scores.sentences} if data.get("split") else {}
 
 
 def _source_text(data: dict) -> str:
-    return f"{data['split']} ({data.get('sentences', 0) or 'all'} sentences)" if data.get("split") else "no data"
+    if not data.get("split"):
+        return "no data"
+    count, total = data["sentences"] or "all", data.get("of")
+    return f"{data['split']} ({count}{f' of {total}' if total else ''} sentences)"

@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
@@ -37,7 +38,7 @@ def run(argv: list[str]) -> int:
     chosen, keep = _numbers("--panel", args.panel), _numbers("--keep", args.keep)
     take_place(args)
     with tqdm(desc="sweep-epochs", unit="cell", file=sys.stderr, disable=args.quiet or args.worker or None) as bar:
-        sweep = _start(args, settings, follow, bar)
+        sweep = _start(args, settings, follow, bar, keep, chosen)
         with helpers("sweep-epochs", argv, args, sweep.folder):
             epochs = sweep.run(follow)
     if args.worker:
@@ -83,7 +84,7 @@ def _add_flags(parser: argparse.ArgumentParser) -> None:
 def _follow(args: argparse.Namespace) -> Any:
     from fairseq_headprune.studies.sweep import Follow
 
-    if args.idle <= 0:
+    if not args.idle > 0:
         raise ValueError(f"--idle must be more than 0 seconds, got {args.idle:g}")
     if args.until is not None and not args.follow:
         raise ValueError("--until says how long to follow; it needs --follow")
@@ -102,8 +103,9 @@ def _numbers(flag: str, text: str | None) -> list[int]:
     return numbers
 
 
-def _start(args: argparse.Namespace, settings: Any, follow: Any, bar: Any) -> Any:
+def _start(args: argparse.Namespace, settings: Any, follow: Any, bar: Any, keep: list[int], chosen: list[int]) -> Any:
     """Load the first checkpoint, refuse what would stop the sweep later, and open its folder."""
+    from fairseq_headprune.pruning import steps
     from fairseq_headprune.studies.epochs import EpochCheckpoints, parse_epochs
     from fairseq_headprune.studies.provenance import environment
     from fairseq_headprune.studies.prune import check_study
@@ -113,20 +115,43 @@ def _start(args: argparse.Namespace, settings: Any, follow: Any, bar: Any) -> An
     checkpoints = EpochCheckpoints(args.checkpoints, parse_epochs(args.epochs) if args.epochs else None)
     first = first_session(args, checkpoints, follow)
     check_study(first, settings, args.gen_subset, given)
+    sizes = _curve_sizes(first, settings)
+    _check_numbers(args, checkpoints, max(sizes), keep, chosen)
     warn_same_data("sweep-epochs", args.gen_subset, settings, given)
     if not follow:
-        bar.reset(total=_cells_per_epoch(first, settings) * len(checkpoints.readable()))
+        cells = 1 + sum(len(steps(size, settings.step)) - 1 for size in sizes)
+        bar.reset(total=cells * len(checkpoints.readable()))
     return Sweep(
         args, checkpoints, first, settings, given, order_file(args), environment(args.headprune_command), bar.update
     )
 
 
-def _cells_per_epoch(session: Any, settings: Any) -> int:
-    from fairseq_headprune.pruning import curves, steps
+def _curve_sizes(session: Any, settings: Any) -> list[int]:
+    """Heads in play of each curve."""
+    from fairseq_headprune.pruning import curves
 
-    parts = curves(settings.components, list(session.gates.shape)).values()
     start = session.gates.mask()
-    return 1 + sum(len(steps(len(start.kept(part)), settings.step)) - 1 for part in parts)
+    return [len(start.kept(part)) for part in curves(settings.components, list(session.gates.shape)).values()]
+
+
+def _check_numbers(
+    args: argparse.Namespace, checkpoints: Any, largest: int, keep: list[int], chosen: list[int]
+) -> None:
+    """Refuse what names nothing, before anything is written.
+
+    Raises:
+        ValueError: a number of heads to keep that no curve can have, an epoch of the panel that is not swept.
+    """
+    from fairseq_headprune.studies.epochs import epoch_list
+
+    for count in keep:
+        if count >= largest:
+            raise ValueError(f"--keep {count}: the largest curve has {largest} heads in play; name 1 to {largest - 1}")
+    # A checkpoint that is gone may have been swept before, and one that is not there may come.
+    known = checkpoints.wanted or (set() if args.follow or Path(args.output).exists() else set(checkpoints.readable()))
+    for epoch in chosen:
+        if known and epoch not in known:
+            raise ValueError(f"--panel {epoch}: that epoch is not swept; name some of {epoch_list(known)}")
 
 
 def _value(sweep: Any, epochs: list[dict], settings: Any, keep: list[int]) -> dict[str, Any]:
@@ -151,9 +176,14 @@ def _value(sweep: Any, epochs: list[dict], settings: Any, keep: list[int]) -> di
 
 
 def _figures(folder: Any, value: dict, chosen: list[int]) -> list:
+    from fairseq_headprune.studies.epochs import epoch_list
+
     drawn = []
     numbers = [row["epoch"] for row in value["epochs"]]
-    chosen = chosen or sorted({*numbers[:2], *numbers[-2:]})
+    late = [epoch for epoch in chosen if epoch not in numbers]
+    if late:
+        print(f"headprune sweep-epochs: --panel: no result for epochs {epoch_list(late)}", file=sys.stderr)
+    chosen = [epoch for epoch in chosen if epoch in numbers] or sorted({*numbers[:2], *numbers[-2:]})
     if not any(row["baseline"]["score"] for row in value["epochs"]):
         print("headprune sweep-epochs: no figure: the unpruned score is 0 in every epoch", file=sys.stderr)
         return []

@@ -169,6 +169,8 @@ def warn_of_pieces(references: list[str], tokenize: str) -> None:
 def _check_settings(generation: Any) -> None:
     if generation.sampling:
         raise ValueError("--sampling makes every translation another one; compare masks by beam search")
+    if generation.retain_dropout:
+        raise ValueError("--retain-dropout makes every translation another one; leave it away")
     if generation.score_reference:
         raise ValueError("--score-reference translates nothing; leave it away")
     if generation.replace_unk is not None:

@@ -12,7 +12,7 @@ from fairseq_headprune.files import sha256
 from fairseq_headprune.importance.scores import HeadScores
 from fairseq_headprune.session import Session, open_session
 from fairseq_headprune.studies.curves import epoch_path
-from fairseq_headprune.studies.epochs import EpochCheckpoints
+from fairseq_headprune.studies.epochs import EpochCheckpoints, epoch_list
 from fairseq_headprune.studies.folder import StudyFolder
 from fairseq_headprune.studies.prune import PruneSettings, PruneStudy, study_settings
 from fairseq_headprune.studies.values import first_difference
@@ -191,7 +191,8 @@ def first_session(args: argparse.Namespace, checkpoints: EpochCheckpoints, follo
             return session
         if time.monotonic() >= end:
             why = "".join(f"; epoch {epoch}: {reason}" for epoch, reason in checkpoints.skipped.items())
-            raise ValueError(f"{checkpoints.folder} holds no checkpointN.pt that can be used{why}")
+            named = f" of the epochs {epoch_list(checkpoints.wanted)} that --epochs names" if checkpoints.wanted else ""
+            raise ValueError(f"{checkpoints.folder} holds no checkpointN.pt{named} that can be used{why}")
         time.sleep(LOOK)
 
 

@@ -196,7 +196,7 @@ def check_launcher(launcher: str) -> None:
     """Refuse a launcher that is not there.
 
     Raises:
-        ValueError: the message says what to install.
+        ValueError: submitit or Slurm is not installed, or no cluster answers; the message says what to do.
     """
     try:
         import submitit  # noqa: F401
@@ -210,3 +210,11 @@ def check_launcher(launcher: str) -> None:
             f"--launcher slurm: there is no {missing[0]} on this machine; run this where jobs are submitted, or use "
             "--jobs alone"
         )
+    if launcher == "slurm":
+        asked = subprocess.run(["squeue", "--noheader"], capture_output=True, text=True, timeout=60)
+        if asked.returncode:
+            why = (asked.stderr.strip().splitlines() or ["squeue ended with an error"])[-1]
+            raise ValueError(
+                f"--launcher slurm: no cluster answers here ({why}); run this where jobs are submitted, or use --jobs "
+                "alone"
+            )

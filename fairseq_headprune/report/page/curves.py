@@ -10,6 +10,7 @@ from fairseq_headprune.importance.scores import HeadScores
 from fairseq_headprune.pruning import curves, steps
 from fairseq_headprune.report import study_tables as tables
 from fairseq_headprune.studies.curves import read_sweep, summary
+from fairseq_headprune.studies.epochs import epoch_list
 from fairseq_headprune.studies.folder import StudyFolder
 from fairseq_headprune.studies.results import UNPRUNED, mean_curves, seeded_curves
 
@@ -39,7 +40,7 @@ def pruning(folder: StudyFolder) -> dict[str, Any]:
         "comparisons": planned - 1,
         "missing": [] if finished else [_unfinished(len(done) + bool(unpruned), planned)],
         "found": [tables.curve_found(*curve, alpha, measure) for curve in found.items()] if finished else [],
-        "maps": _importance(folder),
+        "maps": [] if settings.get("seeds") else _importance(folder),
         "charts": [
             {
                 "kind": "pruning",
@@ -75,6 +76,9 @@ def sweep(folder: StudyFolder) -> dict[str, Any]:
     begun -= {cell["epoch"] for cell in epochs}
     missing = [f"epoch {epoch} is begun and not finished" for epoch in sorted(begun)]
     missing += [] if epochs else ["no epoch is finished yet"]
+    done = [cell["epoch"] for cell in epochs]
+    gaps = sorted(set(range(min(done), max(done))) - {*done, *begun}) if done else []
+    missing += [f"no result for epochs {epoch_list(gaps)}"] if gaps else []
     return {
         "heading": f"Pruning at every epoch, on {split} (order: {_order(settings)})",
         "baseline": rows[-1]["baseline"] if rows else None,
