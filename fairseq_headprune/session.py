@@ -45,7 +45,7 @@ def parse_generation_args(
     already) or another one that is to be loaded too.
 
     Raises:
-        ValueError: a ``--user-dir`` that cannot be loaded.
+        ValueError, FileNotFoundError: a ``--user-dir`` or a checkpoint that cannot be loaded.
     """
     _quiet()
     argv = _without_own_user_dir(argv)
@@ -69,6 +69,8 @@ def parse_generation_args(
         parser.error("--path CHECKPOINT is required")
     if args.path and not one_model:
         parser.error("--path names one checkpoint and has no place here")
+    if args.path:
+        read_state(args.path)  # what is wrong with it comes before what its task would say
     return args
 
 

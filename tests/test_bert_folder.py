@@ -14,6 +14,7 @@ from fairseq_headprune.bert.config import read_config
 from fairseq_headprune.heads import HeadMask
 from fairseq_headprune.models.bert_gated import BertGatedModel
 from fairseq_headprune.modules.attach import find_gates
+from fairseq_headprune.tasks.glue import _vocabulary
 
 
 @pytest.fixture
@@ -38,7 +39,10 @@ def edit_weights(folder, change):
     "changed, message",
     [
         ({"model_type": "roberta"}, "model_type is 'roberta'; only 'bert' is known"),
-        ({"model_type": "distilbert", "hidden_size": None}, "model_type is 'distilbert'"),
+        (
+            {"model_type": "distilbert", "hidden_size": None},
+            "'distilbert'; .*such as bert.encoder.layer.0.attention.self.query.weight.*settings lack hidden_size",
+        ),
         ({"hidden_size": None, "vocab_size": None}, "hidden_size, vocab_size missing"),
         ({"position_embedding_type": "relative_key"}, "position_embedding_type is 'relative_key'"),
         ({"is_decoder": True}, "is_decoder is True; only False"),
@@ -47,6 +51,9 @@ def edit_weights(folder, change):
         ({"num_hidden_layers": 2}, "16 unknown: encoder.layer.2.attention.output.LayerNorm.bias, "),
         ({"vocab_size": 90}, r"1 of another shape than config.json says: embeddings.word_embeddings.weight \(61, 24\)"),
         ({"vocab_size": 40}, "the vocabulary has 61 pieces .*, the model 40 embeddings"),
+        ({"num_attention_heads": 5}, "a hidden_size of 24 cannot be split into 5 num_attention_heads"),
+        ({"pruned_heads": {"7": [0]}}, r"pruned_heads names heads \[0\] of layer 7; the model has 3 layers of 4 heads"),
+        ({"pruned_heads": {"0": [4]}}, r"pruned_heads names heads \[4\] of layer 0"),
         ({"pad_token_id": 1}, r"\[PAD\] 0, the model 61 embeddings and pad_token_id 1"),
     ],
 )
@@ -54,6 +61,15 @@ def test_a_config_that_does_not_fit_is_refused(folder, changed, message):
     edit(folder, **changed)
     with pytest.raises(ValueError, match=message):
         from_folder(folder)
+
+
+def test_another_model_is_named_before_its_vocabulary(folder):
+    # RoBERTa's tokenizer is a BPE, which would be refused first.
+    edit(folder, model_type="roberta")
+    (folder / "vocab.txt").unlink(missing_ok=True)
+    (folder / "tokenizer.json").write_text('{"model": {"type": "BPE", "vocab": {}, "merges": []}}')
+    with pytest.raises(ValueError, match="model_type is 'roberta'"):
+        _vocabulary(Namespace(bert=str(folder)))
 
 
 @pytest.mark.parametrize(

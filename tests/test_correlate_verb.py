@@ -97,6 +97,28 @@ def test_studies_that_do_not_compare_are_refused(studies, tmp_path, capsys):
     assert "ablates enc_self, dec_self" in refused(capsys, "correlate", whole, part)
 
 
+def test_models_of_two_tasks_compare(tmp_path, capsys):
+    # Source: scipy; two tasks of GLUE are two fine-tuned checkpoints of one encoder.
+    def task(name, checkpoint):
+        return {
+            "data": {"split": "dev", "task": name, "sha256": {}},
+            "metric": "accuracy",
+            "checkpoint": checkpoint * 64,
+        }
+
+    first = write_ablation(tmp_path / "a", FIRST, **task("MNLI", "c"))
+    second = write_ablation(tmp_path / "b", SECOND, **task("SST-2", "d"))
+    found = run_json("correlate", first, second, "--figure", tmp_path / "figure")
+    assert found["pearson"]["value"] == pytest.approx(stats.pearsonr(FIRST, SECOND).statistic)
+    assert [study["checkpoint"][0] for study in found["studies"]] == ["c", "d"] and "checkpoint" not in found
+    texts = {element.text for element in ET.parse(tmp_path / "figure.svg").iter() if element.text}
+    assert {"accuracy on MNLI dev", "accuracy on SST-2 dev"} <= texts
+    assert main(["correlate", str(first), str(second)]) == 0
+    assert "MNLI dev: " in capsys.readouterr().out
+    same = write_ablation(tmp_path / "e", SECOND, **task("MNLI", "d"))
+    assert "of different checkpoints" in refused(capsys, "correlate", first, same)
+
+
 def test_numbers_that_have_no_correlation_are_refused():
     with pytest.raises(ValueError, match="not finite"):
         correlations([1, 2, 3, float("nan")], [1, 2, 3, 4])

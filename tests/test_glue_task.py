@@ -143,7 +143,7 @@ def test_a_mask_holds_in_training_and_is_saved(data, folder, tmp_path):
         ({"max_positions": 3}, "--max-positions 3: examples need at least 8 pieces"),
         ({"metric": "bleu"}, "--metric bleu: SST-2 knows"),
         ({"glue_task": None}, "--glue-task is missing; known are CoLA"),
-        ({"bert": "nowhere"}, "nowhere: neither tokenizer.json nor vocab.txt is there"),
+        ({"bert": "nowhere"}, "--bert nowhere: there is no such folder"),
         ({"bert": None, "arch": "bert_gated_mini"}, "no vocabulary: name a Hugging Face folder with --bert DIR"),
         ({"head_mask": "nowhere"}, "nowhere"),
     ],

@@ -65,6 +65,14 @@ def test_drop(make_mask):
     assert mask.heads == {"enc_self": [[0, 0, 1], [1, 1]], "enc_dec": [[1, 0]], "dec_self": [[1, 1]]}
 
 
+def test_heads_that_were_pruned_before_are_told(make_mask, tmp_path, capsys):
+    make_mask("--drop", "E:1:1,2").save(tmp_path / "first.json")
+    capsys.readouterr()
+    mask = make_mask("--drop", "E:1:2,3", like=tmp_path / "first.json")
+    assert mask.heads["enc_self"] == [[0, 0, 0], [1, 1]] and mask.source["pruned_before"] == ["enc_self layer 0 head 1"]
+    assert "pruned already: enc_self layer 0 head 1" in capsys.readouterr().out
+
+
 def test_highest_scores_over_all_components(make_mask, scores):
     expected = {
         0: [],

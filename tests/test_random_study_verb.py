@@ -1,6 +1,7 @@
 """``headprune random-study`` on a tiny checkpoint. Fine-tunings run in this process, except in one test."""
 
 import json
+import shutil
 import statistics
 
 import pytest
@@ -17,6 +18,7 @@ from fairseq_headprune.heads import HeadMask
 from fairseq_headprune.report.page.document import document
 from fairseq_headprune.studies import random_pruning
 from fairseq_headprune.studies.fine_tuning import DONE, HYPOTHESES, run_job
+from fairseq_headprune.studies.folder import StudyFolder
 
 TRAIN = "--arch transformer_gated_tiny --share-all-embeddings --optimizer adam --lr 0.01 --batch-size 16 --cpu "
 TRAIN += "--num-workers 0"
@@ -123,6 +125,9 @@ def test_the_control_of_the_same_seeds_as_baseline(flags, trained, tmp_path, mon
     monkeypatch.setattr(random_pruning, "run_side_by_side", tune)
     arguments = [*flags, "-o", tmp_path / "study", "--random", "50%", "--seeds", "0", "1", "--control"]
     document = run_json("random-study", *arguments, "--baseline", "control")
+    assert main(["random-study", *map(str, arguments), "--baseline", "control"]) == 0
+    text = capsys.readouterr().out
+    assert "difference from control" in text and "differs from control" in text and "from unpruned" not in text
     # Source: sacrebleu on each text; the baseline is the mean of the two controls.
     control, pruned = ((bleu[f"{name}-0"] + bleu[f"{name}-1"]) / 2 for name in ("control", "random-50%"))
     assert document["baseline"]["id"] == "control" and document["baseline"]["score"] == pytest.approx(control)
@@ -170,6 +175,22 @@ def test_the_rest_is_done_after_a_failure(study, here, tmp_path, monkeypatch, ca
     assert document["items"][0]["scores"] == study["document"]["items"][0]["scores"]
 
 
+def test_a_study_that_another_process_works_on_is_left_alone(flags, here, tmp_path, capsys):
+    argv = [*flags, "-o", tmp_path / "study", "--random", "50%", "--seeds", "0", "1"]
+    run_json("random-study", *argv)
+    # Cut down to one sampling; another process has claimed the other one.
+    lines = (tmp_path / "study" / "cells.jsonl").read_text().splitlines(keepends=True)
+    (tmp_path / "study" / "cells.jsonl").write_text("".join(lines[:2]))
+    for name in ("claims.jsonl", "workers"):
+        path = tmp_path / "study" / name
+        path.unlink() if path.is_file() else shutil.rmtree(path)
+    other = StudyFolder(tmp_path / "study").claims
+    assert other.take(["random-50%-1"], tuple) == ["random-50%-1"]
+    before = (tmp_path / "study" / "runs" / "random-50%-1" / DONE).stat().st_mtime_ns
+    assert "another process is fine-tuning for this study" in refused(capsys, "random-study", *argv)
+    assert (tmp_path / "study" / "runs" / "random-50%-1" / DONE).stat().st_mtime_ns == before
+
+
 def test_slim_models_in_processes_of_their_own(study, flags, tmp_path):
     folder = tmp_path / "slim"
     what = ["--config", "ES=11 ED=21 DS=10", "--mirror", "--seeds", "1", "--slim", "--jobs", "2"]
@@ -203,6 +224,10 @@ def test_wrong_input(flags, study, tmp_path, capsys):
     assert "--head-mask has no place" in line("--random", "50%", "--head-mask", "none")
     assert "--seeds must be 0 or more" in line("--random", "50%", "--seeds", "-1")
     assert "at least 1" in line("--random", "50%", "--jobs", "0")
+    assert "--mirror needs --config" in line("--random", "50%", "--mirror")
+    for flag in ("--seed 7", "--save-dir=elsewhere", "--disable-validation"):
+        words = ["--random", "50%", "--train-flags", f"{TRAIN} {flag}"]
+        assert f"--train-flags: {flag.split()[0].split('=')[0]} is set for each sampling" in line(*words)
     assert not (tmp_path / "new").exists()
     other = refused(capsys, "random-study", *flags, "-o", study["folder"], "--random", "25%")
     assert "other settings: items" in other

@@ -40,3 +40,9 @@ def test_unfinished_random_studies(tmp_path):
     (tmp_path / "begun" / "cells.jsonl").write_text("")
     [study] = document([tmp_path / "begun"], "title")["studies"]
     assert study["done"] == 0 and study["unpruned"] is None
+
+
+def test_an_encoder_before_fine_tuning_is_no_finding(tmp_path):
+    data = {"split": "dev", "task": "SST-2"}
+    [study] = document([hand_random(tmp_path / "study", metric="accuracy", data=data)], "title")["studies"]
+    assert not study["missing"] and study["found"] == [] and "--baseline control" in study["parts"][-1]["text"]

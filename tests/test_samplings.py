@@ -73,10 +73,18 @@ def test_wrong_input(call, message):
         call()
 
 
+def test_layers_are_recorded_from_0():
+    start = HeadMask.full({"enc_self": [2, 2, 2], "dec_self": [2, 2]})
+    drawn = Item("layers", "top:1").mask(start, 1).source["drawn"]
+    assert drawn["text"] == "top:1" and drawn["pruned_layers"] == {"enc_self": [2], "dec_self": [1]}
+
+
 def test_table_1():
     entries = [
         {"kind": "control", "text": "", "score": 29.5, "sd": 0.1, "delta": 0.41, **MEAN},
         {"kind": "random", "text": "60%", "score": 28.94, "sd": None, "delta": -0.15, **MEAN},
+        {"kind": "random", "text": "72:at-least-one", "percent": 50.0, "pruned": 72, "score": 29.0, "sd": 0.2}
+        | {"delta": -0.09, **MEAN},
         {"kind": "random", "text": "75%", "score": 28.22, "sd": 0.3, "delta": -0.87, "p": 0.0, "p_holm": 0.0},
     ]
     lines = percent_table(29.09, entries, 0.01).render().splitlines()
@@ -84,6 +92,7 @@ def test_table_1():
         ["0", "(Baseline)", "29.09", "-"],
         ["0,", "fine-tuned", "29.50", "(+0.41)", "0.10"],
         ["60", "28.94", "(-0.15)", "-"],
+        ["50", "(72", "heads),", "at-least-one", "29.00", "(-0.09)", "0.20"],
         ["75", "28.22", "(-0.87)**", "0.30"],
     ]
 

@@ -61,6 +61,13 @@ def test_other_numbers_of_heads_are_refused(trained, trained_stock, capsys):
         assert "decoder_attention_heads 4: the checkpoint was trained with 2 heads a layer" in line
 
 
+@pytest.mark.parametrize("verb", ["score", "evaluate", "prune"])
+def test_a_checkpoint_that_is_not_there_is_what_is_told(tuned, verb, tmp_path, capsys):
+    more = ["-o", tmp_path / "s"] if verb == "prune" else []
+    line = refused(capsys, verb, tuned / "glue", "--path", tmp_path / "none.pt", "--cpu", *more)
+    assert "none.pt: there is no such checkpoint" in line
+
+
 def test_batches_hold_each_asked_sentence_once(trained):
     loaded = session(trained, "--batch-size", "4")
     batches = loaded.batches("train", np.array([3, 30, 7, 59, 11, 2]))

@@ -51,11 +51,13 @@ def read_config(folder: PathLike) -> dict[str, Any]:
         raise FileNotFoundError(f"--bert {folder}: config.json is missing; it holds the sizes of the model")
     config = read_json(path)
     kind = config.get("model_type", "bert") if isinstance(config, Mapping) else None
+    missing = [name for name in SIZES if not isinstance(config, Mapping) or not isinstance(config.get(name), int)]
     if kind != "bert":
+        lacks = f"; its settings lack {', '.join(missing)}" if missing else ""
         raise ValueError(
-            f"{path}: model_type is {kind!r}; only 'bert' is known, whose weights have other names and parts"
+            f"{path}: model_type is {kind!r}; only 'bert' is known, whose weights have other names and parts (such as "
+            f"bert.encoder.layer.0.attention.self.query.weight){lacks}"
         )
-    missing = [name for name in SIZES if not isinstance(config.get(name), int)]
     if missing:
         raise ValueError(f"{path}: not the settings of a BERT model, {', '.join(missing)} missing")
     for name, known in _FIXED.items():
@@ -63,7 +65,20 @@ def read_config(folder: PathLike) -> dict[str, Any]:
             raise ValueError(f"{path}: {name} is {config[name]!r}; only {known!r} is known")
     if config.get("hidden_act", "gelu") not in _ACTIVATIONS:
         raise ValueError(f"{path}: hidden_act is {config['hidden_act']!r}; known are {', '.join(_ACTIVATIONS)}")
+    _check_heads(path, config)
     return dict(config)
+
+
+def _check_heads(path: Path, config: Mapping[str, Any]) -> None:
+    width, heads, layers = (config[name] for name in ("hidden_size", "num_attention_heads", "num_hidden_layers"))
+    if heads < 1 or width % heads:
+        raise ValueError(f"{path}: a hidden_size of {width} cannot be split into {heads} num_attention_heads")
+    for layer, pruned in pruned_heads(config).items():
+        if not 0 <= layer < layers or not set(pruned) <= set(range(heads)):
+            raise ValueError(
+                f"{path}: pruned_heads names heads {pruned} of layer {layer}; the model has {layers} layers of {heads} "
+                "heads, both from 0"
+            )
 
 
 def settings(config: Mapping[str, Any]) -> dict[str, Any]:

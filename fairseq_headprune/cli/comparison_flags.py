@@ -92,10 +92,10 @@ def progress(cells: Iterable[dict], total: int, verb: str, quiet: bool) -> Itera
     return tqdm(cells, total=total, desc=verb, unit="cell", file=sys.stderr, disable=quiet or None)
 
 
-def legend(alpha: float, resamples: int, seed: int, form: str = "text") -> str:
-    """Explain the marks of significance in a table of this form."""
+def legend(alpha: float, resamples: int, seed: int, form: str = "text", base: str = "unpruned") -> str:
+    """Explain the marks of significance in a table of this form, whose tests are against ``base``."""
     holm, raw = ("bold and underlined:", "underlined only:") if form == "latex" else ("**", "*")
     return (
-        f"{holm} differs from unpruned at p < {alpha:g} after Holm's correction, {raw} before it only "
+        f"{holm} differs from {base} at p < {alpha:g} after Holm's correction, {raw} before it only "
         f"(paired bootstrap, {resamples} resamples, seed {seed})"
     )

@@ -12,9 +12,10 @@ from fairseq_headprune.report.study_tables import measure_of
 from fairseq_headprune.report.tables import FORMS, Table, render_parts
 from fairseq_headprune.studies.results import Ablation
 
-_DESCRIPTION = """The effect of each head (difference in BLEU without it) in one study of headprune ablate against
-another one of the same checkpoint on another test set (Michel et al. 2019, §3.4, Figure 2): Pearson's and Spearman's
-correlation with 95% confidence intervals (Fisher z; for Spearman with Bonett and Wright's standard error) and p."""
+_DESCRIPTION = """The effect of each head (difference in the score without it) in one study of headprune ablate against
+another one: of the same checkpoint on another test set (Michel et al. 2019, §3.4, Figure 2), or of the same encoder
+fine-tuned on another task of GLUE. Pearson's and Spearman's correlation with 95% confidence intervals (Fisher z; for
+Spearman with Bonett and Wright's standard error) and p."""
 
 
 def run(argv: list[str]) -> int:
@@ -31,7 +32,10 @@ def run(argv: list[str]) -> int:
     for notice in _doubts(first, second):
         print(f"headprune correlate: warning: {notice}", file=sys.stderr)
     value: dict[str, Any] = {name: asdict(result) | {"ci": list(result.ci)} for name, result in found.items()}
-    value |= {"heads": len(heads), "checkpoint": first.settings["checkpoint"]}
+    value |= {
+        "heads": len(heads),
+        **({} if _two_tasks(first, second) else {"checkpoint": first.settings["checkpoint"]}),
+    }
     value["studies"] = [_described(study) for study in (first, second)]
     value["effects"] = [{**head._asdict(), "delta": [x, y]} for head, x, y in zip(heads, *effects, strict=True)]
     value["figures"] = [str(path) for path in _figure(first, second, found["pearson"], args.figure)]
@@ -51,13 +55,15 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def check_comparable(first: Ablation, second: Ablation) -> None:
-    """Refuse studies whose differences in BLEU are not of the same heads of the same model.
+    """Refuse studies whose differences are not of the same heads of the same model.
+
+    Models of two tasks of GLUE are two checkpoints by nature; that both come from one encoder is for the user to know.
 
     Raises:
         ValueError: another checkpoint, another mask to start from, or other heads.
     """
     hashes = [study.settings["checkpoint"] for study in (first, second)]
-    if hashes[0] != hashes[1]:
+    if hashes[0] != hashes[1] and not _two_tasks(first, second):
         raise ValueError(
             f"the studies are of different checkpoints: {first.path} of {hashes[0]}, {second.path} of {hashes[1]}"
         )
@@ -70,11 +76,16 @@ def check_comparable(first: Ablation, second: Ablation) -> None:
         )
 
 
+def _two_tasks(first: Ablation, second: Ablation) -> bool:
+    tasks = [study.settings["data"].get("task") for study in (first, second)]
+    return None not in tasks and tasks[0] != tasks[1]
+
+
 def _doubts(first: Ablation, second: Ablation) -> list[str]:
     notices = []
     if first.settings["data"] == second.settings["data"]:
         notices.append("both studies are of the same test set")
-    if first.baseline["signature"] != second.baseline["signature"]:
+    if first.baseline["signature"] != second.baseline["signature"] and not _two_tasks(first, second):
         notices.append("the studies compute their scores in different ways")
     if first.settings.get("generation") != second.settings.get("generation"):
         notices.append("the studies translate with different settings")
@@ -84,6 +95,7 @@ def _doubts(first: Ablation, second: Ablation) -> list[str]:
 def _described(study: Ablation) -> dict[str, Any]:
     return {
         "study": str(study.path),
+        "checkpoint": study.settings["checkpoint"],
         "data": study.settings["data"],
         "baseline": study.baseline["score"],
         "measure": measure_of(study.settings),
@@ -92,11 +104,15 @@ def _described(study: Ablation) -> dict[str, Any]:
 
 
 def _names(first: Ablation, second: Ablation) -> tuple[str, str]:
-    """Names of the test sets: their splits, with the study's folder where both are called the same."""
-    splits = [study.settings["data"]["split"] for study in (first, second)]
+    """Names of the test sets: task and split, with the study's folder where both are called the same."""
+    splits = [_set(study.settings["data"]) for study in (first, second)]
     if splits[0] == splits[1]:
         splits = [f"{split} ({study.path.name})" for split, study in zip(splits, (first, second), strict=True)]
     return splits[0], splits[1]
+
+
+def _set(data: dict[str, Any]) -> str:
+    return f"{data['task']} {data['split']}" if "task" in data else data["split"]
 
 
 def _figure(first: Ablation, second: Ablation, pearson: Correlation, stem: str | None) -> list:
@@ -117,7 +133,7 @@ def _text(value: dict, found: dict[str, Correlation], form: str) -> str:
         for name, r in found.items()
     ]
     studies = [
-        f"{s['data']['split']}: {s['study']}, unpruned {s['measure']} {s['baseline']:.2f}" for s in value["studies"]
+        f"{_set(s['data'])}: {s['study']}, unpruned {s['measure']} {s['baseline']:.2f}" for s in value["studies"]
     ]
     pearson = found["pearson"]
     return render_parts(

@@ -134,4 +134,6 @@ def _text(mask: HeadMask, path: PathLike) -> str:
         kept = [f"{sum(row)}/{len(row)}" if isinstance(row, list) else ("none", "all")[row] for row in rows]
         lines.append(f"feed-forward units ({side}), layer 1 first: {' '.join(kept)}")
     lines += time_lines(mask.source)
+    if mask.source.get("pruned_before"):
+        lines.append(f"pruned already: {', '.join(mask.source['pruned_before'])}")
     return "\n".join([*lines, "", f"written: {path}"])

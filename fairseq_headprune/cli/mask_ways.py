@@ -90,8 +90,10 @@ def by_latency(args: argparse.Namespace, start: HeadMask) -> Chosen:
 
 def by_name(args: argparse.Namespace, start: HeadMask) -> Chosen:
     """``--drop``."""
-    heads = (head for text in args.drop for head in parse_descriptor(text))
-    return start.without(heads), {"chosen": "all but those named"}
+    heads = {head for text in args.drop for head in parse_descriptor(text)}
+    mask = start.without(heads)
+    before = sorted(heads.intersection(start.dropped()))
+    return mask, {"chosen": "all but those named", **({"pruned_before": list(map(str, before))} if before else {})}
 
 
 def by_chance(args: argparse.Namespace, start: HeadMask) -> Chosen:
@@ -113,7 +115,8 @@ def by_triple(args: argparse.Namespace, start: HeadMask) -> Chosen:
 
 def by_layers(args: argparse.Namespace, start: HeadMask) -> Chosen:
     """``--layers``: of the encoder unless ``--components`` says more."""
-    components = chosen_components(args.components or "enc_self", list(start.shape))
+    named = "all" if args.components == "each" else args.components  # a layer is in one component
+    components = chosen_components(named or "enc_self", list(start.shape))
     mask, layers = prune_layers(start, args.layers, components)
     return mask, {"chosen": "all but whole layers", "drawn": {"layers": args.layers, "pruned_layers": layers}}
 

@@ -80,6 +80,8 @@ def parse(argv: list[str]) -> argparse.Namespace:
             raise ValueError(f"--{name} must be at least 1, got {number}")
     if args.baseline == "control" and not args.control:
         raise ValueError("--baseline control needs --control, which fine-tunes it")
+    if args.mirror and not args.config:
+        raise ValueError("--mirror needs --config, whose configurations it mirrors")
     if min(args.seeds) < 0:
         raise ValueError(f"--seeds must be 0 or more, got {min(args.seeds)}")
     return args
@@ -140,7 +142,9 @@ def _fine_tuning(args: argparse.Namespace) -> Any:
     from fairseq_headprune.studies.fine_tuning import FineTuning
 
     limit = ["--max-update", str(args.updates)] if args.updates else ["--max-epoch", str(args.epochs)]
-    return FineTuning(shlex.split(args.train_flags), limit, args.slim)
+    how = FineTuning(shlex.split(args.train_flags), limit, args.slim)
+    how.check()
+    return how
 
 
 def _figure(folder: Any, value: dict) -> list:
@@ -176,7 +180,7 @@ def text(value: dict, start: HeadMask, form: str) -> str:
     parts += [
         f"{measure}: mean of {len(seeds)} samplings (seeds {', '.join(map(str, seeds))}), difference from "
         f"{value['baseline']['id']}; sd: standard deviation of the samplings; fine-tuned with {' '.join(how['limit'])}",
-        f"the mean: {legend(alpha, value['resamples'], value['seed'], form)}",
+        f"the mean: {legend(alpha, value['resamples'], value['seed'], form, value['baseline']['id'])}",
         value["signature"],
         *(f"figure {path}" for path in value["figures"]),
         f"study {value['study']}",

@@ -58,7 +58,10 @@ def start_study(verb: str, args: Any, splits: Iterable[str], masks: Callable[[An
     masks(start, components)
     splits = list(splits)
     if len(set(splits)) > 1 and len({str(session.data(split) | {"split": None}) for split in splits}) == 1:
-        raise ValueError(f"{' and '.join(splits)} are the same examples; name other splits")
+        raise ValueError(
+            f"{' and '.join(splits)} are the same examples: select on others (--select-subset train, or valid with "
+            "--holdout N)"
+        )
     evaluators = {split: check_split(session, split) for split in splits}
     settings = study_settings(session, verb, splits, components, comparison)
     folder = StudyFolder.open(args.output, settings, environment(args.headprune_command))

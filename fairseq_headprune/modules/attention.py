@@ -57,7 +57,8 @@ def attend(query: Tensor, key: Tensor, value: Tensor, scale: float, mask: Option
     """Return each head's output, (batch, heads, tgt, head_dim); the attention weights of many queries are never held.
 
     A row that may attend nowhere gives 0 (torch's own convention since 2.5, on every back end), so a fully padded
-    sentence adds only ``out_proj``'s bias and never NaN.
+    sentence adds only ``out_proj``'s bias and never NaN. As in fairseq, a masked key has the weight 0, so that a value
+    there that is not finite spoils its sentence: to clear it would cost a copy of all values in every layer.
     """
     if not dropout and _is_one_step(query):
         return torch.matmul(attention_weights(query, key, scale, mask)[0].to(query.dtype), value)

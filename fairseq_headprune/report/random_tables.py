@@ -13,13 +13,12 @@ def percent_table(baseline: float, items: Sequence[dict[str, Any]], alpha: float
     """Table 1: a row a percentage, as it was asked for; the first rows are the unpruned model and, tuned, the control.
 
     Args:
-        items: entries of kind ``control`` and ``random``, each with ``text``, ``score``, ``sd``, ``delta``, ``p`` and
-            ``p_holm``.
+        items: entries of kind ``control`` and ``random``, each with ``text``, ``percent``, ``pruned``, ``score``,
+            ``sd``, ``delta``, ``p`` and ``p_holm``.
     """
     rows: list[list[Any]] = [["0 (Baseline)", f"{baseline:.2f}", None]]
     for item in items:
-        name = "0, fine-tuned" if item["kind"] == "control" else item["text"].replace(":", ", ").removesuffix("%")
-        rows.append([name, *_score(item, alpha)])
+        rows.append([_percentage(item), *_score(item, alpha)])
     return Table(["% Pruning", measure, "sd"], rows)
 
 
@@ -59,6 +58,14 @@ def layers_table(baseline: float, items: Sequence[dict[str, Any]], alpha: float,
         name = item["text"].replace(":", " ").replace(",", ", ").capitalize()
         rows.append([name, f"{item['percent']:.0f}", *_score(item, alpha)])
     return Table(["Layers pruned", "%", measure, "sd"], rows)
+
+
+def _percentage(item: dict[str, Any]) -> str:
+    if item["kind"] == "control":
+        return "0, fine-tuned"
+    amount, *rest = item["text"].split(":")
+    share = amount.removesuffix("%") if amount.endswith("%") else f"{item['percent']:.0f} ({item['pruned']} heads)"
+    return ", ".join([share, *rest])
 
 
 def _score(item: dict[str, Any], alpha: float) -> list[Any]:

@@ -5,8 +5,11 @@ since starting one takes longer than translating.
 """
 
 import json
+import os
 import shutil
 import sys
+import threading
+import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,6 +20,9 @@ from fairseq_headprune import files
 DONE = "done.json"
 HYPOTHESES = "hypotheses.txt"
 _BEST = "checkpoint_best.pt"
+#: what a job sets itself, or cannot do without
+_OURS = ("--seed", "--save-dir", "--user-dir", "--finetune-from-model", "--restore-file", "--head-mask")
+_OURS += ("--no-save", "--disable-validation")
 
 
 @dataclass(frozen=True)
@@ -32,6 +38,17 @@ class FineTuning:
     flags: list[str]
     limit: list[str]
     slim: bool = False
+
+    def check(self) -> None:
+        """Refuse flags that have no place among those of every job.
+
+        Raises:
+            ValueError: the first of them.
+        """
+        given = [word.partition("=")[0] for word in self.flags]
+        wrong = [flag for flag in _OURS if flag in given]
+        if wrong:
+            raise ValueError(f"--train-flags: {wrong[0]} is set for each sampling, or must not be; leave it away")
 
 
 @dataclass(frozen=True)
@@ -78,7 +95,7 @@ def train_command(job: Job) -> list[str]:
     ours = ["--user-dir", fairseq_headprune.__path__[0], *job.task]
     ours += ["--save-dir", job.folder, "--no-epoch-checkpoints", "--no-last-checkpoints", "--no-save-optimizer-state"]
     ours += ["--distributed-world-size", "1", "--log-format", "simple", "--no-progress-bar", "--seed", str(job.seed)]
-    # What the user says comes last and wins, but not over the start, the place and the length.
+    # What the user says comes last and wins (see FineTuning.check), but not over start and length.
     return [job.data, *ours, *job.how.flags, *job.how.limit, *start]
 
 
@@ -141,6 +158,19 @@ def _training(checkpoint: Path) -> dict[str, Any]:
     return {"updates": history[-1].get("num_updates"), "valid_loss": float(state["extra_state"]["val_loss"])}
 
 
+def _end_with_parent() -> None:
+    """End this process when the one that started it is gone: the study goes on in another, from the beginning."""
+    parent = os.getppid()
+
+    def look() -> None:
+        while os.getppid() == parent:
+            time.sleep(1.0)
+        os._exit(1)
+
+    threading.Thread(target=look, daemon=True).start()
+
+
 if __name__ == "__main__":
+    _end_with_parent()
     run_job(sys.argv[1])
     print(json.dumps({"job": sys.argv[1]}))

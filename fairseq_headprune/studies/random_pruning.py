@@ -71,12 +71,14 @@ class RandomStudy:
 
         Raises:
             RuntimeError: a fine-tuning failed; what the others gave is kept.
+            ValueError: another process is at work on this study.
         """
         start = facts(Item("unpruned"), 0, self.session.gates.mask(), self.session.gates.mask())
         yield MaskedCells(self.session, self.folder, "random-study", self.split, self.comparison).unpruned(**start)
         done = self.folder.cells()
         yield from (done[name] for name in self.plan if name in done)
         missing = [name for name in self.plan if name not in done]
+        self._claim(missing)
         commands = [
             Command(
                 name,
@@ -108,6 +110,16 @@ class RandomStudy:
         }
         result = bootstrap_statistics(mean_score(metric.score, len(names)), systems, how.resamples, how.seed)[1]
         return {name: value for name, value in asdict(result).items() if name in _KEPT}
+
+    def _claim(self, names: Sequence[str]) -> None:
+        """Keep other processes from these cells, whose folders are written anew, for as long as this one lives."""
+        taken = self.folder.claims.take(names, tuple, max(1, len(names)))
+        if len(taken) < len(names):
+            self.folder.claims.release(taken)
+            raise ValueError(
+                f"{self.folder.path}: another process is fine-tuning for this study; wait for it, or name another "
+                "folder"
+            )
 
     @property
     def _runs(self) -> Path:

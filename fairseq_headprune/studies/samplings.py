@@ -52,10 +52,11 @@ class Item:
         elif self.kind == "triple":
             mask = keep_random(start, parse_triple(self.text), seed)
         elif self.kind == "layers":
-            mask, _ = prune_layers(start, self.text, list(start.heads))
+            mask, layers = prune_layers(start, self.text, list(start.heads))
         else:
             mask = start.without([])
-        mask.source = {"drawn": {"kind": self.kind, "text": self.text, "mirror": self.mirror, "seed": seed}}
+        drawn = {"kind": self.kind, "text": self.text, "mirror": self.mirror, "seed": seed}
+        mask.source = {"drawn": drawn | ({"pruned_layers": layers} if self.kind == "layers" else {})}
         return mask
 
 

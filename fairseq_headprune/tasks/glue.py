@@ -15,6 +15,7 @@ from fairseq.tasks import FairseqTask, register_task
 from omegaconf import II
 from torch import Tensor
 
+from fairseq_headprune.bert.config import read_config
 from fairseq_headprune.bert.vocabulary import Vocabulary
 from fairseq_headprune.bert.weights import HEAD
 from fairseq_headprune.files import PathLike
@@ -252,4 +253,6 @@ def _vocabulary(cfg: Any) -> Vocabulary:
     path: Optional[PathLike] = getattr(cfg, "bert", None) or getattr(cfg, "vocabulary", None)
     if path is None:
         raise ValueError("no vocabulary: name a Hugging Face folder with --bert DIR, or a file with --vocabulary FILE")
+    if getattr(cfg, "bert", None):
+        read_config(path)  # another model's vocabulary is of another kind; say first that it is another model
     return Vocabulary.from_folder(path)

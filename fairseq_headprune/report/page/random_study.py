@@ -8,6 +8,11 @@ from fairseq_headprune.report.page.curves import line
 from fairseq_headprune.report.samplings import differing, differing_caption, read_samplings, samplings_table
 from fairseq_headprune.studies.folder import StudyFolder
 
+_UNTRAINED = (
+    "All is compared with the checkpoint the study starts from, which need not have been trained for the task: see the "
+    "row of all heads, fine-tuned (--control), and headprune random-study --baseline control."
+)
+
 
 def random_study(folder: StudyFolder) -> dict[str, Any]:
     """Collect a study, finished or not; each sampling is compared with the unpruned model."""
@@ -20,10 +25,13 @@ def random_study(folder: StudyFolder) -> dict[str, Any]:
     if done < planned:
         missing = [f"{done} of {planned} cells are done: run headprune random-study again with its settings"]
     random = sorted((found for found in items if found[0]["kind"] == "random"), key=lambda found: found[0]["percent"])
+    # An encoder that is pruned before it is fine-tuned on a task guesses: to be better than that is no finding.
+    untrained = "task" in settings["data"]
     shown, parts = unpruned is not None and bool(items), []
     if shown:
         parts = [f"{measure}: mean of the samplings of each row, each fine-tuned; sd: their standard deviation"]
         parts += [samplings_table(unpruned, items, alpha, measure), differing_caption(settings, comparisons)]
+        parts += [_UNTRAINED] if untrained else []
     return {
         "heading": f"Random heads, fine-tuned ({' '.join(settings['fine_tuning']['limit'])}), on {split}",
         "baseline": unpruned,
@@ -31,7 +39,7 @@ def random_study(folder: StudyFolder) -> dict[str, Any]:
         "planned": planned,
         "comparisons": comparisons,
         "missing": missing,
-        "found": [_found(unpruned, random, alpha)] if random and not missing else [],
+        "found": [_found(unpruned, random, alpha)] if random and not missing and not untrained else [],
         "maps": [],
         "charts": [
             {
