@@ -113,7 +113,7 @@ class SubsetRule:
     def keep_schedule(self, description: dict[str, Any]) -> bool:
         """Take over the temperatures of a rule that was described; tell whether they are others than before."""
         before = self.temperature
-        if before is not None:
+        if before is not None and "tau_start" in description:
             self.temperature = Temperature(*(description[f"tau_{name}"] for name in ("start", "end", "updates")))
         return self.temperature != before
 

@@ -211,10 +211,16 @@ def check_launcher(launcher: str) -> None:
             "--jobs alone"
         )
     if launcher == "slurm":
+        _check_cluster()
+
+
+def _check_cluster() -> None:
+    try:
         asked = subprocess.run(["squeue", "--noheader"], capture_output=True, text=True, timeout=60)
-        if asked.returncode:
-            why = (asked.stderr.strip().splitlines() or ["squeue ended with an error"])[-1]
-            raise ValueError(
-                f"--launcher slurm: no cluster answers here ({why}); run this where jobs are submitted, or use --jobs "
-                "alone"
-            )
+        answers, why = asked.returncode == 0, (asked.stderr.strip().splitlines() or ["squeue failed"])[-1]
+    except subprocess.TimeoutExpired:
+        answers, why = False, "squeue has not answered for 60 seconds"
+    if not answers:
+        raise ValueError(
+            f"--launcher slurm: no cluster answers here ({why}); run this where jobs are submitted, or use --jobs alone"
+        )
