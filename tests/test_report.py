@@ -185,6 +185,15 @@ def test_unfinished_studies_say_what_is_missing(studies, tmp_path):
     assert all(study["done"] == 0 and study["unpruned"] is None and study["missing"] for study in empty)
 
 
+def test_gaps_of_a_sweep_are_told(studies, tmp_path):
+    # The second of two epochs becomes the fifth.
+    sweep = shutil.copytree(studies["sweep-epochs"]["folder"], tmp_path / "sweep")
+    (sweep / "epochs" / "002").rename(sweep / "epochs" / "005")
+    cells = sweep / "cells.jsonl"
+    cells.write_text(cells.read_text().replace('"epoch": 2', '"epoch": 5').replace("epoch-002", "epoch-005"))
+    assert document([sweep], "title")["studies"][0]["missing"] == ["no result for epochs 2-4"]
+
+
 def test_curves_of_the_same_model_are_drawn_together(tmp_path):
     folders = [
         hand_pruning(tmp_path / "one"),
