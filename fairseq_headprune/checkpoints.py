@@ -45,11 +45,13 @@ def allow_settings() -> None:
     """
     if not hasattr(torch.serialization, "add_safe_globals"):
         return
+    from fairseq.distributed.utils import _TensorPlaceholder  # stands for tensors that one rank sends to the others
     from omegaconf import DictConfig, ListConfig, base, nodes
 
     torch.serialization.add_safe_globals(
         [
             argparse.Namespace,
+            _TensorPlaceholder,
             GatedSettings,
             DictConfig,
             ListConfig,

@@ -161,7 +161,7 @@ class Session:
         state = read_state(self.path)
         self._check(state)
         overrides = ast.literal_eval(self.cfg.common_eval.model_overrides)
-        refuse_other_heads(argparse.Namespace(**overrides), saved_settings(state))
+        refuse_other_heads(argparse.Namespace(**(overrides or {})), saved_settings(state))
         with _one_line_load_errors(self.path):
             models, saved = checkpoint_utils.load_model_ensemble([self.path], overrides, self.task)
         return models[0], saved

@@ -93,3 +93,13 @@ def test_the_length_of_a_run():
 def test_errors_name_the_flag(trained, tmp_path, flags, words):
     with pytest.raises(ValueError, match=words):
         train(trained["data"], tmp_path, *flags)
+
+
+def test_fine_tuning_takes_another_form_of_target(trained, tmp_path):
+    train(trained["data"], tmp_path / "each", *L0, "--l0-target-heads", "enc_self=2,enc_dec=2,dec_self=2")
+    start = ["--finetune-from-model", tmp_path / "each" / "checkpoint_last.pt", "--max-update", "2"]
+    state = train(trained["data"], tmp_path / "all", *L0, "--l0-target-heads", "6", *start)
+    # One price for all heads and its unit, where there were three and one.
+    assert state["model"]["head_gates.multipliers"].shape == (2,) and state["model"]["head_gates.updates"] == 2
+    state = train(trained["data"], tmp_path / "fixed", *L0, "--l0-penalty", "0.1", *start)
+    assert state["model"]["head_gates.updates"] == 2

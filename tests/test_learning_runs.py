@@ -63,9 +63,8 @@ def test_two_processes_share_one_update(trained, tmp_path):
     spread = "--ddp-backend legacy_ddp --distributed-world-size 2 --distributed-rank $RANK --distributed-no-spawn "
     spread += "--distributed-backend gloo --distributed-init-method env://"
     command = f'exec {sys.executable} -c "{PROGRAM}" {" ".join(map(str, words))} {spread}'
-    result = tiny.run_python(
-        "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", "--no-python", "bash", "-c", command
-    )
+    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", "--no-python", "bash", "-c"]
+    result = tiny.run_python(*launch, command)
     assert result.returncode == 0, result.stderr[-3000:]
     two = read_state(tmp_path / "two" / "checkpoint_last.pt")
     # 4 batches of 16 an epoch: 2 updates for two ranks.
@@ -76,3 +75,9 @@ def test_two_processes_share_one_update(trained, tmp_path):
     left, right = two["model"]["head_gates.weight"], one["model"]["head_gates.weight"]
     assert (left - right).abs().max() < 1e-3
     assert same(gate_state(two).keys() and {"heads": left.argsort()}, {"heads": right.argsort()})
+    # Resumed for a second epoch: one rank reads the checkpoint, and the other gets the gates from it.
+    result = tiny.run_python(*launch, command.replace("--max-epoch 1", "--max-epoch 2"))
+    assert result.returncode == 0, result.stderr[-3000:]
+    two = read_state(tmp_path / "two" / "checkpoint_last.pt")
+    assert int(two["model"]["head_gates.updates"]) == two["optimizer_history"][-1]["num_updates"] == 4
+    assert two["model"]._metadata["head_gates"]["kind"] == "dsp"

@@ -34,7 +34,10 @@ TRAIN="--arch transformer_gated_iwslt_de_en --encoder-attention-heads 8 --decode
     --share-all-embeddings --dropout 0.3 --criterion label_smoothed_cross_entropy --label-smoothing 0.1
     --optimizer adam --adam-betas '(0.9, 0.98)' --lr 3e-4 --lr-scheduler inverse_sqrt --warmup-updates 100
     --max-tokens 16384 --num-workers 0 --validate-interval $EVERY --save-interval $EVERY $DEVICE"
-trap 'mkdir -p "$RESULTS/random-study" && cp "$OUT"/study/{study.json,cells.jsonl} "$RESULTS/random-study/"' EXIT
+keep_cells() {
+    [ ! -f "$OUT/study/study.json" ] || { mkdir -p "$RESULTS/random-study" && cp "$OUT"/study/{study.json,cells.jsonl} "$RESULTS/random-study/"; }
+}
+trap keep_cells EXIT
 ${BOUND[@]+"${BOUND[@]}"} "$PYTHON" -m fairseq_headprune random-study "$PREPARED/data-bin" --path "$MODEL" \
     --source-lang de --target-lang en --gen-subset test --beam 5 --post-process sentencepiece \
     --control --random 25% 35% 50% 55% 60% 75% 81% 87.5%:at-least-one \

@@ -148,7 +148,9 @@ class GateLearner:
             self.rule.penalty.multipliers[:] = 0.0
 
     def load(self, tensors: dict[str, Tensor], description: dict[str, Any]) -> None:
-        """Go on from a state; the number of heads to keep, the temperature and the rate are this learner's own.
+        """Go on from a state; the number of heads to keep and the rate are this learner's own.
+
+        So are prices where the state's are of another form of target (for the schedule see ``keep_schedule`` of rules).
 
         Raises:
             ValueError: the state is of another kind, of other heads or of a newer version, is incomplete or not finite.
@@ -169,10 +171,10 @@ class GateLearner:
                 f"the checkpoint has gates on {len(description.get('heads', []))} heads, the model would have "
                 f"{len(mine['heads'])} (or others): use the same --gate-components and the same model"
             )
-        missing = self.state().keys() - tensors.keys()
+        missing = self.state().keys() - {"multipliers"} - tensors.keys()
         if missing:
             raise ValueError(f"the checkpoint's gates lack {', '.join(sorted(missing))}")
-        broken = [name for name in self.state() if not torch.isfinite(tensors[name]).all()]
+        broken = [name for name in self.state() if name in tensors and not torch.isfinite(tensors[name]).all()]
         if broken:
             raise ValueError(f"the checkpoint's gates are not finite ({', '.join(broken)}): take an earlier checkpoint")
         adam = self._adam.state[self.weight]
@@ -182,8 +184,9 @@ class GateLearner:
             adam[name].copy_(tensors[name])
         self.updates = int(tensors["updates"])
         adam["step"].fill_(self.updates)
-        if self.rule.penalty is not None and "multipliers" in tensors:
-            self.rule.penalty.multipliers = tensors["multipliers"].numpy().copy()
+        prices = tensors.get("multipliers")
+        if self.rule.penalty is not None and prices is not None and prices.shape == self.rule.penalty.multipliers.shape:
+            self.rule.penalty.multipliers = prices.numpy().copy()
 
     def description(self) -> dict[str, Any]:
         """Describe the gates with plain values, as checkpoints and logs keep them."""

@@ -23,4 +23,6 @@ def run_length(config: Any, batches: Optional[int]) -> Optional[int]:
 def updates_in_epochs(batches: int, update_freq: Sequence[int], epochs: int) -> int:
     """Return the updates that some epochs of ``batches`` make; epochs beyond ``--update-freq``'s list have its last."""
     frequencies = [int(number) for number in update_freq or [1]]
-    return sum(math.ceil(batches / frequencies[min(epoch, len(frequencies) - 1)]) for epoch in range(epochs))
+    listed = frequencies[:epochs]
+    later = (epochs - len(listed)) * math.ceil(batches / frequencies[-1])
+    return sum(math.ceil(batches / frequency) for frequency in listed) + later

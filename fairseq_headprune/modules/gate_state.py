@@ -1,7 +1,9 @@
 """Where a model keeps its learned gates' state, so that it is saved and loaded with the weights."""
 
+import json
 from typing import Any, Optional, Protocol
 
+import torch
 from torch import Tensor, nn
 
 
@@ -13,6 +15,10 @@ class Saved(Protocol):
 
     def description(self) -> dict[str, Any]:
         """Return what the tensors mean."""
+
+
+#: The description once more, as JSON in a tensor: metadata gets lost where one rank reads a checkpoint for all.
+_DESCRIPTION = "description"
 
 
 class GateState(nn.Module):
@@ -35,11 +41,15 @@ class GateState(nn.Module):
             return
         for name, value in self.learner.state().items():
             destination[prefix + name] = value
+        description = self.learner.description()
+        destination[prefix + _DESCRIPTION] = torch.tensor(list(json.dumps(description).encode()), dtype=torch.uint8)
         metadata = getattr(destination, "_metadata", None)
         if metadata is not None:
-            metadata[prefix[:-1]] = self.learner.description()
+            metadata[prefix[:-1]] = description
 
     def _load_from_state_dict(self, state_dict, prefix, local_metadata, strict, missing, unexpected, errors) -> None:
         tensors = {name[len(prefix) :]: value for name, value in state_dict.items() if name.startswith(prefix)}
-        self.loaded = (tensors, dict(local_metadata)) if tensors else ({}, {})
+        text = tensors.pop(_DESCRIPTION, None)
+        description = dict(local_metadata) if text is None else json.loads(bytes(text.tolist()))
+        self.loaded = (tensors, description) if tensors else ({}, {})
         self.model_was_loaded = True

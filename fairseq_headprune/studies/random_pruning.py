@@ -87,8 +87,12 @@ class RandomStudy:
             )
             for name in missing
         ]
-        for name in run_side_by_side(commands, at_once, self._prepare):
-            yield self._finish(name)
+        try:
+            for name in run_side_by_side(commands, at_once, self._prepare):
+                yield self._finish(name)
+        finally:
+            if missing:
+                self.folder.claims.release(missing)
 
     def mean(self, names: Sequence[str], base: Sequence[str]) -> dict[str, Any]:
         """Return mean and standard deviation of the scores of these cells, and the test of the mean.
@@ -115,7 +119,8 @@ class RandomStudy:
         """Keep other processes from these cells, whose folders are written anew, for as long as this one lives."""
         taken = self.folder.claims.take(names, tuple, max(1, len(names)))
         if len(taken) < len(names):
-            self.folder.claims.release(taken)
+            if taken:
+                self.folder.claims.release(taken)
             raise ValueError(
                 f"{self.folder.path}: another process is fine-tuning for this study; wait for it, or name another "
                 "folder"

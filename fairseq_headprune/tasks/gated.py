@@ -70,9 +70,9 @@ class GatedTask:
         Raises:
             ValueError: the mask does not fit the model, or the model not the checkpoint that the training starts from.
         """
+        model = super().build_model(cfg, from_checkpoint)
         if not from_checkpoint:
             refuse_other_heads(cfg, settings_to_start_from(cfg))
-        model = super().build_model(cfg, from_checkpoint)
         gates = self._gates = attach_gates(model)
         self._model, self._model_settings = model, cfg
         self._pruned_weights = PrunedWeights(gates)
