@@ -1,11 +1,16 @@
 """Commands side by side."""
 
+import os
+import subprocess
 import sys
+import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from fairseq_headprune.studies.side_by_side import Command, run_side_by_side
+from fairseq_headprune.studies.workers import with_package
 
 
 def command(folder, name, code):
@@ -44,6 +49,40 @@ def test_commands_end_with_their_caller(tmp_path):
     running = run_side_by_side([command(tmp_path, "short", ""), endless], 2, lambda _: None)
     assert next(running) == "short"
     running.close()  # would wait ten minutes if the other one were not ended
+
+
+def test_a_command_on_a_leash_ends_with_a_caller_that_is_killed(tmp_path):
+    """Also where the caller is gone before the command has looked: the pipe stays closed."""
+    late = "import os, sys, time; open('on', 'w').write(str(os.getpid())); time.sleep(1); "
+    late += "from fairseq_headprune.studies.workers import stay_on_leash; stay_on_leash(); time.sleep(600)"
+    caller = f"""
+from pathlib import Path
+from fairseq_headprune.studies.side_by_side import Command, run_side_by_side
+from fairseq_headprune.studies.workers import LEASH
+words = [{sys.executable!r}, "-c", {late!r}]
+list(run_side_by_side([Command("late", words, Path("log"), settings={{LEASH: "1"}})], 1, lambda name: None))
+"""
+    process = subprocess.Popen([sys.executable, "-c", caller], cwd=tmp_path, env=with_package(os.environ))
+    wait_for(lambda: (tmp_path / "on").exists() and (tmp_path / "on").read_text())
+    process.kill()
+    process.wait()
+    child = int((tmp_path / "on").read_text())
+    wait_for(lambda: not running(child))
+
+
+def running(process):
+    """Whether a process is there that has not ended (one that nobody has waited for counts as ended)."""
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{process}/status").read_text()
+    except OSError:
+        return False
+
+
+def wait_for(found):
+    deadline = time.monotonic() + 60
+    while not found():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def test_a_command_waits_for_the_one_it_comes_after(tmp_path):

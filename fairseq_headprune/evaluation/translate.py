@@ -105,6 +105,7 @@ class Translator:
         texts: dict[tuple[int, ...], str] = {}
 
         def work(sentences: Sequence[int], numbers: Sequence[int]) -> None:
+            """Translate a pack, some sentences (corpus indices) under some masks, into ``found``."""
             sample = self._session.collate(self._split, sentences)
             ids, prefix = sample["id"].tolist(), self._prefix(sample)
             limits = [self._limits[number] for number in ids]

@@ -1,7 +1,6 @@
 """What learned gates need of fairseq's trainer: one gradient an update, over all micro-batches and ranks."""
 
 import logging
-import os
 from pathlib import Path
 from typing import Any, Optional
 
@@ -177,11 +176,11 @@ class GateTraining:
         return f"update {learner.updates} ({gate}); {self._last_checkpoint()}"
 
     def _last_checkpoint(self) -> str:
-        last = os.path.join(self._save_dir, "checkpoint_last.pt")
-        saved = sorted(Path(self._save_dir).glob("checkpoint*.pt"), key=lambda path: path.stat().st_mtime)
+        folder = Path(self._save_dir)
+        saved = sorted(folder.glob("checkpoint*.pt"), key=lambda p: (p.name == "checkpoint_last.pt", p.stat().st_mtime))
         if not saved:
-            return f"no checkpoint was saved in {self._save_dir} yet"
-        return f"the last good checkpoint is {last if os.path.exists(last) else saved[-1]}"
+            return f"no checkpoint was saved in {folder} yet"
+        return f"the last good checkpoint is {saved[-1]}"
 
 
 def freeze(model: nn.Module) -> None:

@@ -5,24 +5,30 @@ since starting one takes longer than translating.
 """
 
 import json
-import os
 import shutil
 import sys
-import threading
-import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from fairseq_headprune import files
+from fairseq_headprune.studies.workers import stay_on_leash
 
 #: what a finished job writes into its folder
 DONE = "done.json"
 HYPOTHESES = "hypotheses.txt"
 _BEST = "checkpoint_best.pt"
 #: what a job sets itself, or cannot do without
-_OURS = ("--seed", "--save-dir", "--user-dir", "--finetune-from-model", "--restore-file", "--head-mask")
-_OURS += ("--no-save", "--disable-validation")
+_OURS = (
+    "--seed",
+    "--save-dir",
+    "--user-dir",
+    "--finetune-from-model",
+    "--restore-file",
+    "--head-mask",
+    "--no-save",
+    "--disable-validation",
+)
 
 
 @dataclass(frozen=True)
@@ -158,19 +164,7 @@ def _training(checkpoint: Path) -> dict[str, Any]:
     return {"updates": history[-1].get("num_updates"), "valid_loss": float(state["extra_state"]["val_loss"])}
 
 
-def _end_with_parent() -> None:
-    """End this process when the one that started it is gone: the study goes on in another, from the beginning."""
-    parent = os.getppid()
-
-    def look() -> None:
-        while os.getppid() == parent:
-            time.sleep(1.0)
-        os._exit(1)
-
-    threading.Thread(target=look, daemon=True).start()
-
-
 if __name__ == "__main__":
-    _end_with_parent()
+    stay_on_leash()
     run_job(sys.argv[1])
     print(json.dumps({"job": sys.argv[1]}))

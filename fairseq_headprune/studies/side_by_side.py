@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from fairseq_headprune.studies.workers import LEASH, with_package
+
 #: lines of a failed command's log that are shown
 _TAIL = 5
 
@@ -19,7 +21,8 @@ class Command:
     Attributes:
         after: name of a command that must have succeeded before, where it is one of those that are run.
         cwd: the folder it runs in (default: this process's).
-        settings: environment variables, beside this process's.
+        settings: environment variables, beside this process's; with ``LEASH`` among them the command can end with
+            this process even where that is killed (see :func:`~fairseq_headprune.studies.workers.stay_on_leash`).
         output: a file for its stdout alone; else that goes to ``log``, too.
     """
 
@@ -110,17 +113,15 @@ def _least_used(in_use: Sequence[str]) -> str:
 
 
 def _start(command: Command, gpu: str, at_once: int) -> subprocess.Popen:
-    import fairseq_headprune
-
     threads = str(max(1, (os.cpu_count() or 1) // at_once))
-    root = str(Path(fairseq_headprune.__path__[0]).resolve().parent)
-    paths = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
-    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": gpu, "OMP_NUM_THREADS": threads, "PYTHONPATH": paths}
+    environment = with_package(os.environ) | {"CUDA_VISIBLE_DEVICES": gpu, "OMP_NUM_THREADS": threads}
+    # The pipe closes with this process, however it ends.
+    stdin = subprocess.PIPE if LEASH in command.settings else subprocess.DEVNULL
     command.log.parent.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as files:
         log = files.enter_context(open(command.log, "w"))
         output = files.enter_context(open(command.output, "w")) if command.output else log
         return subprocess.Popen(
             list(command.words), env={**environment, **command.settings}, cwd=command.cwd,
-            stdin=subprocess.DEVNULL, stdout=output, stderr=log,
+            stdin=stdin, stdout=output, stderr=log,
         )  # fmt: skip

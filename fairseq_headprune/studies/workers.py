@@ -13,8 +13,8 @@ from typing import Any
 
 from fairseq_headprune.studies.folder import StudyFolder
 
-#: Set for a worker whose standard input is a pipe that its parent holds: when the pipe closes, the parent is gone.
-_LEASH = "HEADPRUNE_LEASH"
+#: Set for a process whose standard input is a pipe that its parent holds: when the pipe closes, the parent is gone.
+LEASH = "HEADPRUNE_LEASH"
 
 #: Tells a worker how many processes of the study are on its GPU.
 JOBS_ON_GPU = "HEADPRUNE_JOBS_ON_GPU"
@@ -32,9 +32,10 @@ def worker_command(verb: str, argv: Sequence[str]) -> list[str]:
 
 
 def stay_on_leash() -> None:
-    """In a worker: end when the parent that started it on this machine has ended, however that came about."""
-    if os.environ.pop(_LEASH, None):
-        threading.Thread(target=lambda: (sys.stdin.buffer.read(), os._exit(1)), daemon=True).start()
+    """Where this process was started on a leash, end it when the parent that holds that ends, however it does."""
+    if os.environ.pop(LEASH, None):
+        # The descriptor and not sys.stdin, whose lock a thread that reads would still hold when Python shuts down.
+        threading.Thread(target=lambda: (os.read(0, 1), os._exit(1)), daemon=True).start()
 
 
 def jobs_on_gpu(jobs: int, gpus: int) -> int:
@@ -82,7 +83,7 @@ def _start(command: Sequence[str], log: Path, environment: dict[str, str]) -> su
 
 
 def _environment(number: int, devices: Sequence[str], threads: int) -> dict[str, str]:
-    environment = with_package(os.environ) | {_LEASH: "1"}
+    environment = with_package(os.environ) | {LEASH: "1"}
     if devices:
         environment["CUDA_VISIBLE_DEVICES"] = devices[number % len(devices)]
     else:
