@@ -63,7 +63,7 @@ def test_table_3b(points):
     table = score_table(points, alpha=0.01)
     assert list(table.header) == ["Unpruned Heads", "Michel et al.", "STE"]
     assert [[str(cell) if cell is not None else None for cell in row] for row in table.rows] == [
-        ["8", "21.00 ± 2.83", "33.00 ± 0.00"],
+        ["8", "21.00 ± 2.83 (2)", "33.00 ± 0.00 (2)"],
         ["4", None, "33.00"],
     ]
     assert table.rows[0][1].mark == "holm" and table.rows[0][2].mark == ""
@@ -76,8 +76,10 @@ def test_table_3b(points):
         "bootstrap_seed": 1,
     }
     note = score_note({**results, "points": points})
-    assert note.startswith("The unpruned model has 33.00 ± 0.00. BLEU on test, sig; mean ± standard deviation over 2")
+    assert note.startswith("The unpruned model has 33.00 ± 0.00 (2). BLEU on test, sig; one seed, or mean ± standard")
     assert "(paired bootstrap, 400 resamples, seed 1)" in note
+    even = score_note({**results, "points": points[:3]})
+    assert even.startswith("The unpruned model has 33.00 ± 0.00. BLEU on test, sig; mean ± standard deviation over 2")
 
 
 def row(method, count, seconds, bleu, **more):
@@ -96,12 +98,24 @@ def test_table_1_is_measured():
         row("l0", 4, 100.0, 34.0, learned=3),
     ]
     michel, pipelined, l0 = costs(rows, 1000)
-    assert michel == {"method": "michel", "seconds": 1.15, "updates": 1, "estimates": 5, "off": None, "score": 15.0}
+    # Scores are means over 8 heads alone, the number that all three have.
+    assert michel == {"method": "michel", "seconds": 1.15, "updates": 1, "estimates": 5, "off": None, "score": 20.0}
     assert (pipelined["seconds"], pipelined["updates"], pipelined["off"]) == (1.05, 1.05, 0)
-    assert (l0["seconds"], l0["updates"], l0["off"], l0["score"]) == (1.1, 1, 1.5, 35.0)
+    assert (l0["seconds"], l0["updates"], l0["off"], l0["score"]) == (1.1, 1, 1.5, 36.0)
     body = [[str(cell) for cell in line] for line in cost_table([michel, pipelined, l0], "BLEU").rows]
-    assert body[0] == ["Michel et al.", "1.15", "1.00 + 5.0 rankings", "0 (exact)", "15.00"]
-    assert body[2] == ["Voita et al. (L0)", "1.10", "1.00", "1.50", "35.00"]
+    assert body[0] == ["Michel et al.", "1.15", "1.00 + 5.0 rankings", "0 (exact)", "20.00"]
+    assert body[2] == ["Voita et al. (L0)", "1.10", "1.00", "1.50", "36.00"]
+
+
+def test_time_is_compared_among_as_many_processes():
+    """By hand: of 150 s among 2 and 900 s among 20, with 100 s among 2 for the unpruned model, the first counts."""
+    rows = [row("unpruned", None, 100.0, 40.0), row("ste", 8, 150.0, 30.0), row("ste", 4, 900.0, 20.0)]
+    for found, many in zip(rows, (2, 2, 20), strict=True):
+        found["training"]["side_by_side"] = many
+    (ste,) = costs(rows, 1000)
+    assert (ste["seconds"], ste["score"]) == (1.5, 25.0)
+    (slow,) = costs([rows[0], rows[2]], 1000)
+    assert slow["seconds"] is None and str(cost_table([slow], "BLEU").rows[0][1]) == "None"
 
 
 def test_figures_3b_and_3d(points, tmp_path, monkeypatch):

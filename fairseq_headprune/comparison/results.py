@@ -97,34 +97,54 @@ def costs(rows: Cells, updates: int) -> list[dict[str, Any]]:
 
     Returns:
         a dict a method: ``seconds`` and ``updates`` to a pruned model, as multiples of the unpruned model's of the same
-        seeds (the model that a method starts from included; ``estimates`` counts rankings instead of updates);
-        ``off``: mean |heads learned - heads asked for| before the correction, None where heads are taken by rank;
-        ``score``: mean over numbers of heads and seeds.
+        seeds (the model that a method starts from included; ``estimates`` counts rankings instead of updates;
+        ``seconds`` is None where no training ran among as many others as the unpruned model's, since their number
+        decides how long one takes); ``off``: mean |heads learned - heads asked for| before the correction, None where
+        heads are taken by rank; ``score``: mean over the numbers of heads that all methods have, of means over seeds.
     """
-    whole = {row["seed"]: row["training"]["seconds"] for row in rows if row["method"] == "unpruned"}
+    unpruned = {row["seed"]: row["training"] for row in rows if row["method"] == "unpruned"}
+    groups = {
+        method: [row for row in rows if row["method"] == method and row["seed"] in unpruned]
+        for method in NAMES
+        if method not in ("unpruned", "l0-lambda")
+    }
+    groups = {method: mine for method, mine in groups.items() if mine}
+    shared = set.intersection(*({row["count"] for row in mine} for mine in groups.values())) if groups else set()
     result = []
-    for method in NAMES:
-        mine = [row for row in rows if row["method"] == method and row["seed"] in whole]
-        if not mine or method in ("unpruned", "l0-lambda"):
-            continue
+    for method, mine in groups.items():
         learned = [abs(row["learned"] - row["count"]) for row in mine if "learned" in row]
+        seconds = [_seconds(row, unpruned[row["seed"]]) for row in mine if _alike(row, unpruned[row["seed"]])]
         result.append(
             {
                 "method": method,
-                "seconds": statistics.mean(_seconds(row, whole[row["seed"]]) / whole[row["seed"]] for row in mine),
+                "seconds": statistics.mean(seconds) if seconds else None,
                 "updates": statistics.mean(_updates(row, updates) / updates for row in mine),
                 "estimates": statistics.mean(row.get("estimates", 0) for row in mine),
                 "off": statistics.mean(learned) if learned else None,
-                "score": statistics.mean(row["score"] for row in mine),
+                "score": _mean_score([row for row in mine if row["count"] in shared]),
             }
         )
     return result
 
 
-def _seconds(row: Mapping[str, Any], whole: float) -> float:
+def _alike(row: Mapping[str, Any], unpruned: Mapping[str, Any]) -> bool:
+    """Tell whether a training ran among as many others as the unpruned model's."""
+    return row["training"] is None or row["training"].get("side_by_side") == unpruned.get("side_by_side")
+
+
+def _mean_score(rows: Cells) -> float | None:
+    of_count: dict[int, list[float]] = defaultdict(list)
+    for row in rows:
+        of_count[row["count"]].append(row["score"])
+    return statistics.mean(statistics.mean(scores) for scores in of_count.values()) if of_count else None
+
+
+def _seconds(row: Mapping[str, Any], unpruned: Mapping[str, Any]) -> float:
+    """Return how long it takes to a pruned model, as a multiple of the unpruned one's training."""
+    whole = unpruned["seconds"]
     if row["training"] is None:
-        return whole + row.get("scoring_seconds", 0.0)
-    return row["training"]["seconds"] + (whole if row["method"] == "pipelined-dsp" else 0.0)
+        return (whole + row.get("scoring_seconds", 0.0)) / whole
+    return (row["training"]["seconds"] + (whole if row["method"] == "pipelined-dsp" else 0.0)) / whole
 
 
 def _updates(row: Mapping[str, Any], updates: int) -> int:

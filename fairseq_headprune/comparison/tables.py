@@ -11,12 +11,16 @@ from fairseq_headprune.report.tables import Marked, Table, mark_of
 def score_table(points: Sequence[Mapping[str, Any]], alpha: float) -> Table:
     """Tabulate scores in the form of Table 3b: a line a number of heads, a column a method, mean ± deviation.
 
-    Marked: differs from the unpruned model, see :func:`~fairseq_headprune.report.tables.mark_of`.
+    Marked: differs from the unpruned model, see :func:`~fairseq_headprune.report.tables.mark_of`. Where not all points
+    have as many seeds, their number is in brackets if it is more than one.
     """
+    uneven = _uneven(points)
     found = {(point["method"], point["heads"]): point for point in points}
     methods = [m for m in NAMES if m != "unpruned" and any(method == m for method, _ in found)]
     counts = sorted({heads for _, heads in found if heads is not None}, reverse=True)
-    rows: list[list[Any]] = [[count, *(_cell(found.get((m, count)), alpha) for m in methods)] for count in counts]
+    rows: list[list[Any]] = [
+        [count, *(_cell(found.get((m, count)), alpha, uneven) for m in methods)] for count in counts
+    ]
     return Table(["Unpruned Heads", *(NAMES[m] for m in methods)], rows)
 
 
@@ -24,9 +28,12 @@ def score_note(results: Mapping[str, Any], form: str = "text") -> str:
     """Say what the table's numbers are, and the unpruned model's score; in ``form`` for the marks alone."""
     points = results["points"]
     unpruned = [point for point in points if point["method"] == "unpruned"]
-    base = f"The unpruned model has {_shown(unpruned[0])}. " if unpruned else ""
+    uneven = _uneven(points)
+    base = f"The unpruned model has {_shown(unpruned[0], uneven)}. " if unpruned else ""
     seeds = max(len(point["seeds"]) for point in points)
     over = f"mean ± standard deviation over {seeds} seeds, the mean is tested" if seeds > 1 else "one seed"
+    if uneven:
+        over = "one seed, or mean ± standard deviation over as many seeds as the brackets say, the mean is tested"
     marks = legend(results["alpha"], results["resamples"], results["bootstrap_seed"], form)
     return f"{base}{results['measure']} on {results['split']}, {results['signature']}; {over}; {marks}."
 
@@ -37,23 +44,34 @@ def cost_table(costs: Sequence[Mapping[str, Any]], measure: str) -> Table:
     for cost in costs:
         more = f" + {cost['estimates']:.1f} rankings" if cost["estimates"] else ""
         off = "0 (exact)" if cost["off"] is None else f"{cost['off']:.2f}"
-        row = [NAMES[cost["method"]], f"{cost['seconds']:.2f}", f"{cost['updates']:.2f}{more}", off]
-        rows.append([*row, f"{cost['score']:.2f}"])
+        row = [NAMES[cost["method"]], _number(cost["seconds"]), f"{cost['updates']:.2f}{more}", off]
+        rows.append([*row, _number(cost["score"])])
     return Table(["Method", "Time", "Updates", "Heads off", f"Mean {measure}"], rows)
 
 
 COST_NOTE = (
     "Time and updates to a pruned model, as multiples of the unpruned one's training (wall time of processes that ran "
-    "side by side; rankings: estimates of importance); heads off: mean |learned - asked| before the correction."
+    "side by side, as many as with the unpruned one; rankings: estimates of importance); heads off: mean "
+    "|learned - asked| before the correction; mean score: over the numbers of heads that all methods have."
 )
 
 
-def _cell(point: Mapping[str, Any] | None, alpha: float) -> Any:
+def _number(value: float | None) -> str | None:
+    return None if value is None else f"{value:.2f}"
+
+
+def _uneven(points: Sequence[Mapping[str, Any]]) -> bool:
+    return len({len(point["seeds"]) for point in points}) > 1
+
+
+def _cell(point: Mapping[str, Any] | None, alpha: float, uneven: bool) -> Any:
     if point is None:
         return None
     mark = mark_of(point["p"], point["p_holm"], alpha) if "p" in point else ""
-    return Marked(_shown(point), mark)
+    return Marked(_shown(point, uneven), mark)
 
 
-def _shown(point: Mapping[str, Any]) -> str:
-    return f"{point['score']:.2f}" + ("" if point["sd"] is None else f" ± {point['sd']:.2f}")
+def _shown(point: Mapping[str, Any], uneven: bool) -> str:
+    if point["sd"] is None:
+        return f"{point['score']:.2f}"
+    return f"{point['score']:.2f} ± {point['sd']:.2f}" + (f" ({len(point['seeds'])})" if uneven else "")
