@@ -47,6 +47,19 @@ def test_overlap_and_settling(tmp_path):
     assert dynamics.scores(run, "nll_loss") == [(40, 2.5)]
 
 
+def test_logs_are_read_up_to_an_update(tmp_path, capsys):
+    run = dynamics.read_run(write_run(tmp_path / "run"), until=20)
+    assert run.last_update == 20 and run.final == {
+        Head("enc_self", 0, 0),
+        Head("enc_self", 0, 1),
+        Head("dec_self", 0, 0),
+    }
+    assert main(["dynamics", str(tmp_path / "run"), "--until", "30", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["runs"][0]["final_set_of_update"] == 30
+    assert main(["dynamics", str(tmp_path / "run"), "--until", "9"]) == 2
+    assert "no update is logged until 9" in capsys.readouterr().err
+
+
 def test_a_line_that_is_being_written_is_left_out_and_a_damaged_one_named(tmp_path):
     log = write_run(tmp_path / "run") / "gates.jsonl"
     whole = log.read_text()

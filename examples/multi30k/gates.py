@@ -3,7 +3,8 @@
 Joint DSP with a falling and with a constant temperature for some numbers of heads, and L0 at some fixed lambdas: each
 is trained from scratch and validated under its hard mask after every epoch, several at the same time on the visible
 GPUs. headprune dynamics then reads the logs: dynamics-K.json, dynamics-constant-K.json and lambda.json, with figures,
-go to --out, models to --work. Started again, it goes on.
+go to --out, models to --work. Started again, it goes on; --until N reports trainings that were stopped as they were at
+update N, and trains nothing.
 """
 
 import argparse
@@ -56,6 +57,7 @@ def report(args: argparse.Namespace, name: str, runs: list[str], flags: dict[str
 
     folder = args.work / f"figures-{name}"
     words = [sys.executable, "-m", "fairseq_headprune", "dynamics", *runs, "-o", str(folder), "--json"]
+    words += ["--until", str(args.until)] if args.until else []
     found = subprocess.run(words, check=True, stdout=subprocess.PIPE, cwd=args.work).stdout
     value: dict[str, Any] = json.loads(found)
     figure = "dynamics" if len(runs) == 1 else "heads-against-lambda"
@@ -73,6 +75,7 @@ def main() -> None:
     lambdas = [0.0003, 0.001, 0.002, 0.003, 0.01, 0.03]
     add("--lambdas", type=float, nargs="*", default=lambdas, help=f"of L0 ({' '.join(map(str, lambdas))})")
     add("--updates", type=int, default=3000, help="of every training (3000)")
+    add("--until", type=int, help="report what the logs say until this update (default: train to the end, then report)")
     add("--jobs", type=int, default=12, help="trainings at the same time (12)")
     add("--prepared", type=Path, default=HERE / "out", help="the folder that prepare.sh wrote (out/)")
     add("--work", type=Path, default=HERE / "out" / "gates", help="models and logs (out/gates)")
@@ -81,7 +84,8 @@ def main() -> None:
     args.prepared, args.work, args.out = args.prepared.resolve(), args.work.resolve(), args.out.resolve()
     args.out.mkdir(parents=True, exist_ok=True)
     flags = trainings(args)
-    train(args, flags)
+    if not args.until:
+        train(args, flags)
     for name in flags:
         if name.startswith("dynamics"):
             report(args, name, [name], flags)

@@ -27,7 +27,7 @@ _SCORES = ("bleu", "score", "nll_loss", "loss")
 def run(argv: list[str]) -> int:
     """Run the verb."""
     args = _parser().parse_args(argv)
-    runs = [dynamics.read_run(path) for path in args.runs]
+    runs = [dynamics.read_run(path, args.until) for path in args.runs]
     score = _score_name(runs, args.score)
     groups: dict[str, list[GateRun]] = {}
     for found in runs:
@@ -57,6 +57,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("runs", metavar="RUN", nargs="+", help="--save-dir of a training, or its gates.jsonl")
     parser.add_argument(
         "-o", "--output", metavar="FOLDER", help="draw figures into this folder, as PNG and SVG (default: no figures)"
+    )
+    parser.add_argument(
+        "--until",
+        metavar="N",
+        type=int,
+        help="read the logs up to this update, as where runs are compared that have come to different ones (default: "
+        "all of them)",
     )
     parser.add_argument(
         "--at",

@@ -49,12 +49,15 @@ class GateRun:
         return self.path.resolve().parent.name
 
 
-def read_run(path: PathLike) -> GateRun:
+def read_run(path: PathLike, until: int | None = None) -> GateRun:
     """Read the log of a training, given by its folder (``--save-dir``) or by the file; it may still be running.
+
+    Args:
+        until: the last update that is read (default: all are).
 
     Raises:
         FileNotFoundError: there is no log.
-        ValueError: a damaged line, or no update in it yet.
+        ValueError: a damaged line, or no update in it yet, or none until ``until``.
     """
     path = Path(path)
     path = path / NAME if path.is_dir() else path
@@ -64,6 +67,7 @@ def read_run(path: PathLike) -> GateRun:
         )
     description, lines = read_log(path)
     try:
+        lines = [line for line in lines if until is None or line["update"] <= until]
         heads = [Head(*place) for place in description["heads"]]
         updates = [line for line in lines if "kept" in line]
         sets = [(line["update"], _kept(heads, line)) for line in updates]
@@ -72,7 +76,8 @@ def read_run(path: PathLike) -> GateRun:
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
     if not sets:
-        raise ValueError(f"{path}: no update is logged yet (--gate-log-interval says how often one is)")
+        when = "yet" if until is None else f"until {until}"
+        raise ValueError(f"{path}: no update is logged {when} (--gate-log-interval says how often one is)")
     temperatures = [(line["update"], line["temperature"]) for line in updates if line.get("temperature") is not None]
     if temperatures and "tau_start" in description:
         temperatures.insert(0, (0, description["tau_start"]))
