@@ -64,7 +64,8 @@ def report(args: argparse.Namespace, name: str, runs: list[str], flags: dict[str
     (folder / f"{figure}.png").replace(args.out / f"{name}.png")
     value["figures"] = [f"{name}.png"]
     commands = {run: f"bash train.sh {flags[run]}" for run in runs}
-    write_json(args.out / f"{name}.json", {"commands": commands, **value, "environment": environment()})
+    where = "environment_of_the_report" if args.until else "environment"
+    write_json(args.out / f"{name}.json", {"commands": commands, **value, where: environment()})
 
 
 def main() -> None:
