@@ -165,7 +165,7 @@ STEPS = [
     ),
     Step(
         "talks",
-        f"PREPARED={_TALKS} PIECES=sentencepiece RESULTS=domains/results/talks EPOCHS=1,2,3,5,8,10,13 ORDERS=scores "
+        f"PREPARED={_TALKS} PIECES=sentencepiece RESULTS=domains/results/studies EPOCHS=1,2,3,5,8,10,13 ORDERS=scores "
         "bash iwslt14/studies.sh "
         f"{_TALKS}/heads-144 {_STUDY}",
         1,
