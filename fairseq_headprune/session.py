@@ -1,35 +1,35 @@
 """One model, its task and its data, from fairseq-generate's flags: what every verb that takes a model works on."""
 
 import argparse
-import ast
 import os
 import shlex
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from fairseq import checkpoint_utils, options, tasks, utils
+from fairseq import options, tasks, utils
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from omegaconf import OmegaConf
 
 import fairseq_headprune
 from fairseq_headprune import plugin  # noqa: F401  (registers)
 from fairseq_headprune.batches import Batches
-from fairseq_headprune.checkpoints import read_state, saved_settings, task_settings
+from fairseq_headprune.checkpoints import read_state, task_settings
 from fairseq_headprune.cli.common import one_line_error
+from fairseq_headprune.evaluation.generation import built
 from fairseq_headprune.files import sha256
 from fairseq_headprune.importance.reading import TranslationReading
-from fairseq_headprune.models.starting import refuse_other_heads
+from fairseq_headprune.models.loading import load_model, model_overrides
 from fairseq_headprune.modules.attach import attach_gates
 
 #: what fairseq-generate takes when neither is said
 _DEFAULT_MAX_TOKENS = 12000
+_DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 
 
 def parse_generation_args(
@@ -131,6 +131,7 @@ class Session:
 
     Attributes:
         args, cfg: the settings, as parsed and as fairseq's configuration.
+        overrides: what ``--model-overrides`` says.
         task, model, gates: the parts; the model is in evaluation mode, on the device, gated.
     """
 
@@ -144,27 +145,22 @@ class Session:
         if args.task == "glue" and type(self) is Session:
             raise ValueError("this verb is for translation models; the checkpoint is of the task glue")
         self.args = args
-        self.cfg = convert_namespace_to_omegaconf(args)
+        self.cfg = built("settings (null: a flag that is missing)", lambda: convert_namespace_to_omegaconf(args))
         if self.cfg.dataset.max_tokens is None and self.cfg.dataset.batch_size is None:
             self.cfg.dataset.max_tokens = _DEFAULT_MAX_TOKENS
         self.path = args.path
+        self.overrides = model_overrides(self.cfg.common_eval.model_overrides)
         self.device = torch.device("cuda" if torch.cuda.is_available() and not self.cfg.common.cpu else "cpu")
         self.task = task or _setup_task(self.cfg)
         self.model, self.saved_cfg = self._load()
         self.gates = attach_gates(self.model)
-        if self.cfg.common.fp16:
-            self.model.half()
-        self.model.to(self.device)
+        self.model.to(self.device, _DTYPES[self.precision])
         self.model.prepare_for_inference_(self.cfg)
 
     def _load(self) -> tuple[Any, Any]:
         state = read_state(self.path)
         self._check(state)
-        overrides = ast.literal_eval(self.cfg.common_eval.model_overrides)
-        refuse_other_heads(argparse.Namespace(**(overrides or {})), saved_settings(state))
-        with _one_line_load_errors(self.path):
-            models, saved = checkpoint_utils.load_model_ensemble([self.path], overrides, self.task)
-        return models[0], saved
+        return load_model(self.path, state, self.overrides, self.task)
 
     def _check(self, state: dict) -> None:
         """Refuse a checkpoint that does not belong to the data; fairseq would not say it in one line."""
@@ -177,6 +173,12 @@ class Session:
                     f"the {side} of {self.path} has {table.size(0)} embeddings, the dictionary in {self.args.data} has "
                     f"{len(dictionary)} entries: use the data folder the model was trained on"
                 )
+
+    @property
+    def precision(self) -> str:
+        """What the model computes in: ``fp32``, ``fp16`` or ``bf16``."""
+        common = self.cfg.common
+        return "fp16" if common.fp16 else "bf16" if common.bf16 else "fp32"
 
     @cached_property
     def checkpoint(self) -> dict[str, str]:
@@ -285,16 +287,3 @@ def _setup_task(cfg: Any) -> Any:
         raise
     except Exception as error:
         raise ValueError(f"{cfg.task.data}: {error}") from error
-
-
-@contextmanager
-def _one_line_load_errors(path: str) -> Iterator[None]:
-    """Turn torch's long report about weights that do not fit into a short error."""
-    try:
-        yield
-    except RuntimeError as error:
-        if "Error(s) in loading" not in str(error):
-            raise
-        lines = [line.strip() for line in str(error).splitlines()[1:] if line.strip()]
-        more = f" (and {len(lines) - 3} more)" if len(lines) > 3 else ""
-        raise ValueError(f"{path} does not fit the model its settings describe: {' '.join(lines[:3])}{more}") from error

@@ -191,6 +191,8 @@ def test_a_killed_study_goes_on_to_the_same_result(joint, flags, tmp_path):
         (["--step", "20%"], "step"),
         (["--step", "25%", "--beam", "3"], "beam"),
         (["--step", "25%", "--score-seed", "9"], "seed"),
+        (["--step", "25%", "--bf16"], "precision"),
+        (["--step", "25%", "--model-overrides", "{'dropout': 0.5}"], "model_overrides"),
     ],
 )
 def test_a_folder_of_another_study_is_refused_and_left_alone(joint, flags, other, name, capsys):
@@ -252,7 +254,9 @@ def test_tokenised_bleu_is_named_in_the_signature(flags, tmp_path):
         (["--order", "no-such-file"], "--order no-such-file: neither scores, random, oracle:STUDY nor a file"),
         (["--gen-subset", "dev"], "Dataset not found: dev"),
         (["--score-subset", "dev"], "Dataset not found: dev"),
-        (["--sampling"], "--sampling"),
+        (["--bootstrap-seed", "-3"], "--bootstrap-seed must be at least 0, got -3"),
+        (["--score-seed", "-3"], "(--score-seed) is at least 0, not -3"),
+        (["--order", "random", "--order-seeds", "-3"], "(--score-seed) is at least 0, not -3"),
     ],
 )
 def test_wrong_input_is_refused_and_nothing_is_written(flags, wrong, message, tmp_path, capsys):

@@ -211,6 +211,13 @@ def test_tables_and_figure(study, here, capsys):
     assert (study["folder"] / "figures" / "random.svg").exists()
 
 
+def test_processes_of_torchrun_are_refused(flags, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    line = refused(capsys, "random-study", *flags, "-o", tmp_path / "new", "--random", "50%")
+    assert "torchrun has started 2 processes; start random-study once, with --jobs 2" in line
+    assert not (tmp_path / "new").exists()
+
+
 def test_wrong_input(flags, study, tmp_path, capsys):
     def line(*words):
         return refused(capsys, "random-study", *flags, "-o", tmp_path / "new", *words)

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from argparse import Namespace
 
 import numpy as np
 import pytest
@@ -11,6 +12,8 @@ from verbs import refused, run_json
 
 import fairseq_headprune
 from fairseq_headprune.batches import sample_indices
+from fairseq_headprune.evaluation.translate import Translator
+from fairseq_headprune.models.starting import refuse_other_heads
 from fairseq_headprune.session import Session, parse_generation_args
 
 FEW = ["--cpu", "--estimator", "weight-norm"]
@@ -59,6 +62,26 @@ def test_other_numbers_of_heads_are_refused(trained, trained_stock, capsys):
         argv = [*flags(run), *FEW, "--model-overrides", "{'decoder_attention_heads': 4}"]
         line = refused(capsys, "score", *argv)
         assert "decoder_attention_heads 4: the checkpoint was trained with 2 heads a layer" in line
+        assert line.endswith("take it out of --model-overrides")
+
+
+@pytest.mark.parametrize("part", [dict, lambda **heads: Namespace(**heads)])
+def test_numbers_of_heads_of_fairseqs_nested_settings_are_compared(part):
+    # Both forms of fairseq-hydra-train: as it is configured, and as it is saved.
+    asked = Namespace(encoder=part(attention_heads=4), decoder=part(attention_heads=2))
+    with pytest.raises(
+        ValueError, match="encoder_attention_heads 4: .* with 2 heads .*give --encoder-attention-heads 2"
+    ):
+        refuse_other_heads(asked, Namespace(encoder={"attention_heads": 2}))
+    refuse_other_heads(asked, Namespace(encoder={"attention_heads": 4}, decoder_attention_heads=2))
+
+
+@pytest.mark.parametrize("flag, name", [("", "fp32"), ("--fp16", "fp16"), ("--bf16", "bf16")])
+def test_precision(trained, flag, name):
+    loaded = session(trained, *flag.split())
+    dtype = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}[name]
+    assert loaded.precision == name and {weight.dtype for weight in loaded.model.parameters()} == {dtype}
+    assert len(Translator(loaded, "test").translate()) == 8
 
 
 @pytest.mark.parametrize("verb", ["score", "evaluate", "prune"])

@@ -119,7 +119,7 @@ def _value(args: argparse.Namespace, sides: dict, paths: dict[str, str], rows: l
     base = next(iter(facts.values()))["multiply_adds"]
     return {
         "device": first.session.device.type,
-        "precision": "fp16" if args.fp16 else "fp32",
+        "precision": first.session.precision,
         "threads": torch.get_num_threads(),
         "length": args.length,
         "data": first.session.data(args.gen_subset),

@@ -140,7 +140,7 @@ def _settings(args: argparse.Namespace, session: Any) -> dict[str, Any]:
     names = ("heads", "masks", "seed", "batch_sizes", "examples", "seconds", "rounds")
     return {
         "device": session.device.type,
-        "precision": "fp16" if args.fp16 else "fp32",
+        "precision": session.precision,
         "threads": torch.get_num_threads(),
         "settings": {name: getattr(args, name) for name in names},
         "checkpoint": {**session.checkpoint, "path": os.path.basename(args.path)},

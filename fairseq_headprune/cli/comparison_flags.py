@@ -79,6 +79,8 @@ def comparison_settings(args: argparse.Namespace) -> dict[str, Any]:
         raise ValueError(f"--resamples must be at least 1, got {args.resamples}")
     if not 0 < args.alpha < 1:
         raise ValueError(f"--alpha must be between 0 and 1, got {args.alpha}")
+    if args.bootstrap_seed < 0:
+        raise ValueError(f"--bootstrap-seed must be at least 0, got {args.bootstrap_seed}")
     return {
         "tokenize": "tok" if args.bleu == "tok" else "13a",
         "resamples": args.resamples,

@@ -7,6 +7,7 @@ from typing import Any
 
 from fairseq_headprune.cli.common import emit
 from fairseq_headprune.cli.comparison_flags import add_comparison_flags, comparison_settings, legend, progress
+from fairseq_headprune.cli.scale_flags import rank
 from fairseq_headprune.heads import HeadMask
 from fairseq_headprune.notation import format_config
 from fairseq_headprune.report.figures import pruning_curve
@@ -70,6 +71,11 @@ def parse(argv: list[str]) -> argparse.Namespace:
     from fairseq_headprune.session import parse_generation_args
 
     args = parse_generation_args("random-study", argv, _add_flags, _DESCRIPTION)
+    _, processes = rank()
+    if processes > 1:
+        raise ValueError(
+            f"torchrun has started {processes} processes; start random-study once, with --jobs {processes}"
+        )
     if args.head_mask is not None:
         raise ValueError("--head-mask has no place here: the study draws its own masks; slim the checkpoint first")
     if (args.updates is None) == (args.epochs is None):

@@ -10,6 +10,7 @@ from fairseq import utils
 from fairseq_cli.generate import get_symbols_to_strip_from_output
 
 from fairseq_headprune.evaluation.detokenised import looks_detokenised, warning
+from fairseq_headprune.evaluation.generation import built, check_generation
 from fairseq_headprune.evaluation.many_masks import ManyMasks, obstacle
 from fairseq_headprune.evaluation.memory import Card
 from fairseq_headprune.evaluation.packing import Packer, fitting_rows
@@ -36,17 +37,22 @@ class Translator:
         Raises:
             ValueError: an empty split, one without a target side, or a setting that has no place here.
         """
-        _check_settings(session.cfg.generation)
+        cfg, args, task = session.cfg, session.args, session.task
+        check_generation(cfg.generation)
         self._session = session
         self._batches = session.batches(split, indices)
-        self._generator = session.task.build_generator([session.model], session.cfg.generation)
+        self._generator = built("generation", lambda: task.build_generator([session.model], cfg.generation))
         self.obstacle = obstacle(session.model, session.gates, self._generator)
         self._split = split
-        self._tokenizer = session.task.build_tokenizer(session.cfg.tokenizer)
-        self._bpe = session.task.build_bpe(session.cfg.bpe)
+        self._tokenizer = built(f"--tokenizer {args.tokenizer}", lambda: task.build_tokenizer(cfg.tokenizer))
+        self._bpe = built(f"--bpe {args.bpe}", lambda: task.build_bpe(cfg.bpe))
         target = session.dataset(split).tgt
         self._indices = sorted(int(i) for group in self._batches.groups for i in group)
-        self.references = [self._decode(target[i], escape_unk=True) for i in self._indices]
+        # fairseq knows the names of post-processing only when it decodes.
+        self.references = built(
+            f"--post-process {args.post_process}",
+            lambda: [self._decode(target[i], escape_unk=True) for i in self._indices],
+        )
 
     @property
     def sources(self) -> list[str]:
@@ -165,14 +171,3 @@ def warn_of_pieces(references: list[str], tokenize: str) -> None:
     found = warning(looks_detokenised(references), {}, tokenises=tokenize not in (TOKENISED, "none"))
     if found:
         logger.warning(f"{found} (--remove-bpe or --post-process joins pieces)")
-
-
-def _check_settings(generation: Any) -> None:
-    if generation.sampling:
-        raise ValueError("--sampling makes every translation another one; compare masks by beam search")
-    if generation.retain_dropout:
-        raise ValueError("--retain-dropout makes every translation another one; leave it away")
-    if generation.score_reference:
-        raise ValueError("--score-reference translates nothing; leave it away")
-    if generation.replace_unk is not None:
-        raise ValueError("--replace-unk is not supported here; leave it away")

@@ -53,6 +53,8 @@ class ScoreSettings:
                 raise ValueError(f"unknown {name} {getattr(self, name)!r}; known are {', '.join(known)}")
         if self.sentences < 0:
             raise ValueError(f"cannot draw {self.sentences} sentences; 0 takes all")
+        if self.seed < 0:
+            raise ValueError(f"a seed of scores (--score-seed) is at least 0, not {self.seed}")
         if not 0 <= self.smoothing < 1:
             raise ValueError(f"label smoothing is at least 0 and below 1, not {self.smoothing}")
 

@@ -2,6 +2,7 @@
 
 import os
 from argparse import Namespace
+from collections.abc import Mapping
 from typing import Any, Optional
 
 from fairseq_headprune.checkpoints import GatedSettings, State, read_state, saved_settings
@@ -40,7 +41,7 @@ def settings_to_start_from(args: Any) -> Optional[Namespace]:
         return None
 
 
-def refuse_other_heads(settings: Any, saved: Any) -> None:
+def refuse_other_heads(settings: Any, saved: Any, way_out: str = "") -> None:
     """Refuse to build a model with other numbers of heads than the checkpoint it takes its weights from.
 
     The weights themselves fit any number of heads, and give another model.
@@ -48,17 +49,27 @@ def refuse_other_heads(settings: Any, saved: Any) -> None:
     Args:
         settings: of the model that is built; what it does not say is not compared.
         saved: the checkpoint's, None if there is no checkpoint.
+        way_out: what to do instead (default: give the flag that says the checkpoint's number).
 
     Raises:
         ValueError: the numbers differ.
     """
-    for name in ("encoder_attention_heads", "decoder_attention_heads"):
-        asked, found = getattr(settings, name, None), getattr(saved, name, None)
+    for side in ("encoder", "decoder"):
+        asked, found = _heads(settings, side), _heads(saved, side)
         if asked is not None and found is not None and asked != found:
             raise ValueError(
-                f"{name} {asked}: the checkpoint was trained with {found} heads a layer, and its weights do not tell; "
-                f"give --{name.replace('_', '-')} {found}"
+                f"{side}_attention_heads {asked}: the checkpoint was trained with {found} heads a layer, and its "
+                f"weights do not tell; {way_out or f'give --{side}-attention-heads {found}'}"
             )
+
+
+def _heads(settings: Any, side: str) -> Any:
+    """Return ``encoder_attention_heads``, or ``attention_heads`` of the part ``encoder`` (fairseq's hydra form)."""
+    found = getattr(settings, f"{side}_attention_heads", None)
+    part = getattr(settings, side, None)
+    if found is None and part is not None:
+        found = part.get("attention_heads") if isinstance(part, Mapping) else getattr(part, "attention_heads", None)
+    return found
 
 
 def take_layouts(args: Any, settings: Optional[Namespace]) -> None:

@@ -87,7 +87,7 @@ def profile_session(
     profile.settings = {
         "device": session.device.type,
         "gpu": torch.cuda.get_device_name() if session.device.type == "cuda" else None,
-        "precision": "fp16" if session.cfg.common.fp16 else "fp32",
+        "precision": session.precision,
         "threads": torch.get_num_threads(),
         "batch_size": batch_size,
         "beam": beam,

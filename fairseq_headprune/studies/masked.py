@@ -227,10 +227,12 @@ def check_split(session: Session, split: str) -> Evaluator:
 
 
 def model_settings(session: Session, study: str, split: str) -> dict[str, Any]:
-    """Return the settings that every study of masks has: checkpoint, start, data, and how it is answered."""
+    """Return the settings that every study of masks has: model, start, data, and how it is answered."""
     return {
         "study": study,
         "checkpoint": session.checkpoint["sha256"],
+        "model_overrides": session.overrides,
+        "precision": session.precision,
         "start": session.gates.mask().heads,
         "data": session.data(split),
         **session.answering(),

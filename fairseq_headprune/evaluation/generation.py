@@ -1,0 +1,55 @@
+"""Which settings of fairseq-generate have a place where translations are compared, told before anything is written."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+_Built = TypeVar("_Built")
+
+_OTHER_EACH_TIME = "makes every translation another one; leave it away, translations are compared by beam search"
+#: settings that are refused where they are given, with the reason
+_NO_PLACE = {
+    "sampling": _OTHER_EACH_TIME,
+    "retain_dropout": _OTHER_EACH_TIME,
+    "score_reference": "translates nothing; leave it away",
+    "replace_unk": "is not supported here; leave it away",
+    "constraints": "reads constraints from an input of its own; leave it away",
+    "lm_path": "is not supported here, only the model itself translates; leave it away",
+}
+
+
+def check_generation(generation: Any) -> None:
+    """Refuse settings that have no place here, or that no search can run with.
+
+    Raises:
+        ValueError: the first such setting.
+    """
+    for name, reason in _NO_PLACE.items():
+        if getattr(generation, name) not in (None, False):
+            raise ValueError(f"{_flag(name)} {reason}")
+    for name, least in {"beam": 1, "min_len": 0, "max_len_a": 0, "prefix_size": 0}.items():
+        if not getattr(generation, name) >= least:  # NaN too
+            raise ValueError(f"{_flag(name)} {getattr(generation, name)}: it must be at least {least}")
+    shortest = 0 if generation.max_len_a else generation.min_len
+    if generation.max_len_b < shortest:
+        why = "" if generation.max_len_a else f", as --min-len is {generation.min_len} and --max-len-a is 0"
+        raise ValueError(f"--max-len-b {generation.max_len_b}: it must be at least {shortest}{why}")
+    groups = generation.diverse_beam_groups
+    if groups > 0 and generation.beam % groups:
+        raise ValueError(f"--beam {generation.beam}: it must be a multiple of --diverse-beam-groups {groups}")
+
+
+def built(setting: str, build: Callable[[], _Built]) -> _Built:
+    """Return what fairseq builds for a setting.
+
+    Raises:
+        ValueError: whatever goes wrong, with the setting; fairseq fails in ways of each class's own.
+    """
+    try:
+        return build()
+    except Exception as error:
+        said = str(error).strip().split("\n")[0] or type(error).__name__
+        raise ValueError(f"{setting}: {said}") from error
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
