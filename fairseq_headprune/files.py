@@ -15,6 +15,7 @@ def write_text(path: PathLike, text: str) -> None:
     """Write a UTF-8 text file atomically: readers see the old file or the new one, never half of it.
 
     Raises:
+        ValueError: the name is that of a folder, a pipe or a device (see :func:`check_output`).
         OSError: the folder is missing, not writable, or the disk is full; nothing is left behind then.
     """
     write_bytes(path, text.encode("utf-8"))
@@ -24,7 +25,7 @@ def write_bytes(path: PathLike, data: bytes) -> None:
     """Write a binary file atomically (temporary file in the same folder, fsync, rename).
 
     Raises:
-        OSError: as for :func:`write_text`.
+        ValueError, OSError: as for :func:`write_text`.
     """
     write_with(path, lambda stream: stream.write(data))
 
@@ -33,16 +34,32 @@ def write_with(path: PathLike, write: Callable[[BinaryIO], Any]) -> None:
     """Write a binary file atomically by a function that is given the open file: for what is too big to hold twice.
 
     Raises:
-        OSError: as for :func:`write_text`.
+        ValueError, OSError: as for :func:`write_text`.
     """
-    path = Path(path)
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f"{path}: there is no folder {path.parent}; make it first")
+    place = check_output(path)
     try:
-        _replace(path, write)
+        _replace(place, write)
     except OSError as error:
         # Name the file that was asked for: the system names the temporary one, or none when the disk is full.
         raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+def check_output(path: PathLike) -> Path:
+    """Return where a file of this name is to be written: the target of a link, which itself stays, else the name.
+
+    Raises:
+        ValueError: something that is no regular file has the name; it would be lost, as files are written by replacing.
+        FileNotFoundError: there is no folder for it.
+    """
+    place = Path(os.path.realpath(path))
+    # Both names are asked: what a link of /proc leads to may have no name of its own, and a circle of links no end.
+    if (os.path.exists(path) or place.is_symlink()) and not place.is_file():
+        what = "a folder" if place.is_dir() else "no regular file"
+        raise ValueError(f"{path} is {what} and is not replaced; name a file")
+    if not place.parent.is_dir():
+        folder = place.parent if os.path.islink(path) else Path(path).parent
+        raise FileNotFoundError(f"{path}: there is no folder {folder}; make it first")
+    return place
 
 
 class _Remembering:

@@ -6,8 +6,10 @@ import stat
 
 import pytest
 import tiny
+from verbs import refused
 
 from fairseq_headprune import files
+from fairseq_headprune.heads import HeadMask
 
 
 def test_text_is_written_as_utf8_and_replaces_the_old_file(tmp_path):
@@ -33,7 +35,7 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
     with pytest.raises(ValueError):
         files.write_json(path, {"n": float("nan")})
     (tmp_path / "folder").mkdir()
-    with pytest.raises(OSError, match="folder'$"):
+    with pytest.raises(ValueError, match="folder is a folder and is not replaced; name a file"):
         files.write_text(tmp_path / "folder", "x")
     assert files.read_json(path) == {"n": 1}
     assert sorted(os.listdir(tmp_path)) == ["a.json", "folder"]
@@ -60,6 +62,39 @@ except OSError as error:
 def test_a_missing_folder_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match="a.txt: there is no folder .*nowhere; make it first"):
         files.write_text(tmp_path / "nowhere" / "a.txt", "x")
+
+
+def test_a_link_stays_and_its_target_is_written(tmp_path):
+    (tmp_path / "far").mkdir()
+    (tmp_path / "far" / "a.txt").write_text("old")
+    for name, target in {"link": "far/a.txt", "chain": "link", "new": "far/b.txt"}.items():
+        (tmp_path / name).symlink_to(target)
+        files.write_text(tmp_path / name, name)
+        assert os.readlink(tmp_path / name) == target
+    assert (tmp_path / "far" / "a.txt").read_text() == "chain" and (tmp_path / "far" / "b.txt").read_text() == "new"
+    assert sorted(os.listdir(tmp_path / "far")) == ["a.txt", "b.txt"]
+
+
+def test_a_link_into_a_missing_folder_names_it(tmp_path):
+    (tmp_path / "link").symlink_to("none/a.txt")
+    with pytest.raises(FileNotFoundError, match="link: there is no folder .*none; make it first"):
+        files.write_text(tmp_path / "link", "x")
+
+
+def test_what_is_no_regular_file_is_not_replaced(tmp_path, capsys):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "to-pipe").symlink_to("pipe")
+    (tmp_path / "round").symlink_to("round")
+    like = tmp_path / "like.json"
+    HeadMask.full({"enc_self": [2, 2]}).save(like)
+    for name in ("pipe", "to-pipe", "round"):
+        before = os.lstat(tmp_path / name)[:2]  # kind and inode
+        with pytest.raises(ValueError, match=f"/{name} is no regular file and is not replaced; name a file"):
+            files.write_text(tmp_path / name, "x")
+        line = refused(capsys, "mask", "--like", like, "-o", tmp_path / name)
+        assert f"/{name} is no regular file" in line
+        assert os.lstat(tmp_path / name)[:2] == before
+    assert sorted(os.listdir(tmp_path)) == ["like.json", "pipe", "round", "to-pipe"]
 
 
 def test_json_round_trip(tmp_path):

@@ -1,6 +1,7 @@
 """``headprune score`` on a tiny checkpoint."""
 
 import json
+import os
 
 import pytest
 from verbs import refused, run_json, write_lively
@@ -98,6 +99,9 @@ def test_a_stock_checkpoint_is_scored_with_a_table(trained_stock, capsys):
 def test_wrong_input_is_refused_before_the_work(lively, tmp_path, capsys):
     argv = ["score", *flags(lively)]
     assert "there is no folder" in refused(capsys, *argv, "-o", tmp_path / "no" / "scores.json")
+    os.mkfifo(tmp_path / "pipe.png")
+    for more in (["-o", tmp_path / "pipe.png"], ["--figure", tmp_path / "pipe"]):
+        assert "pipe.png is no regular file" in refused(capsys, *argv, *more)
     assert "cannot draw -1 sentences" in refused(capsys, *argv, "--score-sentences", "-1")
     assert "label smoothing" in refused(capsys, *argv, "--loss", "label-smoothed", "--score-label-smoothing", "1")
     HeadMask.full({"enc_self": [2, 2]}).save(tmp_path / "mask.json")

@@ -3,10 +3,9 @@
 import argparse
 import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-from fairseq_headprune.cli.common import add_figure_flag, emit, numbers
+from fairseq_headprune.cli.common import add_figure_flag, check_outputs, emit, numbers
 from fairseq_headprune.report.tables import FORMS, render_parts
 
 _DESCRIPTION = """Speed and size of a BERT classifier by the number of heads it keeps (Michel et al. 2019, Table 4; Li
@@ -102,9 +101,7 @@ def _check(args: argparse.Namespace) -> None:
         raise ValueError(f"--figure-batch {args.figure_batch}: not one of --batch-sizes")
     if args.study and not args.points:
         raise ValueError(f"--study {args.study}: give the comparison's result, too, with --points")
-    for path in filter(None, (args.output, args.figure)):
-        if not Path(path).parent.is_dir():
-            raise FileNotFoundError(f"{path}: there is no folder {Path(path).parent}; make it first")
+    check_outputs(args.output, args.figure)
 
 
 def _measure(args: argparse.Namespace, session: Any, named: Mapping, points: list) -> dict[str, Any]:

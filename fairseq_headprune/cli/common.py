@@ -1,4 +1,4 @@
-"""What the verbs share: a parser with one-line errors, and the printing of results."""
+"""What the verbs share: a parser with one-line errors, a check of outputs, and the printing of results."""
 
 import argparse
 import json
@@ -6,6 +6,8 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
+
+from fairseq_headprune.files import check_output
 
 Content = TypeVar("Content")
 
@@ -61,6 +63,16 @@ def named(systems: Iterable[tuple[str, Content]]) -> dict[str, Content]:
 def add_figure_flag(parser: Any) -> None:
     """Add ``--figure STEM`` to a parser or a group of its flags; the stem may be given with an extension."""
     parser.add_argument("--figure", metavar="STEM", type=_stem, help="draw STEM.png and STEM.svg (default: no figure)")
+
+
+def check_outputs(output: str | None, figure: str | None = None) -> None:
+    """Refuse, before work that may take long, what could not be written after it.
+
+    Raises:
+        ValueError, FileNotFoundError: see :func:`fairseq_headprune.files.check_output`.
+    """
+    for path in ([output] if output else []) + ([f"{figure}.png", f"{figure}.svg"] if figure else []):
+        check_output(path)
 
 
 def _stem(text: str) -> str:

@@ -1,10 +1,9 @@
 """``headprune profile``: what heads cost on this machine, layer by layer."""
 
 import argparse
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fairseq_headprune.cli.common import emit
+from fairseq_headprune.cli.common import check_outputs, emit
 from fairseq_headprune.report.tables import FORMS, Table, render_parts
 
 if TYPE_CHECKING:
@@ -76,8 +75,7 @@ def _check(args: argparse.Namespace, size: int) -> None:
         raise ValueError(f"--length {args.length}: a translation has at least 2 tokens, the last one ends it")
     if args.threads < 0:
         raise ValueError(f"--threads {args.threads}: must not be below 0")
-    if not Path(args.output).parent.is_dir():
-        raise FileNotFoundError(f"{args.output}: there is no folder {Path(args.output).parent}; make it first")
+    check_outputs(args.output)
 
 
 def _text(profile: "Profile", path: str, form: str) -> str:

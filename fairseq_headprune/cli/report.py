@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from fairseq_headprune.cli.common import Parser, emit
+from fairseq_headprune.cli.common import Parser, check_outputs, emit
 from fairseq_headprune.files import write_text
 from fairseq_headprune.report.page.document import document, summary
 from fairseq_headprune.report.page.render import render
@@ -53,8 +53,7 @@ def _check(args: argparse.Namespace) -> None:
         raise ValueError(f"--examples must be 0 or more, got {args.examples}")
     if Path(args.output).is_dir():
         raise ValueError(f"--output {args.output} is a folder; name a file in it, such as report.html")
-    if not Path(args.output).parent.is_dir():
-        raise FileNotFoundError(f"--output {args.output}: there is no folder {Path(args.output).parent}; make it first")
+    check_outputs(args.output)
 
 
 def _text(value: dict[str, Any]) -> str:

@@ -1,9 +1,8 @@
 """``headprune score``: how important is every head?"""
 
 import argparse
-from pathlib import Path
 
-from fairseq_headprune.cli.common import add_figure_flag, emit
+from fairseq_headprune.cli.common import add_figure_flag, check_outputs, emit
 from fairseq_headprune.cli.scale_flags import rank, use_local_rank
 from fairseq_headprune.cli.scoring_flags import add_scoring_flags, scoring_settings
 from fairseq_headprune.heads import PAPER_NAMES
@@ -28,7 +27,7 @@ def run(argv: list[str]) -> int:
     settings = scoring_settings(args, args.gen_subset)
     if args.ffn:
         check_ffn_settings(settings)
-    _check_folders(args)
+    check_outputs(args.output, args.figure)
     number, ranks = rank()
     use_local_rank(args.cpu)
     session = open_session(args)
@@ -60,13 +59,6 @@ def _add_flags(parser: argparse.ArgumentParser) -> None:
     add_figure_flag(group)
     group.add_argument("--json", action="store_true", help="print the score file's content to stdout (default: off)")
     parser.set_defaults(gen_subset="train")
-
-
-def _check_folders(args: argparse.Namespace) -> None:
-    # Scoring may take long: what could not be written is to be known before.
-    for name in filter(None, (args.output, args.figure)):
-        if not Path(name).parent.is_dir():
-            raise FileNotFoundError(f"{name}: there is no folder {Path(name).parent}; make it first")
 
 
 def _ffn_text(ffn: dict) -> list[str]:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from fairseq_headprune.files import PathLike
+from fairseq_headprune.files import PathLike, check_output
 
 
 def output_paths(flag: str, path: PathLike, names: Mapping[str, str], what: str) -> dict[str, Path]:
@@ -15,7 +15,7 @@ def output_paths(flag: str, path: PathLike, names: Mapping[str, str], what: str)
         what: what has several splits, for the message: "MNLI has 2 test sets".
 
     Raises:
-        ValueError: one file for several splits.
+        ValueError: one file for several splits, or something that is no file.
         FileNotFoundError: a file in a folder that is not there.
     """
     path = Path(path)
@@ -23,6 +23,5 @@ def output_paths(flag: str, path: PathLike, names: Mapping[str, str], what: str)
         return {split: path / name for split, name in names.items()}
     if len(names) > 1:
         raise ValueError(f"{flag} {path}: {what}; name an existing folder")
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f"{path}: there is no folder {path.parent}; make it first")
+    check_output(path)
     return {split: path for split in names}

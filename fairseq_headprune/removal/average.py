@@ -3,13 +3,12 @@
 import os
 from collections import OrderedDict
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from fairseq_headprune.checkpoints import State, head_layout, read_state, saved_settings
-from fairseq_headprune.files import PathLike, sha256, write_with
+from fairseq_headprune.files import PathLike, check_output, sha256, write_with
 from fairseq_headprune.removal.checkpoint import LEARNED
 from fairseq_headprune.removal.ffn import ffn_layout
 from fairseq_headprune.removal.settings import forget_training
@@ -30,8 +29,7 @@ def average_checkpoints(paths: Sequence[PathLike], output: PathLike) -> dict[str
         raise ValueError("give at least two checkpoints to average")
     if any(os.path.exists(output) and os.path.exists(p) and os.path.samefile(p, output) for p in paths):
         raise ValueError(f"the output {output} is one of the inputs; choose another name")
-    if not Path(output).parent.is_dir():
-        raise FileNotFoundError(f"{output}: there is no folder {Path(output).parent}; make it first")
+    check_output(output)
     state = average([read_state(path) for path in paths], [str(path) for path in paths])
     write_with(output, lambda stream: torch.save(state, stream))
     inputs = [{"path": str(path), "sha256": sha256(path)} for path in paths]

@@ -3,7 +3,6 @@
 import os
 from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,7 +17,7 @@ from fairseq_headprune.checkpoints import (
     saved_settings,
     stored_mask,
 )
-from fairseq_headprune.files import PathLike, sha256, write_with
+from fairseq_headprune.files import PathLike, check_output, sha256, write_with
 from fairseq_headprune.gates.soft import SoftGates
 from fairseq_headprune.heads import Head, HeadMask
 from fairseq_headprune.removal.ffn import cut_ffn, ffn_layout
@@ -181,8 +180,7 @@ def slim_checkpoint(
     """
     if os.path.exists(output) and os.path.exists(path) and os.path.samefile(path, output):
         raise ValueError(f"the output {output} is the input; choose another name")
-    if not Path(output).parent.is_dir():
-        raise FileNotFoundError(f"{output}: there is no folder {Path(output).parent}; make it first")
+    check_output(output)
     try:
         removal = remove_heads(read_state(path), mask, bake, ffn, keep_optimizer, gates)
     except (ValueError, KeyError) as error:
