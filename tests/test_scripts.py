@@ -1,12 +1,38 @@
-"""The shell scripts' search for a Python, with made-up programs on the PATH."""
+"""Scripts that stand for verbs, and the shell scripts' search for a Python, with made-up programs on the PATH."""
 
+import runpy
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-ENVIRONMENT = Path(__file__).parents[1] / "scripts" / "environment.sh"
+from fairseq_headprune import cli
+
+SCRIPTS = Path(__file__).parents[1] / "scripts"
+ENVIRONMENT = SCRIPTS / "environment.sh"
+
+
+# Source: the list in the README.
+@pytest.mark.parametrize(
+    "script, verb",
+    [
+        ("score_heads", "score"),
+        ("ablate_heads", "ablate"),
+        ("prune_components", "prune"),
+        ("sweep_epochs", "sweep-epochs"),
+        ("bootstrap", "compare"),
+    ],
+)
+def test_a_script_is_its_verb_from_the_clone(script, verb, monkeypatch):
+    calls = []
+    monkeypatch.setattr(cli, "main", lambda argv: calls.append((argv, sys.argv[0], sys.path[0])) or 7)
+    monkeypatch.setattr(sys, "path", ["elsewhere", *sys.path])
+    monkeypatch.setattr(sys, "argv", [f"{script}.py", "data", "--json"])
+    with pytest.raises(SystemExit) as leave:
+        runpy.run_path(str(SCRIPTS / f"{script}.py"), run_name="__main__")
+    # Under the name "headprune" the package does not load fairseq before it is needed.
+    assert (leave.value.code, calls) == (7, [([verb, "data", "--json"], "headprune", str(SCRIPTS.parent))])
 
 
 @pytest.fixture
