@@ -19,6 +19,7 @@ from omegaconf import OmegaConf
 import fairseq_headprune
 from fairseq_headprune import plugin  # noqa: F401  (registers)
 from fairseq_headprune.batches import Batches
+from fairseq_headprune.binarised import load_split
 from fairseq_headprune.checkpoints import read_state, task_settings
 from fairseq_headprune.cli.common import one_line_error
 from fairseq_headprune.evaluation.generation import built
@@ -217,11 +218,7 @@ class Session:
             ValueError: the split is empty, or one of its sides is missing or of another length.
         """
         if split not in self.task.datasets:
-            try:
-                self.task.load_dataset(split, task_cfg=self.saved_cfg.task)
-            except (AssertionError, ValueError) as error:
-                # fairseq asserts equal lengths; an empty file cannot be mapped into memory.
-                raise ValueError(f"the split {split!r} of {self.args.data} is damaged or empty ({error})") from error
+            load_split(self.task, split, self.saved_cfg.task)
         dataset = self.task.dataset(split)
         if not len(dataset):
             raise ValueError(f"the split {split!r} of {self.args.data} is empty")
