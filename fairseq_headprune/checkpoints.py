@@ -5,6 +5,7 @@ Only torch's safe loader is used: a checkpoint that would run code is refused, n
 
 import argparse
 import collections
+import errno
 import os
 import pickle
 import re
@@ -26,6 +27,7 @@ State = dict[str, Any]
 
 _OUT_PROJ = ".out_proj.weight"
 
+_DAMAGED = "a damaged or truncated file, or not a checkpoint; copy or save it again"
 
 #: torch's safe loader prints this name when it meets a gated checkpoint and the plugin is not loaded. (fairseq's own
 #: words would be about argparse.Namespace, and say nothing of what is missing.)
@@ -70,6 +72,7 @@ def read_state(path: PathLike) -> State:
     Raises:
         FileNotFoundError: there is no such file.
         ValueError: a damaged file, one that would run code (it does not run), or not a fairseq checkpoint.
+        OSError: it cannot be read.
     """
     path = Path(path)
     if not path.exists():
@@ -83,10 +86,11 @@ def read_state(path: PathLike) -> State:
         state = torch.load(os.fspath(path), map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
     except pickle.UnpicklingError as error:
         raise ValueError(f"{path}: {_why_refused(str(error))}") from error
-    except OSError:
-        raise
     except Exception as error:  # whatever a loader makes of random bytes: struct.error, EOFError, RuntimeError…
-        raise ValueError(f"{path}: a damaged or truncated file, or not a checkpoint; copy or save it again") from error
+        # An "invalid argument" is a place before the start of the file, where a wrong number sent the loader.
+        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
+            raise OSError(error.errno, error.strerror, str(path)) from error
+        raise ValueError(f"{path}: {_DAMAGED}") from error
     if not isinstance(state, dict) or not isinstance(state.get("model"), Mapping):
         raise ValueError(f'{path}: not a fairseq checkpoint (it holds no "model")')
     return state
@@ -261,4 +265,4 @@ def _why_refused(message: str) -> str:
     unknown = re.search(r"GLOBAL ([\w.]+)", message)
     if unknown:
         return f"refused and not executed: it holds {unknown[1]}, which is more than data and could run code"
-    return "a damaged or truncated file, or not a checkpoint; copy or save it again"
+    return _DAMAGED

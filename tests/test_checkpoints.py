@@ -1,5 +1,6 @@
 """Reading checkpoints: head counts and masks without the model, and nothing that would run code."""
 
+import errno
 from argparse import Namespace
 
 import pytest
@@ -118,6 +119,24 @@ def test_damaged_files(trained, tmp_path):
         (tmp_path / name).write_bytes(content)
         with pytest.raises(ValueError, match=f"{name}: a damaged or truncated file, or not a checkpoint"):
             read_state(tmp_path / name)
+
+
+# From 4 to 60 kB torch's loader is sent to places before the start of the file.
+@pytest.mark.parametrize("length", [1, 100, 1000, 4188, 5000, 20_000, 40_000, 60_000, 100_000])
+def test_truncated_files(trained, tmp_path, length):
+    with open(trained["checkpoint"], "rb") as stream:
+        (tmp_path / "cut.pt").write_bytes(stream.read(length))
+    with pytest.raises(ValueError, match=r"cut\.pt: a damaged or truncated file, or not a checkpoint"):
+        read_state(tmp_path / "cut.pt")
+
+
+def test_a_disk_that_cannot_be_read_is_no_damage(trained, monkeypatch):
+    def fail(*args, **settings):
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(torch, "load", fail)
+    with pytest.raises(OSError, match=r"Input/output error: '.*checkpoint_last\.pt'"):
+        read_state(trained["checkpoint"])
 
 
 def test_missing_files_folders_and_other_content(tmp_path):
