@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 
 import pytest
 from verbs import refused, run_json, write_lively
@@ -10,6 +11,7 @@ from fairseq_headprune.cli import main
 from fairseq_headprune.files import sha256
 from fairseq_headprune.heads import Head, HeadMask
 from fairseq_headprune.importance.scores import HeadScores
+from fairseq_headprune.studies.provenance import environment
 
 SHAPE = {"enc_self": [2, 2], "enc_dec": [2, 2], "dec_self": [2, 2]}
 
@@ -29,7 +31,8 @@ def values(document):
 
 def test_the_document_is_the_score_file(lively, tmp_path):
     argv = ["score", *flags(lively), "--score-sentences", "20", "--score-seed", "0", "-o", tmp_path / "scores.json"]
-    found = run_json(*argv, "--figure", tmp_path / "map.svg")
+    figure = ["--figure", str(tmp_path / "map.svg")]
+    found = run_json(*argv, *figure)
     assert found == json.loads((tmp_path / "scores.json").read_text())
     # Source: the file format in the documentation.
     assert {"format", "scores", "estimator", "reduction", "normalize", "sentences", "data", "checkpoint"} <= set(found)
@@ -41,6 +44,9 @@ def test_the_document_is_the_score_file(lively, tmp_path):
     assert found["data"]["sha256"][name] == sha256(lively["data"] / name)
     checkpoint = str(lively["checkpoint"])
     assert found["checkpoint"] == {"path": checkpoint, "sha256": sha256(lively["checkpoint"])}
+    # Source: what was called, in what, with what.
+    assert found["environment"] == environment(shlex.join(["headprune", *map(str, argv), *figure, "--json"]))
+    assert found["precision"] == "fp32"
     assert HeadScores.load(tmp_path / "scores.json").shape == SHAPE
     # Source: the definition of the normalisation: l2 norm 1 in every module.
     for rows in found["scores"].values():
@@ -77,6 +83,12 @@ def test_other_estimators(lively, estimator):
     assert (found["reduction"] is not None) == (estimator == "fisher")
     if estimator in ("confidence", "random"):
         assert max(values(found)) <= 1
+
+
+@pytest.mark.parametrize("precision", ["fp16", "bf16"])
+def test_the_precision_is_noted(lively, precision):
+    found = run_json("score", *flags(lively), "--estimator", "weight-norm", f"--{precision}")
+    assert found["precision"] == precision
 
 
 def test_pruned_heads_are_not_ranked(lively, tmp_path):

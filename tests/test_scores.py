@@ -15,9 +15,16 @@ def make(**more):
 
 
 def test_round_trip(tmp_path):
-    scores = make(data={"split": "train"}, checkpoint={"path": "a.pt", "sha256": "00"}, details={"x": [1]})
+    more = {"details": {"x": [1]}, "precision": "fp16", "environment": {"command": "headprune score"}}
+    scores = make(data={"split": "train"}, checkpoint={"path": "a.pt", "sha256": "00"}, **more)
     scores.save(tmp_path / "scores.json")
     assert HeadScores.load(tmp_path / "scores.json") == scores
+
+
+def test_a_file_without_environment_and_precision_is_read(tmp_path):
+    make().save(tmp_path / "scores.json")  # as files were before these were noted
+    assert not {"environment", "precision"} & set(json.loads((tmp_path / "scores.json").read_text()))
+    assert HeadScores.load(tmp_path / "scores.json") == make()
 
 
 def test_the_file_holds_the_promised_keys(tmp_path):

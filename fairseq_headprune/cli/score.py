@@ -21,6 +21,7 @@ def run(argv: list[str]) -> int:
     from fairseq_headprune.importance.ffn import check_ffn_settings, ffn_scores
     from fairseq_headprune.importance.ranks import process_group
     from fairseq_headprune.session import open_session, parse_generation_args
+    from fairseq_headprune.studies.provenance import environment
     from fairseq_headprune.studies.prune import estimate_scores, scoring_batches
 
     args = parse_generation_args("score", argv, _add_flags, _DESCRIPTION)
@@ -38,6 +39,7 @@ def run(argv: list[str]) -> int:
     if args.ffn:
         losses = session.reading.losses(settings.loss, settings.smoothing)
         scores.ffn = ffn_scores(session.model, scoring_batches(session, settings), settings, losses, args.ffn)
+    scores.environment = environment(args.headprune_command)
     if args.output:
         scores.save(args.output)
     figures = []
@@ -81,6 +83,7 @@ def _text(scores: HeadScores, files: list) -> str:
         ]
     parts += _ffn_text(scores.ffn or {})
     settings = ", ".join(f"{name} {value}" for name, value in scores.details["settings"].items())
-    parts.append(f"{scores.sentences} sentences; {settings}; checkpoint {scores.checkpoint['sha256'][:12]}")
+    where = f"{scores.precision}; checkpoint {scores.checkpoint['sha256'][:12]}"
+    parts.append(f"{scores.sentences} sentences; {settings}; {where}")
     parts += [f"wrote {name}" for name in files if name]
     return "\n".join(parts)

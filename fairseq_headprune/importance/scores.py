@@ -10,6 +10,9 @@ from fairseq_headprune.heads import COMPONENTS, Head, Shape, all_heads, check_co
 
 FORMAT = "headprune.scores/1"
 
+#: left out of the file where there is none
+_OPTIONAL = ("precision", "environment", "ffn")
+
 
 @dataclass
 class HeadScores:
@@ -20,7 +23,10 @@ class HeadScores:
         estimator, reduction, normalize, loss: how they were estimated (None where it does not apply).
         sentences: how many sentences they come from.
         data, checkpoint: where from; ``checkpoint`` is ``{"path", "sha256"}``.
-        details: further settings (seed, tokens, batches, versions).
+        details: further settings (seed, tokens, batches).
+        precision: what the model computed in: ``fp32``, ``fp16`` or ``bf16``.
+        environment: the software, the machine and the command (see :mod:`studies.provenance`); None where a study's
+            folder says it, and in files of other origin.
         ffn: side (``enc``, ``dec``) -> one number or None a feed-forward block, or one list of them for its units;
             None where they were not scored.
     """
@@ -34,6 +40,8 @@ class HeadScores:
     data: dict = field(default_factory=dict)
     checkpoint: dict = field(default_factory=dict)
     details: dict = field(default_factory=dict)
+    precision: str | None = None
+    environment: dict | None = None
     ffn: dict | None = None
 
     def __post_init__(self) -> None:
@@ -77,7 +85,7 @@ class HeadScores:
     def to_dict(self) -> dict[str, Any]:
         """Return the score file's content."""
         value = {"format": FORMAT, **asdict(self)}
-        return value if self.ffn is not None else {key: part for key, part in value.items() if key != "ffn"}
+        return {key: part for key, part in value.items() if part is not None or key not in _OPTIONAL}
 
     @classmethod
     def from_dict(cls, value: Any, name: str = "scores") -> "HeadScores":
@@ -90,7 +98,7 @@ class HeadScores:
         known = {key: value[key] for key in cls.__dataclass_fields__ if key in value}
         if "scores" not in known or not isinstance(known["scores"], dict):
             raise ValueError(f'{name}: the file has no "scores"')
-        for key in ("data", "checkpoint", "details"):
+        for key in ("data", "checkpoint", "details", "environment"):
             if not isinstance(known.get(key, {}), dict):
                 raise ValueError(f'{name}: "{key}" must be an object, found {known[key]!r}')
         try:
