@@ -18,6 +18,7 @@ from fairseq_headprune.criterions import (  # noqa: F401
     sentence_prediction_l0,
 )
 from fairseq_headprune.models import bert_gated, transformer_gated  # noqa: F401
+from fairseq_headprune.studies.workers import stay_on_leash
 
 
 def _check_registered() -> None:
@@ -59,3 +60,5 @@ _avoid_plans_per_shape()
 allow_settings()
 _check_registered()
 _know_bare_name()
+# Where this is a training of a comparison: what goes on when that is gone would be started again beside it.
+stay_on_leash()

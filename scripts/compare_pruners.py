@@ -6,6 +6,7 @@ Joint methods (joint-dsp, ste, l0, random-start) train as long as the unpruned m
 the trained model in one more epoch, michel scores it anew after every --step heads. The checkpoint of a training is the
 best on the validation set under its hard mask, among those of the second half of the run, when gates are settled;
 learned sets are corrected to exactly K heads (§4.3). What is done is not done again: start it again after a stop.
+Trainings that were stopped go on from their last epoch.
 Status 1: something failed, or --limit came first.
 """
 
@@ -61,7 +62,7 @@ def _run(args: argparse.Namespace) -> int:
     fields = ("data", "splits", "methods", "counts", "seeds", "lambdas", "updates", "step", "sentences")
     kind, train, generate = _kind(args)
     chosen = {name: getattr(args, name) for name in fields}
-    plan = Plan(**chosen, train_flags=train, generate_flags=generate, kind=kind)
+    plan = Plan(**chosen, train_flags=train, generate_flags=generate, kind=kind, resume=not args.no_last_checkpoints)
     shape = kind.shape(args.data, train)
     _check(args, sum(map(sum, shape.values())))
     plan.settings()  # reads the data: what is not there is told before anything starts
@@ -203,6 +204,12 @@ def _parser() -> argparse.ArgumentParser:
     add("--bootstrap-seed", type=int, default=12345, help="of the paired bootstrap (default: 12345)")
     add("--alpha", type=float, default=0.01, help="level of significance (default: 0.01)")
     add("--stages", type=_list(str), default=list(STAGES), help=f"which to run (default: {','.join(STAGES)})")
+    add(
+        "--no-last-checkpoints",
+        action="store_true",
+        help="trainings write nothing to go on from, which takes time and room; one that is stopped begins anew "
+        "(default: off)",
+    )
     add("--dry-run", action="store_true", help="print the trainings' commands as JSON, and end (default: off)")
     output = parser.add_mutually_exclusive_group()
     output.add_argument(

@@ -8,6 +8,7 @@ import pytest
 import tiny
 from fairseq import checkpoint_utils
 from fairseq.logging import metrics
+from fairseq_cli import train
 from learning import same, weights
 from verbs import generated
 
@@ -15,6 +16,7 @@ from fairseq_headprune.checkpoints import read_state, stored_mask
 from fairseq_headprune.comparison import driver, translate
 from fairseq_headprune.comparison.masks import random_mask
 from fairseq_headprune.comparison.methods import DEFAULT
+from fairseq_headprune.comparison.runs import Run
 from fairseq_headprune.files import read_json, read_lines
 from fairseq_headprune.heads import HeadMask
 
@@ -140,6 +142,46 @@ def test_started_again_it_does_what_is_missing_and_no_more(run, monkeypatch, cap
     assert len(here.started) == 1 and here.started[0].startswith("translate-")
     kept = rows({"value": read_json(run["folder"] / "results" / "compare.json")})["michel"]["kept"]
     assert sum(mask.count("1") for layers in kept.values() for mask in layers) == 2
+
+
+def test_a_stopped_training_goes_on(run, tmp_path, monkeypatch):
+    """The checkpoint is that of the training that was never stopped, gates and dropout included, bit for bit."""
+
+    def stop_in_the_third_epoch(cfg, trainer, task, iterator, train=train.train):
+        if iterator.next_epoch_idx == 3:
+            raise KeyboardInterrupt
+        return train(cfg, trainer, task, iterator)
+
+    words = [*arguments(run["data"], tmp_path), "--methods", "unpruned,joint-dsp", "--stages", "train"]
+    monkeypatch.setattr(driver, "run_side_by_side", Here())
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(train, "train", stop_in_the_third_epoch)
+        script(*words)
+    stopped, whole = tmp_path / "work" / "runs" / "unpruned-1", run["folder"] / "work" / "runs"
+    assert (stopped / "checkpoint_last.pt").exists() and not (stopped / "done.json").exists()
+    assert script(*words) == 0
+    for name in ("unpruned-1", "joint-dsp-5-1"):
+        found, expected = (read_state(f / name / "checkpoint_best.pt") for f in (stopped.parent, whole))
+        assert same(weights(found), weights(expected)) and "last_optimizer_state" not in found
+        # Nothing of what a training goes on from is left.
+        left = {path.name for path in (stopped.parent / name).iterdir()} - {"gates.jsonl"}
+        assert left == {"checkpoint_best.pt", "done.json"}
+    assert read_json(stopped / "done.json")["resumed"]
+    assert "resumed" not in read_json(stopped.parent / "joint-dsp-5-1" / "done.json")
+
+
+def test_a_training_that_had_ended_is_not_started_again(run, tmp_path, monkeypatch):
+    """Killed between the end of fairseq-train and what follows: an update more would be another model."""
+    words = [*arguments(run["data"], tmp_path), "--methods", "unpruned", "--stages", "train"]
+    monkeypatch.setattr(driver, "run_side_by_side", Here())
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Run, "settle", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        script(*words)
+    here = Here()
+    monkeypatch.setattr(driver, "run_side_by_side", here)
+    assert script(*words) == 0 and here.started == []
+    found = [folder / "work/runs/unpruned-1/checkpoint_best.pt" for folder in (tmp_path, run["folder"])]
+    assert same(*(weights(read_state(path)) for path in found))
 
 
 def test_other_settings_need_another_folder(run, capsys):

@@ -51,16 +51,15 @@ def test_commands_end_with_their_caller(tmp_path):
     running.close()  # would wait ten minutes if the other one were not ended
 
 
-def test_a_command_on_a_leash_ends_with_a_caller_that_is_killed(tmp_path):
-    """Also where the caller is gone before the command has looked: the pipe stays closed."""
+def test_a_training_ends_with_a_caller_that_is_killed(tmp_path):
+    """Also where the caller is gone before fairseq has loaded the plugin, which looks: the pipe stays closed."""
     late = "import os, sys, time; open('on', 'w').write(str(os.getpid())); time.sleep(1); "
-    late += "from fairseq_headprune.studies.workers import stay_on_leash; stay_on_leash(); time.sleep(600)"
+    late += "import fairseq_headprune.plugin; time.sleep(600)"
     caller = f"""
 from pathlib import Path
 from fairseq_headprune.studies.side_by_side import Command, run_side_by_side
-from fairseq_headprune.studies.workers import LEASH
 words = [{sys.executable!r}, "-c", {late!r}]
-list(run_side_by_side([Command("late", words, Path("log"), settings={{LEASH: "1"}})], 1, lambda name: None))
+list(run_side_by_side([Command("late", words, Path("log"))], 1, lambda name: None))
 """
     process = subprocess.Popen([sys.executable, "-c", caller], cwd=tmp_path, env=with_package(os.environ))
     wait_for(lambda: (tmp_path / "on").exists() and (tmp_path / "on").read_text())

@@ -14,6 +14,7 @@ import fairseq_headprune
 from fairseq_headprune.comparison.kind import Kind, Translating
 from fairseq_headprune.comparison.masks import random_mask
 from fairseq_headprune.comparison.methods import AFTER_TRAINING, COUNTS, DEFAULT, Training, trainings, unpruned_name
+from fairseq_headprune.comparison.runs import BEST_ONLY, Run
 from fairseq_headprune.files import read_json, write_json
 from fairseq_headprune.heads import Shape
 from fairseq_headprune.studies.folder import StudyFolder
@@ -21,7 +22,8 @@ from fairseq_headprune.studies.provenance import environment
 from fairseq_headprune.studies.side_by_side import Command, run_side_by_side
 
 _USER_DIR = str(Path(fairseq_headprune.__path__[0]).resolve())
-_KEEP_BEST_ONLY = ["--no-epoch-checkpoints", "--no-last-checkpoints", "--no-save-optimizer-state"]
+#: fairseq else shuffles the batches of the epoch before, which a training that goes on does not have
+_SAME_BATCHES = ["--update-epoch-batch-itr", "True"]
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,7 @@ class Plan:
         updates: of every training but pipelined DSP's, which are one epoch.
         step: heads that Michel et al.'s method removes between two estimates, each on ``sentences`` of train.
         lambdas: penalties of ``l0-lambda``.
+        resume: trainings save what they need to go on after a stop.
     """
 
     data: str
@@ -51,6 +54,7 @@ class Plan:
     updates: int = 5000
     step: int = 4
     sentences: int = 2000
+    resume: bool = True
 
     def settings(self) -> dict[str, Any]:
         """Return what must not change when a comparison goes on; methods, numbers of heads and seeds may be added."""
@@ -88,7 +92,8 @@ class Driver:
         place = self._place(training.name)
         words = [sys.executable, "-m", "fairseq_cli.train", self._data, "--user-dir", _USER_DIR]
         words += [*self.plan.kind.flags, *self.plan.train_flags, "--seed", str(training.seed)]
-        words += ["--max-update", str(self.plan.updates), "--save-dir", place, *_KEEP_BEST_ONLY]
+        words += ["--max-update", str(self.plan.updates), "--save-dir", place, "--no-epoch-checkpoints"]
+        words += _SAME_BATCHES if self.plan.resume else BEST_ONLY
         words += [*self.plan.kind.selection, *training.flags]
         if training.method == "random-start":
             words += ["--head-mask", f"{place}/mask.json"]
@@ -109,22 +114,32 @@ class Driver:
             RuntimeError: some trainings failed or left no checkpoint, after the others have ended.
             TimeoutError: the limit came first.
         """
-        missing = {t.name: t for t in self.trainings if not self._done(t.name).exists()}
-        commands = [self._command(name, self.command(t), t.after) for name, t in missing.items()]
+        missing = {t.name: t for t in self.trainings if not self._run(t.name).done.exists()}
+        waiting = {name: t for name, t in missing.items() if not self._run(name).trained}
+        commands = [self._command(name, self.command(t), t.after) for name, t in waiting.items()]
+        facts: dict[str, dict[str, Any]] = {}
         began: dict[str, float] = {}
         useless = []
 
+        def settle(name: str) -> None:
+            if self._run(name).best.exists():
+                command = self.shown(self.command(missing[name]))
+                self._run(name).settle({"command": command, "side_by_side": self.jobs, **facts.get(name, {})})
+            else:
+                useless.append(name)
+
         def prepare(name: str) -> None:
             self._write_mask(missing[name])
+            # Its time would be that of a part.
+            facts[name] = {"resumed": True} if self._run(name).stopped else {}
             began[name] = time.monotonic()
 
-        for name in self._run(commands, "trainings", prepare):
-            seconds = round(time.monotonic() - began[name], 1)
-            if not (self.work / self._checkpoint(name)).exists():
-                useless.append(name)
-                continue
-            facts = {"command": self.shown(self.command(missing[name])), "seconds": seconds, "side_by_side": self.jobs}
-            write_json(self._done(name), facts)
+        for name in missing.keys() - waiting.keys():
+            settle(name)
+        for name in self._side_by_side(commands, "trainings", prepare):
+            facts[name] |= {"seconds": round(time.monotonic() - began[name], 1)}
+            self._run(name).note_trained()
+            settle(name)
         if useless:
             raise RuntimeError(f"trained, but left no best checkpoint (no finite loss on valid?): {', '.join(useless)}")
 
@@ -150,20 +165,20 @@ class Driver:
             write_json(self.work / "jobs" / f"{name}.json", job)
             words = [sys.executable, "-m", "fairseq_headprune.comparison.translate", f"jobs/{name}.json"]
             commands.append(self._command(name, words))
-        for _ in self._run(commands, "translations", lambda name: None):
+        for _ in self._side_by_side(commands, "translations", lambda name: None):
             pass
 
     def _cells(self) -> list[dict[str, Any]]:
         """List what is to be translated and can be: a cell a method, number of heads, seed and split."""
         cells = []
         for training in self.trainings:
-            if self._done(training.name).exists():
-                facts = read_json(self._done(training.name))
+            if self._run(training.name).done.exists():
+                facts = read_json(self._run(training.name).done)
                 cells += self._cells_of(training.name, training, training.count, facts)
         for seed in self.plan.seeds:
             name = unpruned_name(seed)
             for method in AFTER_TRAINING:
-                if method in self.plan.methods and self._done(name).exists():
+                if method in self.plan.methods and self._run(name).done.exists():
                     for count in self.plan.counts:
                         cells += self._cells_of(f"{method}-{count}-{seed}", Training(name, method, seed), count, None)
         return cells
@@ -189,7 +204,7 @@ class Driver:
         spread = [[cell for of_model in list(models.values())[k::slots] for cell in of_model] for k in range(slots)]
         return [*rankings.values(), *(group for group in spread if group)]
 
-    def _run(self, commands: list[Command], what: str, prepare: Callable[[str], None]) -> Any:
+    def _side_by_side(self, commands: list[Command], what: str, prepare: Callable[[str], None]) -> Any:
         limit = None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
         with tqdm(total=len(commands), desc=what, file=sys.stderr, disable=not commands) as bar:
             for name in run_side_by_side(commands, self.jobs, prepare, limit):
@@ -200,17 +215,16 @@ class Driver:
         return Command(name, words, self.work / "logs" / f"{name}.log", after, cwd=self.work)
 
     def _write_mask(self, training: Training) -> None:
-        folder = self.work / self._place(training.name)
-        folder.mkdir(parents=True, exist_ok=True)
+        path = self._run(training.name).mask
+        path.parent.mkdir(parents=True, exist_ok=True)
         if training.method == "random-start":
-            random_mask(self.shape, training.count or 0, training.seed).save(folder / "mask.json")
+            random_mask(self.shape, training.count or 0, training.seed).save(path)
 
     def _place(self, name: str) -> str:
         return f"runs/{name}"
 
     def _checkpoint(self, name: str) -> str:
-        """The checkpoint of a training that is used: the best on the validation set, under its hard mask."""
-        return f"runs/{name}/checkpoint_best.pt"
+        return f"{self._place(name)}/{self._run(name).best.name}"
 
-    def _done(self, name: str) -> Path:
-        return self.work / "runs" / name / "done.json"
+    def _run(self, name: str) -> Run:
+        return Run(self.work / self._place(name))

@@ -98,9 +98,10 @@ def costs(rows: Cells, updates: int) -> list[dict[str, Any]]:
     Returns:
         a dict a method: ``seconds`` and ``updates`` to a pruned model, as multiples of the unpruned model's of the same
         seeds (the model that a method starts from included; ``estimates`` counts rankings instead of updates;
-        ``seconds`` is None where no training ran among as many others as the unpruned model's, since their number
-        decides how long one takes); ``off``: mean |heads learned - heads asked for| before the correction, None where
-        heads are taken by rank; ``score``: mean over the numbers of heads that all methods have, of means over seeds.
+        ``seconds`` is None where no training ran, without a stop, among as many others as the unpruned model's, since
+        their number decides how long one takes); ``off``: mean |heads learned - heads asked for| before the
+        correction, None where heads are taken by rank; ``score``: mean over the numbers of heads that all methods have,
+        of means over seeds.
     """
     unpruned = {row["seed"]: row["training"] for row in rows if row["method"] == "unpruned"}
     groups = {
@@ -128,8 +129,11 @@ def costs(rows: Cells, updates: int) -> list[dict[str, Any]]:
 
 
 def _alike(row: Mapping[str, Any], unpruned: Mapping[str, Any]) -> bool:
-    """Tell whether a training ran among as many others as the unpruned model's."""
-    return row["training"] is None or row["training"].get("side_by_side") == unpruned.get("side_by_side")
+    """Tell whether a training ran among as many others as the unpruned model's, and the time of both is known."""
+    training = row["training"] or {}
+    if "seconds" not in unpruned or training.get("resumed") or unpruned.get("resumed"):
+        return False
+    return not training or ("seconds" in training and training.get("side_by_side") == unpruned.get("side_by_side"))
 
 
 def _mean_score(rows: Cells) -> float | None:

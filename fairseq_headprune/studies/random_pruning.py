@@ -22,7 +22,6 @@ from fairseq_headprune.studies.masked import Comparison, MaskedCells
 from fairseq_headprune.studies.results import UNPRUNED
 from fairseq_headprune.studies.samplings import CONTROL, Item, facts
 from fairseq_headprune.studies.side_by_side import Command, run_side_by_side
-from fairseq_headprune.studies.workers import LEASH
 
 #: what a cell keeps of a comparison
 _KEPT = ("score", "ci", "wins", "losses", "ties", "p")
@@ -85,7 +84,6 @@ class RandomStudy:
                 name,
                 [sys.executable, "-m", "fairseq_headprune.studies.fine_tuning", str(self._runs / name / "job.json")],
                 self._runs / f"{name}.log",
-                settings={LEASH: "1"},
             )
             for name in missing
         ]

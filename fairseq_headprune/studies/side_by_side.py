@@ -21,8 +21,7 @@ class Command:
     Attributes:
         after: name of a command that must have succeeded before, where it is one of those that are run.
         cwd: the folder it runs in (default: this process's).
-        settings: environment variables, beside this process's; with ``LEASH`` among them the command can end with
-            this process even where that is killed (see :func:`~fairseq_headprune.studies.workers.stay_on_leash`).
+        settings: environment variables, beside this process's.
         output: a file for its stdout alone; else that goes to ``log``, too.
     """
 
@@ -41,7 +40,9 @@ def run_side_by_side(
     """Yield the name of each command when it has succeeded, in the order they finish.
 
     A command that fails does not stop the others, unless none has succeeded before: no more are started then. Commands
-    still running when the caller gives up, or after ``limit`` seconds, are ended.
+    still running when the caller gives up, or after ``limit`` seconds, are ended. Those of this package, trainings with
+    its plugin too, end with this process even where it is killed (see
+    :func:`~fairseq_headprune.studies.workers.stay_on_leash`).
 
     Args:
         at_once: how many run at the same time.
@@ -115,13 +116,12 @@ def _least_used(in_use: Sequence[str]) -> str:
 def _start(command: Command, gpu: str, at_once: int) -> subprocess.Popen:
     threads = str(max(1, (os.cpu_count() or 1) // at_once))
     environment = with_package(os.environ) | {"CUDA_VISIBLE_DEVICES": gpu, "OMP_NUM_THREADS": threads}
-    # The pipe closes with this process, however it ends.
-    stdin = subprocess.PIPE if LEASH in command.settings else subprocess.DEVNULL
     command.log.parent.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as files:
         log = files.enter_context(open(command.log, "w"))
         output = files.enter_context(open(command.output, "w")) if command.output else log
+        # The pipe closes with this process, however it ends, and with it what stays on the leash.
         return subprocess.Popen(
-            list(command.words), env={**environment, **command.settings}, cwd=command.cwd,
-            stdin=stdin, stdout=output, stderr=log,
+            list(command.words), env={**environment, LEASH: "1", **command.settings}, cwd=command.cwd,
+            stdin=subprocess.PIPE, stdout=output, stderr=log,
         )  # fmt: skip
