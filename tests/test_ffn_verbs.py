@@ -118,3 +118,15 @@ def test_wrong_input_is_one_line(pruned, tmp_path, capsys):
     ):
         assert message in refused(capsys, *call)
         assert not output.exists()
+
+
+def test_a_model_without_a_block_is_not_said_to_be_equal(pruned, tmp_path):
+    mask = stored_mask(read_state(pruned["blocks", "names"]["slim.pt"]))
+    full = HeadMask.full(mask.shape)
+    for ffn, equal in ((mask.ffn, False), (None, True)):
+        full.ffn = ffn
+        full.save(tmp_path / "mask.json")
+        report = run_json("slim", pruned["path"], "--mask", tmp_path / "mask.json", "--ffn", "-o", tmp_path / "slim.pt")
+        # Source: the count of parameters.
+        assert (report["parameters"]["after"] == report["parameters"]["before"]) == equal
+        assert any("the model written is equal" in note for note in report["notes"]) == equal

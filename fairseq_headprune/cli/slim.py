@@ -70,8 +70,10 @@ def _described(value: dict[str, Any]) -> dict[str, Any]:
 def _notes(value: dict[str, Any]) -> list[str]:
     notes = []
     if not value["removed"]:
-        scaled = " but for scaled heads" if value.get("folded") else ""
-        notes.append(f"no head was removed: every head that is there is kept; the model written is equal{scaled}")
+        note = "no head was removed: every head that is there is kept"
+        if not value["parameters"]["by_formula"]:
+            note += "; the model written is equal" + (" but for scaled heads" if value.get("folded") else "")
+        notes.append(note)
     if value.get("folded"):
         notes.append(f"gates of {value['folded']} heads are folded into the columns of out_proj")
     if value["mode"] == "bake":
@@ -97,7 +99,7 @@ def _text(value: dict[str, Any]) -> str:
     lines = [
         f"heads kept   {config} ({counts}); {value['removed']} {verb}{gone}",
         f"parameters   {before:,} before, {after:,} after ({after / before - 1:+.1%}); "
-        f"in the heads {verb}: {parameters['by_formula']:,}",
+        f"in the {'parts' if 'ffn' in value else 'heads'} {verb}: {parameters['by_formula']:,}",
         *(
             f"{label}  {f['bytes']:,} bytes, sha256 {f['sha256']}"
             for label, f in zip(("file before", "file after "), files, strict=True)
