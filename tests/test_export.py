@@ -244,6 +244,7 @@ def test_wrong_input_is_one_line(run, tmp_path, capsys):
         ([path, "--to", "onnx", new, "--data", tmp_path / "none"], "there is no such folder"),
         ([path, "--to", "onnx", new, "--data", tmp_path], "name the languages with --source-lang and --target-lang"),
         ([path, "--to", "onnx", new, "--data", tmp_path / "small", *pair], "has 24 embeddings, its dictionary in"),
+        ([path, "--to", "onnx", new, *data, "--source-lang", "yy"], "the folder holds xx to yy; name both with"),
         ([path, "--to", "ctranslate2", new, *data, "--heads", "3"], "--uniform SCORES and --heads K belong together"),
         ([tmp_path / "gone.pt", "--to", "onnx", new, *data], "there is no such checkpoint"),
     ):

@@ -80,12 +80,21 @@ def _task(state: State, data: PathLike, source_lang: str | None, target_lang: st
         source_lang=source_lang or noted.get("source_lang"),
         target_lang=target_lang or noted.get("target_lang"),
     )
+    wanted = config.source_lang, config.target_lang
     try:
-        return TranslationTask.setup_task(config)
+        task = TranslationTask.setup_task(config)
     except FileNotFoundError:
         raise
     except Exception as error:
         raise ValueError(f"--data {data}: {error}; name the languages with --source-lang and --target-lang") from error
+    # fairseq passes over one language that is given without the other.
+    found = config.source_lang, config.target_lang
+    if any(want and want != have for want, have in zip(wanted, found, strict=True)):
+        raise ValueError(
+            f"--data {data}: of {wanted[0]} to {wanted[1]} only one language is known, and the folder holds {found[0]} "
+            f"to {found[1]}; name both with --source-lang and --target-lang"
+        )
+    return task
 
 
 def _check_settings(settings: Any) -> None:
