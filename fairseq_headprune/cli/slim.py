@@ -3,7 +3,7 @@
 import argparse
 from typing import Any
 
-from fairseq_headprune.cli.common import Parser, emit
+from fairseq_headprune.cli.common import Parser, emit, refuse_overwriting
 from fairseq_headprune.files import sha256
 from fairseq_headprune.gates.soft import SoftGates
 from fairseq_headprune.heads import HeadMask
@@ -19,6 +19,7 @@ def run(argv: list[str]) -> int:
     from fairseq_headprune.removal.checkpoint import slim_checkpoint  # torch: not for --help
 
     args = _parser().parse_args(argv)
+    refuse_overwriting(args.output, args.mask, args.gates)
     mask = HeadMask.load(args.mask) if args.mask else None
     gates = SoftGates.load(args.gates) if args.gates else None
     for file, path in ((mask, args.mask), (gates, args.gates)):
