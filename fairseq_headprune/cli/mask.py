@@ -37,11 +37,13 @@ def run(argv: list[str]) -> int:
         raise ValueError("--heads with a number for each component needs --from-checkpoint; with --scores give K")
     way = chosen_way(args)
     start, source = _like(args.like)
+    if args.ffn is not None:
+        # First, since a number of parameters counts them.
+        start.ffn, ffn_source = ffn_entry(args, start)
     mask, how = way(args, start) if way else (start, {"chosen": "all heads"})
     mask.source = {"command": command, **how, **source}
     if args.ffn is not None:
-        mask.ffn, how = ffn_entry(args, start)
-        mask.source |= how
+        mask.source |= ffn_source
     mask.save(args.output)
     emit(_value(mask, args.output), args.json, _text(mask, args.output))
     return 0

@@ -214,6 +214,16 @@ def parameters_of_heads(state: State) -> dict[Head, int]:
     return found
 
 
+def parameters_of_ffn(state: State, ffn: Mapping[str, Any] | None) -> int:
+    """Return how many parameters go with the feed-forward parts that a mask's ``"ffn"`` entry prunes.
+
+    Raises:
+        ValueError: it does not fit, or keeps what was removed before.
+    """
+    before = ffn_layout(state["model"], saved_settings(state))
+    return cut_ffn(dict(state["model"]), before, before.under(ffn), bake=False)
+
+
 def _file(path: PathLike) -> dict[str, Any]:
     return {"path": str(path), "bytes": os.path.getsize(path), "sha256": sha256(path)}
 
