@@ -251,3 +251,13 @@ def test_wrong_input_is_one_line(run, tmp_path, capsys):
         assert message in refused(capsys, "export", *call)
         assert not new.exists()
     assert {p.name for p in tmp_path.iterdir()} == {"small"}
+
+
+def test_dictionaries_in_another_order_are_refused(trained, tmp_path, capsys):
+    """As many words, so that every check by numbers would pass, but other ones: translations would be nonsense."""
+    for name in ("dict.xx.txt", "dict.yy.txt"):
+        lines = (trained["data"] / name).read_text().splitlines()
+        (tmp_path / name).write_text("\n".join(lines if "xx" in name else lines[::-1]) + "\n")
+    pair = ["--data", tmp_path, "--source-lang", "xx", "--target-lang", "yy"]
+    line = refused(capsys, "export", trained["checkpoint"], "--to", "onnx", tmp_path / "new", *pair)
+    assert f"the target dictionary in {tmp_path} differs" in line and not (tmp_path / "new").exists()

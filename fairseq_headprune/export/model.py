@@ -14,6 +14,7 @@ from fairseq_headprune.checkpoints import State, head_shape, saved_settings, sto
 from fairseq_headprune.files import PathLike
 from fairseq_headprune.heads import HeadMask
 from fairseq_headprune.removal.checkpoint import remove_heads
+from fairseq_headprune.tasks.translation_headprune import check_dictionaries
 
 
 @dataclass
@@ -48,7 +49,8 @@ def load(
         data: folder with ``dict.<lang>.txt``; languages are found from it where they are None.
 
     Raises:
-        ValueError: dictionaries of another size, a mask that does not fit, or a model that cannot be exported.
+        ValueError: other dictionaries than the model was trained with, a mask that does not fit, or a model that cannot
+            be exported.
         FileNotFoundError: no dictionaries.
     """
     settings = saved_settings(state)
@@ -61,6 +63,7 @@ def load(
                 f"the {side} of {path} has {rows} embeddings, its dictionary in {data} has {len(dictionary)} entries: "
                 "use the data folder the model was trained on"
             )
+    check_dictionaries(task, (state.get("task_state") or {}).get("dictionaries", {}), str(data))
     slim = remove_heads(state, mask, ffn=True).state
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "slim.pt")
