@@ -68,6 +68,13 @@ def test_other_masks_and_widths_are_refused():
         average([checkpoints()[0], wide], ["a", "b"])
 
 
+def test_a_checkpoint_that_cannot_be_read_is_named():
+    good, bad = checkpoints()
+    bad["cfg"]["model"].encoder_attention_heads = 8  # edited; the weights were saved with 4
+    with pytest.raises(ValueError, match="^b.pt: enc_self layer 0: .* 4 heads, .* 8"):
+        average([good, bad, good], ["a.pt", "b.pt", "c.pt"])
+
+
 def test_equal_masks_are_kept():
     states = []
     for seed in (1, 2):

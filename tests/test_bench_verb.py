@@ -66,7 +66,12 @@ def test_the_verb_compares_models(models):
 
 @pytest.mark.parametrize(
     "flags, words",
-    [(["--rounds", "0"], "--rounds"), (["--length", "1"], "--length"), (["--beams", "0"], "--beams")],
+    [
+        (["--rounds", "0"], "--rounds"),
+        (["--length", "1"], "--length"),
+        (["--length", "1025"], "--length 1025: the model translates to 1024 tokens"),  # --max-target-positions
+        (["--beams", "0"], "--beams"),
+    ],
 )
 def test_wrong_numbers_are_refused(models, capsys, flags, words):
     assert words in refused(capsys, "bench", *models["full"], *flags)

@@ -244,9 +244,20 @@ def test_wrong_input_is_one_line(run, tmp_path, capsys):
         ([path, "--to", "onnx", new, "--data", tmp_path / "none"], "there is no such folder"),
         ([path, "--to", "onnx", new, "--data", tmp_path], "name the languages with --source-lang and --target-lang"),
         ([path, "--to", "onnx", new, "--data", tmp_path / "small", *pair], "has 24 embeddings, its dictionary in"),
+        ([path, "--to", "onnx", new, *data, "--source-lang", "yy"], "the folder holds xx to yy; name both with"),
         ([path, "--to", "ctranslate2", new, *data, "--heads", "3"], "--uniform SCORES and --heads K belong together"),
         ([tmp_path / "gone.pt", "--to", "onnx", new, *data], "there is no such checkpoint"),
     ):
         assert message in refused(capsys, "export", *call)
         assert not new.exists()
     assert {p.name for p in tmp_path.iterdir()} == {"small"}
+
+
+def test_dictionaries_in_another_order_are_refused(trained, tmp_path, capsys):
+    """As many words, so that every check by numbers would pass, but other ones: translations would be nonsense."""
+    for name in ("dict.xx.txt", "dict.yy.txt"):
+        lines = (trained["data"] / name).read_text().splitlines()
+        (tmp_path / name).write_text("\n".join(lines if "xx" in name else lines[::-1]) + "\n")
+    pair = ["--data", tmp_path, "--source-lang", "xx", "--target-lang", "yy"]
+    line = refused(capsys, "export", trained["checkpoint"], "--to", "onnx", tmp_path / "new", *pair)
+    assert f"the target dictionary in {tmp_path} differs" in line and not (tmp_path / "new").exists()

@@ -118,3 +118,26 @@ def test_wrong_input_is_one_line(pruned, tmp_path, capsys):
     ):
         assert message in refused(capsys, *call)
         assert not output.exists()
+
+
+def test_a_model_without_a_block_is_not_said_to_be_equal(pruned, tmp_path):
+    mask = stored_mask(read_state(pruned["blocks", "names"]["slim.pt"]))
+    full = HeadMask.full(mask.shape)
+    for ffn, equal in ((mask.ffn, False), (None, True)):
+        full.ffn = ffn
+        full.save(tmp_path / "mask.json")
+        report = run_json("slim", pruned["path"], "--mask", tmp_path / "mask.json", "--ffn", "-o", tmp_path / "slim.pt")
+        # Source: the count of parameters.
+        assert (report["parameters"]["after"] == report["parameters"]["before"]) == equal
+        assert any("the model written is equal" in note for note in report["notes"]) == equal
+
+
+@pytest.mark.parametrize("parts, kept", [("blocks", 3), ("units", 100)])
+def test_a_number_of_parameters_counts_what_goes_with_feed_forward_parts(pruned, tmp_path, parts, kept):
+    scores, mask = pruned[parts, "names"]["scores"], tmp_path / "mask.json"
+    flags = ["--scores", scores, "--ffn", kept, "--for-params", "0.8x", "-o", mask]
+    budget = run_json("mask", "--like", pruned["path"], *flags)["source"]["budget"]
+    slim = run_json("slim", pruned["path"], "--mask", mask, "--ffn", "-o", tmp_path / "slim.pt")
+    # Source: the tensors of the slim checkpoint; one head more, 32 * (4 * 64 + 3), would be too many.
+    after, most = slim["parameters"]["after"], 0.8 * slim["parameters"]["before"]
+    assert after == budget["parameters"] and most - 32 * 259 < after <= most

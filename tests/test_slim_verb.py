@@ -252,3 +252,26 @@ def test_a_full_disk_leaves_nothing_behind(pruned, tmp_path, capsys):
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert "File too large" in line and str(tmp_path / "o.pt") in line
     assert not list(tmp_path.iterdir())
+
+
+def test_no_verb_writes_over_what_it_reads(pruned, tmp_path, capsys):
+    """The files stay as they were, whatever name leads to them."""
+    path, mask, link = tmp_path / "model.pt", tmp_path / "mask.json", tmp_path / "link"
+    path.write_bytes(pruned["gated"].read_bytes())
+    MASK.save(mask)
+    before = sha256(path), sha256(mask)
+    link.symlink_to(path)
+    profile = ["profile", pruned["data"], "--path", path, "--cpu"]
+    for call, output in (
+        (["slim", path, "--mask", mask], path),
+        (["slim", path, "--mask", mask], link),
+        (["slim", path, "--mask", mask], mask),
+        (["mask", "--like", path], link),
+        (["mask", "--from-checkpoint", path], path),
+        (["mask", "--like", path, "--complement", mask], mask),
+        (profile, link),
+    ):
+        assert "is the input" in refused(capsys, *call, "-o", output)
+        assert (sha256(path), sha256(mask)) == before
+    # One mask may take the place of another.
+    assert run_json("mask", "--like", mask, "-o", mask)["kept"] == 5

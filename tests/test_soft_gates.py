@@ -76,6 +76,20 @@ def test_baked_and_slim_checkpoints_take_gates_too(batch):
     assert all(torch.equal(value, before[name]) for name, value in first["model"].items())  # the input stays
 
 
+def test_masked_feed_forward_parts_are_not_lost(batch):
+    """Gates say nothing of them: the checkpoint is refused, and what its message advises is the gated, masked model."""
+    model = lively(SETTINGS[0])
+    gates, mask = random_gates(model), find_gates(model).full()
+    mask.ffn = {"enc": [0, 1], "dec": [[0, 1] * 32, 1]}
+    find_gates(model).set_mask(mask)
+    with pytest.raises(ValueError, match="remove those first"):
+        remove_heads(state_of(model), gates=gates)
+    slim = remove_heads(remove_heads(state_of(model), mask, ffn=True).state, gates=gates).state
+    with torch.no_grad():
+        outputs = [m(**batch["net_input"])[0] for m in (rebuild(slim), gated(model, gates))]
+    assert torch.allclose(*outputs, atol=1e-5, rtol=1e-5)
+
+
 def test_half_precision_is_rounded_once():
     state = state_of(lively(SETTINGS[0]).half())
     full = HeadMask.full({"enc_self": [4, 4], "enc_dec": [4, 4], "dec_self": [4, 4]})

@@ -25,13 +25,14 @@ def parse_share(text: str) -> Fraction:
 
 
 def keep_within(
-    mask: HeadMask, scores: HeadScores, parameters: int, per_head: Mapping[Head, int], share: Fraction
+    mask: HeadMask, scores: HeadScores, parameters: int, per_head: Mapping[Head, int], share: Fraction, other: int = 0
 ) -> tuple[HeadMask, int]:
     """Prune the lowest-scored heads, one after the other, until the parameters are within a share of what there are.
 
     Args:
         parameters: that the checkpoint has.
         per_head: head -> parameters that go with it; a head that was removed before has none.
+        other: of the parameters those that go in any case, with feed-forward parts.
 
     Returns:
         The mask, and how many parameters the slim model will have.
@@ -39,7 +40,7 @@ def keep_within(
     Raises:
         ValueError: all heads that have a score together do not hold that many parameters.
     """
-    gone = sum(per_head.get(head, 0) for head in mask.dropped())
+    gone = other + sum(per_head.get(head, 0) for head in mask.dropped())
     dropped = []
     for head in reversed(ranked(mask, scores)):
         if parameters - gone <= share * parameters:

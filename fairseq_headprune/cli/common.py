@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -47,6 +48,17 @@ def emit(value: dict, as_json: bool, text: str) -> None:
         print(json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False))
     else:
         print(text)
+
+
+def refuse_overwriting(output: str, *inputs: str | None) -> None:
+    """Make sure that the file a verb writes is none of those it reads, through links neither.
+
+    Raises:
+        ValueError: it is.
+    """
+    for path in inputs:
+        if path and os.path.exists(output) and os.path.exists(path) and os.path.samefile(path, output):
+            raise ValueError(f"the output {output} is the input {path}; choose another name")
 
 
 def named(systems: Iterable[tuple[str, Content]]) -> dict[str, Content]:

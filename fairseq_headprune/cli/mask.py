@@ -5,7 +5,7 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from fairseq_headprune.cli.common import Parser, emit
+from fairseq_headprune.cli.common import Parser, emit, refuse_overwriting
 from fairseq_headprune.cli.mask_ffn import add_ffn_flag, ffn_entry
 from fairseq_headprune.cli.mask_learned import correction_text, learned_gates, learned_mask
 from fairseq_headprune.cli.mask_time import time_lines
@@ -21,6 +21,9 @@ checkpoint or mask of --like has pruned stay pruned."""
 def run(argv: list[str]) -> int:
     """Run the verb."""
     args = _parser().parse_args(argv)
+    # A mask file that --like names may be replaced by the mask made from it.
+    like = None if args.like is None or (Path(args.like).exists() and _is_text(args.like)) else args.like
+    refuse_overwriting(args.output, like, args.from_checkpoint, args.scores, args.profile, args.complement)
     command = shlex.join(["headprune", "mask", *argv])
     if args.soft:
         return _write_gates(args, command)
@@ -34,11 +37,13 @@ def run(argv: list[str]) -> int:
         raise ValueError("--heads with a number for each component needs --from-checkpoint; with --scores give K")
     way = chosen_way(args)
     start, source = _like(args.like)
+    if args.ffn is not None:
+        # First, since a number of parameters counts them.
+        start.ffn, ffn_source = ffn_entry(args, start)
     mask, how = way(args, start) if way else (start, {"chosen": "all heads"})
     mask.source = {"command": command, **how, **source}
     if args.ffn is not None:
-        mask.ffn, how = ffn_entry(args, start)
-        mask.source |= how
+        mask.source |= ffn_source
     mask.save(args.output)
     emit(_value(mask, args.output), args.json, _text(mask, args.output))
     return 0

@@ -3,7 +3,7 @@
 import argparse
 from typing import TYPE_CHECKING
 
-from fairseq_headprune.cli.common import check_outputs, emit
+from fairseq_headprune.cli.common import check_outputs, emit, refuse_overwriting
 from fairseq_headprune.report.tables import FORMS, Table, render_parts
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def _check(args: argparse.Namespace, size: int) -> None:
     """Refuse what makes no sense, or could not be written after minutes of work.
 
     Raises:
-        ValueError: a number that is out of range.
+        ValueError: a number that is out of range, or the output is an input.
         FileNotFoundError: there is no folder for the output.
     """
     for flag, value in (("batch-size", size), ("batches", args.batches), ("rounds", args.rounds), ("beam", args.beam)):
@@ -76,6 +76,7 @@ def _check(args: argparse.Namespace, size: int) -> None:
     if args.threads < 0:
         raise ValueError(f"--threads {args.threads}: must not be below 0")
     check_outputs(args.output)
+    refuse_overwriting(args.output, args.path, args.head_mask)
 
 
 def _text(profile: "Profile", path: str, form: str) -> str:

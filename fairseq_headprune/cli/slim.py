@@ -3,7 +3,7 @@
 import argparse
 from typing import Any
 
-from fairseq_headprune.cli.common import Parser, emit
+from fairseq_headprune.cli.common import Parser, emit, refuse_overwriting
 from fairseq_headprune.files import sha256
 from fairseq_headprune.gates.soft import SoftGates
 from fairseq_headprune.heads import HeadMask
@@ -19,6 +19,7 @@ def run(argv: list[str]) -> int:
     from fairseq_headprune.removal.checkpoint import slim_checkpoint  # torch: not for --help
 
     args = _parser().parse_args(argv)
+    refuse_overwriting(args.output, args.mask, args.gates)
     mask = HeadMask.load(args.mask) if args.mask else None
     gates = SoftGates.load(args.gates) if args.gates else None
     for file, path in ((mask, args.mask), (gates, args.gates)):
@@ -70,8 +71,10 @@ def _described(value: dict[str, Any]) -> dict[str, Any]:
 def _notes(value: dict[str, Any]) -> list[str]:
     notes = []
     if not value["removed"]:
-        scaled = " but for scaled heads" if value.get("folded") else ""
-        notes.append(f"no head was removed: every head that is there is kept; the model written is equal{scaled}")
+        note = "no head was removed: every head that is there is kept"
+        if not value["parameters"]["by_formula"]:
+            note += "; the model written is equal" + (" but for scaled heads" if value.get("folded") else "")
+        notes.append(note)
     if value.get("folded"):
         notes.append(f"gates of {value['folded']} heads are folded into the columns of out_proj")
     if value["mode"] == "bake":
@@ -97,7 +100,7 @@ def _text(value: dict[str, Any]) -> str:
     lines = [
         f"heads kept   {config} ({counts}); {value['removed']} {verb}{gone}",
         f"parameters   {before:,} before, {after:,} after ({after / before - 1:+.1%}); "
-        f"in the heads {verb}: {parameters['by_formula']:,}",
+        f"in the {'parts' if 'ffn' in value else 'heads'} {verb}: {parameters['by_formula']:,}",
         *(
             f"{label}  {f['bytes']:,} bytes, sha256 {f['sha256']}"
             for label, f in zip(("file before", "file after "), files, strict=True)

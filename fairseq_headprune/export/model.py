@@ -14,6 +14,7 @@ from fairseq_headprune.checkpoints import State, head_shape, saved_settings, sto
 from fairseq_headprune.files import PathLike
 from fairseq_headprune.heads import HeadMask
 from fairseq_headprune.removal.checkpoint import remove_heads
+from fairseq_headprune.tasks.translation_headprune import check_dictionaries
 
 
 @dataclass
@@ -48,7 +49,8 @@ def load(
         data: folder with ``dict.<lang>.txt``; languages are found from it where they are None.
 
     Raises:
-        ValueError: dictionaries of another size, a mask that does not fit, or a model that cannot be exported.
+        ValueError: other dictionaries than the model was trained with, a mask that does not fit, or a model that cannot
+            be exported.
         FileNotFoundError: no dictionaries.
     """
     settings = saved_settings(state)
@@ -61,6 +63,7 @@ def load(
                 f"the {side} of {path} has {rows} embeddings, its dictionary in {data} has {len(dictionary)} entries: "
                 "use the data folder the model was trained on"
             )
+    check_dictionaries(task, (state.get("task_state") or {}).get("dictionaries", {}), str(data))
     slim = remove_heads(state, mask, ffn=True).state
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "slim.pt")
@@ -80,12 +83,21 @@ def _task(state: State, data: PathLike, source_lang: str | None, target_lang: st
         source_lang=source_lang or noted.get("source_lang"),
         target_lang=target_lang or noted.get("target_lang"),
     )
+    wanted = config.source_lang, config.target_lang
     try:
-        return TranslationTask.setup_task(config)
+        task = TranslationTask.setup_task(config)
     except FileNotFoundError:
         raise
     except Exception as error:
         raise ValueError(f"--data {data}: {error}; name the languages with --source-lang and --target-lang") from error
+    # fairseq passes over one language that is given without the other.
+    found = config.source_lang, config.target_lang
+    if any(want and want != have for want, have in zip(wanted, found, strict=True)):
+        raise ValueError(
+            f"--data {data}: of {wanted[0]} to {wanted[1]} only one language is known, and the folder holds {found[0]} "
+            f"to {found[1]}; name both with --source-lang and --target-lang"
+        )
+    return task
 
 
 def _check_settings(settings: Any) -> None:

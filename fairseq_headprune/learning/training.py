@@ -44,7 +44,7 @@ class GateTraining:
                 "--gates-only needs a trained model: name it with --finetune-from-model CHECKPOINT (none was loaded)"
             )
         tensors, description = state.loaded
-        if not tensors and gates.mask().dropped():
+        if not tensors and gates.mask().kept() != gates.full().kept():
             raise ValueError(
                 "the model has a head mask, and learned gates choose among all heads: remove the pruned heads first "
                 "(headprune slim), or leave the mask out (--head-mask none)"

@@ -9,6 +9,7 @@ import torch
 
 from fairseq_headprune.checkpoints import State, head_layout, read_state, saved_settings
 from fairseq_headprune.files import PathLike, check_output, sha256, write_with
+from fairseq_headprune.heads import COMPONENTS
 from fairseq_headprune.removal.checkpoint import LEARNED
 from fairseq_headprune.removal.ffn import ffn_layout
 from fairseq_headprune.removal.settings import forget_training
@@ -40,8 +41,13 @@ def average(states: Sequence[State], names: Sequence[str]) -> State:
     """Return the mean of checkpoints that were read; see :func:`average_checkpoints`.
 
     Raises:
-        ValueError: two that differ in structure.
+        ValueError: two that differ in structure, or one whose heads cannot be told.
     """
+    for state, name in zip(states, names, strict=True):
+        try:
+            head_layout(state)
+        except (ValueError, KeyError) as error:
+            raise type(error)(f"{name}: {error.args[0]}") from error
     first, new = states[0], dict(states[-1])
     for state, name in zip(states[1:], names[1:], strict=True):
         difference = _difference(first, state)
@@ -72,7 +78,7 @@ def average(states: Sequence[State], names: Sequence[str]) -> State:
 def _difference(left: State, right: State) -> str:
     """Say in what the structures of two checkpoints differ; empty where they do not."""
     mine, other = head_layout(left), head_layout(right)
-    for component in mine.kept.keys() | other.kept.keys():
+    for component in COMPONENTS:
         rows, others = mine.kept.get(component, []), other.kept.get(component, [])
         if len(rows) != len(others):
             return f"{component} has {len(rows)} layers in one and {len(others)} in the other"

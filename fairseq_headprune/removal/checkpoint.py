@@ -86,7 +86,7 @@ def remove_heads(
     settings = saved_settings(state)
     check_removable(settings, stock=bake)
     if gates is not None:
-        _check_gates(mask, ffn, keep_optimizer)
+        _check_gates(state, mask, ffn, keep_optimizer)
         state, mask = fold_gates(state, gates), gates.mask()
     before = head_layout(state)
     mask = _mask(state, mask, bake)
@@ -214,6 +214,16 @@ def parameters_of_heads(state: State) -> dict[Head, int]:
     return found
 
 
+def parameters_of_ffn(state: State, ffn: Mapping[str, Any] | None) -> int:
+    """Return how many parameters go with the feed-forward parts that a mask's ``"ffn"`` entry prunes.
+
+    Raises:
+        ValueError: it does not fit, or keeps what was removed before.
+    """
+    before = ffn_layout(state["model"], saved_settings(state))
+    return cut_ffn(dict(state["model"]), before, before.under(ffn), bake=False)
+
+
 def _file(path: PathLike) -> dict[str, Any]:
     return {"path": str(path), "bytes": os.path.getsize(path), "sha256": sha256(path)}
 
@@ -226,11 +236,16 @@ def _mask(state: State, mask: HeadMask | None, bake: bool) -> HeadMask:
     return mask
 
 
-def _check_gates(mask: HeadMask | None, ffn: bool, keep_optimizer: bool) -> None:
+def _check_gates(state: State, mask: HeadMask | None, ffn: bool, keep_optimizer: bool) -> None:
     if mask is not None:
         raise ValueError("gates say which heads are kept: give no mask beside them")
     if ffn:
         raise ValueError("--ffn does not go with --gates, which say nothing of feed-forward parts: slim a second time")
+    if any(name.endswith(".ffn_keep") for name in state["model"]):
+        raise ValueError(
+            "the checkpoint masks feed-forward parts, of which --gates say nothing: remove those first, with --ffn and "
+            "a mask that keeps all heads"
+        )
     if keep_optimizer:
         raise ValueError(
             "--keep-optimizer does not go with --gates: scaled weights have other gradients than the optimizer has seen"

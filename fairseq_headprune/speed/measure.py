@@ -21,7 +21,14 @@ class Side:
     """
 
     def __init__(self, session: Session, split: str, length: int, beams: Sequence[int]) -> None:
-        """Load the generators, one a beam size."""
+        """Load the generators, one a beam size.
+
+        Raises:
+            ValueError: the model has no positions for so many tokens.
+        """
+        most = session.model.max_decoder_positions()
+        if length > most:
+            raise ValueError(f"--length {length}: the model translates to {most} tokens at most")
         self.session, self.split = session, split
         self.length: int | None = length
         generation = session.cfg.generation

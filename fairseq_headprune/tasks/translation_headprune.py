@@ -29,7 +29,7 @@ class TranslationHeadpruneTask(GatedTask, TranslationTask):
 
     def state_dict(self) -> dict:
         """Return what a checkpoint keeps of the task: its dictionaries' hashes, the mask in force and its origin."""
-        return {**super().state_dict(), "dictionaries": self._dictionaries()}
+        return {**super().state_dict(), "dictionaries": dictionary_hashes(self)}
 
     def load_state_dict(self, state_dict: dict) -> None:
         """Take over the state.
@@ -37,19 +37,9 @@ class TranslationHeadpruneTask(GatedTask, TranslationTask):
         Raises:
             ValueError: the checkpoint was trained with other dictionaries.
         """
-        state, mine = dict(state_dict), self._dictionaries()
-        differing = [side for side, found in state.pop("dictionaries", mine).items() if found != mine[side]]
-        if differing:
-            raise ValueError(
-                f"the {' and '.join(differing)} dictionary in {self.cfg.data} differs from the one the checkpoint was "
-                "trained with: use the data folder it was trained on"
-            )
+        state = dict(state_dict)
+        check_dictionaries(self, state.pop("dictionaries", {}), self.cfg.data)
         super().load_state_dict(state)
-
-    def _dictionaries(self) -> dict[str, str]:
-        """Hash each dictionary's entries in their order: equal sizes do not make equal dictionaries."""
-        sides = {"source": self.source_dictionary, "target": self.target_dictionary}
-        return {side: hashlib.sha256("\n".join(d.symbols).encode()).hexdigest() for side, d in sides.items()}
 
     def inference_step(self, generator, models, sample, prefix_tokens=None, constraints=None):
         """Translate one batch, with the same check."""
@@ -64,3 +54,24 @@ class TranslationHeadpruneTask(GatedTask, TranslationTask):
             return net_input
         source = net_input["src_tokens"]
         return {**net_input, "prev_output_tokens": source.new_full((len(source), 1), self.target_dictionary.eos())}
+
+
+def dictionary_hashes(task: TranslationTask) -> dict[str, str]:
+    """Hash each dictionary's entries in their order: equal sizes do not make equal dictionaries."""
+    sides = {"source": task.source_dictionary, "target": task.target_dictionary}
+    return {side: hashlib.sha256("\n".join(d.symbols).encode()).hexdigest() for side, d in sides.items()}
+
+
+def check_dictionaries(task: TranslationTask, noted: dict[str, str], data: str) -> None:
+    """Compare with the hashes that a checkpoint notes, if any.
+
+    Raises:
+        ValueError: the checkpoint was trained with other dictionaries.
+    """
+    mine = dictionary_hashes(task)
+    differing = [side for side, found in noted.items() if found != mine[side]]
+    if differing:
+        raise ValueError(
+            f"the {' and '.join(differing)} dictionary in {data} differs from the one the checkpoint was trained with: "
+            "use the data folder it was trained on"
+        )
