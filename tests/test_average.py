@@ -75,6 +75,16 @@ def test_a_checkpoint_that_cannot_be_read_is_named():
         average([good, bad, good], ["a.pt", "b.pt", "c.pt"])
 
 
+def test_parts_and_quantised_weights_are_refused():
+    good, bad = checkpoints()
+    with pytest.raises(ValueError, match="^b.pt: a part of a sharded checkpoint"):
+        average([good, {**bad, "last_optimizer_state": "SHARDED"}], ["a.pt", "b.pt"])
+    weights = bad["model"]
+    weights["encoder.layers.0.fc1.weight"] = weights["encoder.layers.0.fc1.weight"].to(torch.int8)
+    with pytest.raises(ValueError, match="^b.pt: encoder.layers.0.fc1.weight is not of plain .*quantised"):
+        average([good, bad], ["a.pt", "b.pt"])
+
+
 def test_equal_masks_are_kept():
     states = []
     for seed in (1, 2):

@@ -64,6 +64,12 @@ def test_the_verb_compares_models(models):
     )
 
 
+def test_beam_and_batch_size_of_fairseq_generate_are_measured(models):
+    few = ["--beam", "2", "--batch-size", "3", "--rounds", "1", "--length", "5", "--sentences", "8"]
+    value = run_json("bench", *models["full"], *few)
+    assert [(row["beam"], row["batch_size"]) for row in value["rows"]] == [(2, 3)]
+
+
 @pytest.mark.parametrize(
     "flags, words",
     [

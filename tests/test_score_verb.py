@@ -3,6 +3,7 @@
 import json
 import os
 import shlex
+import shutil
 
 import pytest
 from verbs import refused, run_json, write_lively
@@ -114,6 +115,10 @@ def test_wrong_input_is_refused_before_the_work(lively, tmp_path, capsys):
     os.mkfifo(tmp_path / "pipe.png")
     for more in (["-o", tmp_path / "pipe.png"], ["--figure", tmp_path / "pipe"]):
         assert "pipe.png is no regular file" in refused(capsys, *argv, *more)
+    shutil.copy(lively["checkpoint"], tmp_path / "model.pt")
+    whole = (tmp_path / "model.pt").read_bytes()
+    mine = ["score", lively["data"], "--path", tmp_path / "model.pt", "--cpu", "-o", tmp_path / "model.pt"]
+    assert "model.pt is the input" in refused(capsys, *mine) and (tmp_path / "model.pt").read_bytes() == whole
     assert "cannot draw -1 sentences" in refused(capsys, *argv, "--score-sentences", "-1")
     assert "label smoothing" in refused(capsys, *argv, "--loss", "label-smoothed", "--score-label-smoothing", "1")
     HeadMask.full({"enc_self": [2, 2]}).save(tmp_path / "mask.json")

@@ -61,11 +61,11 @@ def _add_flags(parser: argparse.ArgumentParser) -> None:
     add(
         "--batch-sizes",
         type=numbers,
-        default=[1, 4, 16, 64],
         metavar="N,N…",
-        help="sentences a batch; 0: by --max-tokens (default: 1,4,16,64)",
+        help="sentences a batch; 0: by --max-tokens (default: that of --batch-size, else 1,4,16,64)",
     )
-    add("--beams", type=numbers, metavar="N,N…", help="beam sizes of translations (default: 1,5)")
+    add("--beams", type=numbers, metavar="N,N…", help="beam sizes of translations (default: that of --beam, else 1,5)")
+    parser.set_defaults(beam=None)
     add("--sentences", type=int, default=64, metavar="N", help="first sentences of the split (default: 64)")
     add("--length", type=int, metavar="T", help="tokens of every translation (default: 20)")
     add("--rounds", type=int, default=5, metavar="N", help="rounds that are timed (default: 5)")
@@ -87,7 +87,10 @@ def _check(args: argparse.Namespace) -> None:
                 raise ValueError(f"--{flag}: a classifier translates nothing; leave it out")
         args.beams = [None]
     else:
-        args.beams, args.length = args.beams or [1, 5], 20 if args.length is None else args.length
+        args.beams = args.beams or ([1, 5] if args.beam is None else [args.beam])
+        args.length = 20 if args.length is None else args.length
+    args.batch_sizes = args.batch_sizes or ([1, 4, 16, 64] if args.batch_size is None else [args.batch_size])
+    args.beam = args.beams[-1] or 1
     for flag in ("sentences", "rounds"):
         if getattr(args, flag) < 1:
             raise ValueError(f"--{flag} {getattr(args, flag)}: must be at least 1")

@@ -2,7 +2,7 @@
 
 import argparse
 
-from fairseq_headprune.cli.common import add_figure_flag, check_outputs, emit
+from fairseq_headprune.cli.common import add_figure_flag, check_outputs, emit, refuse_overwriting
 from fairseq_headprune.cli.scale_flags import rank, use_local_rank
 from fairseq_headprune.cli.scoring_flags import add_scoring_flags, scoring_settings
 from fairseq_headprune.heads import PAPER_NAMES
@@ -29,6 +29,8 @@ def run(argv: list[str]) -> int:
     if args.ffn:
         check_ffn_settings(settings)
     check_outputs(args.output, args.figure)
+    if args.output:
+        refuse_overwriting(args.output, args.path, args.head_mask)
     number, ranks = rank()
     use_local_rank(args.cpu)
     session = open_session(args)

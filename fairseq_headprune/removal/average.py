@@ -10,7 +10,7 @@ import torch
 from fairseq_headprune.checkpoints import State, head_layout, read_state, saved_settings
 from fairseq_headprune.files import PathLike, check_output, sha256, write_with
 from fairseq_headprune.heads import COMPONENTS
-from fairseq_headprune.removal.checkpoint import LEARNED
+from fairseq_headprune.removal.checkpoint import LEARNED, check_whole
 from fairseq_headprune.removal.ffn import ffn_layout
 from fairseq_headprune.removal.settings import forget_training
 
@@ -41,10 +41,11 @@ def average(states: Sequence[State], names: Sequence[str]) -> State:
     """Return the mean of checkpoints that were read; see :func:`average_checkpoints`.
 
     Raises:
-        ValueError: two that differ in structure, or one whose heads cannot be told.
+        ValueError: two that differ in structure, or one whose heads cannot be told, or whose weights are not all there.
     """
     for state, name in zip(states, names, strict=True):
         try:
+            check_whole(state)
             head_layout(state)
         except (ValueError, KeyError) as error:
             raise type(error)(f"{name}: {error.args[0]}") from error

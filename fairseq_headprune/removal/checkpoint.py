@@ -82,7 +82,7 @@ def remove_heads(
     Raises:
         ValueError: no mask, one that does not fit or brings a removed head back, or a checkpoint that cannot be cut.
     """
-    _check_whole(state)
+    check_whole(state)
     settings = saved_settings(state)
     check_removable(settings, stock=bake)
     if gates is not None:
@@ -252,9 +252,17 @@ def _check_gates(state: State, mask: HeadMask | None, ffn: bool, keep_optimizer:
         )
 
 
-def _check_whole(state: State) -> None:
+def check_whole(state: State) -> None:
+    """Refuse checkpoints whose weights are not all there as plain numbers.
+
+    Raises:
+        ValueError: a part of a sharded checkpoint, or a quantised one.
+    """
     if "fsdp_metadata" in state or state.get("last_optimizer_state") == "SHARDED":
         raise ValueError("a part of a sharded checkpoint; write it as one file first (without --use-sharded-state)")
+    for name, weight in state["model"].items():
+        if "_packed_params" in name or (name.endswith("weight") and not weight.is_floating_point()):
+            raise ValueError(f"{name} is not of plain floating-point numbers (a quantised checkpoint?)")
 
 
 def _check_attention(attention: Attention, where: str) -> None:
