@@ -160,6 +160,7 @@ def test_the_mask_verb_meets_the_target_and_says_how(profile, scores, tmp_path, 
         ([*call[:3], *call[5:], *out, "--for-latency", "20"], "--scores FILE"),
         ([*call, *out, "--heads", "3"], "--profile needs --for-speed or --for-latency"),
         ([*call, *out, "--for-speed", "2", "--for-latency", "3"], "not allowed with"),
+        ([*call, *out, "--for-speed", "2", "--ffn", "1"], "--for-speed does not go with --ffn"),
     ):
         assert message in refused(capsys, *flags)
     profile.rest = -0.001

@@ -39,13 +39,22 @@ def run(argv: list[str]) -> int:
         raise ValueError(f"--to {target}: unknown format; known are {', '.join(_PACKAGES)}")
     if args.data is None and target != "huggingface":
         raise ValueError(f"--to {target} needs --data DATA_BIN, the folder with the dictionaries")
-    if args.uniform and target == "huggingface":
-        raise ValueError("--uniform has no place with --to huggingface, whose layers have all their heads")
+    if target == "huggingface":
+        _check_hugging_face(args)
     _check_packages(target)
     _check_folder(folder)
     value = _export(args, target, folder)
     emit(value, args.json, _text(value))
     return 0
+
+
+def _check_hugging_face(args: argparse.Namespace) -> None:
+    if args.uniform:
+        raise ValueError("--uniform has no place with --to huggingface, whose layers have all their heads")
+    for name in ("data", "source_lang", "target_lang"):
+        if getattr(args, name) is not None:
+            flag = f"--{name.replace('_', '-')}"
+            raise ValueError(f"{flag} has no place with --to huggingface: the checkpoint holds its vocabulary")
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -174,6 +174,11 @@ def chosen_way(args: argparse.Namespace) -> Way | None:
         raise ValueError(f"{flag} keeps the highest-scored heads: say where the scores are with --scores FILE")
     if name in _WITH["profile"] and not args.profile:
         raise ValueError(f"{flag} needs times measured by headprune profile: say where they are with --profile FILE")
+    if name in _WITH["profile"] and args.ffn is not None:
+        raise ValueError(
+            f"{flag} does not go with --ffn, as a profile has the times of heads: slim those parts first, and profile "
+            "that model"
+        )
     if args.scores and args.seed is not None:
         raise ValueError("--config keeps the highest --scores or draws with --seed, not both")
     return WAYS[name] if name else None
