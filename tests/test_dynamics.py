@@ -1,12 +1,14 @@
 """``headprune dynamics``: what the logs of trainings tell, by hand counts."""
 
 import json
+import re
 
 import pytest
 
 from fairseq_headprune.cli import main
 from fairseq_headprune.gates import dynamics
 from fairseq_headprune.heads import Head
+from fairseq_headprune.report.gate_runs import heads_against_penalty
 
 #: two layers of two heads in the encoder, one layer of two in the decoder
 HEADS = [
@@ -95,6 +97,14 @@ def test_the_verb_draws_one_run_and_many(tmp_path, capsys):
     assert "heads kept" in text and "0.5" in text
     names = {path.stem for path in (tmp_path / "many").iterdir()}
     assert names == {"heads-against-lambda", "distribution-dsp", "distribution-l0"}
+
+
+@pytest.mark.parametrize("points", [[(0.001, 9), (0.02, 3)], [(0.0, 12), (0.001, 9), (0.02, 3)]])
+def test_lambdas_are_written_as_numbers(tmp_path, points):
+    # As text in the picture: a formula would stand there as it is written.
+    heads_against_penalty(points, 12, tmp_path / "figure")
+    found = re.findall(r"<text[^>]*>([^<]+)</text>", (tmp_path / "figure.svg").read_text())
+    assert {"0.001", "0.01", "All heads (12)"} <= set(found) and not [text for text in found if "$" in text]
 
 
 @pytest.mark.parametrize("words", [["nowhere"], ["run", "--score", "bleu"]])

@@ -47,6 +47,8 @@ def heads_against_penalty(points: Sequence[tuple[float, float]], total: int, pat
             axes.set_xscale("log")
         elif positive:  # a lambda of 0 has no place on a logarithmic axis
             axes.set_xscale("symlog", linthresh=min(positive))
+        # matplotlib writes powers of ten as formulas, which the style leaves as they are.
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
         axes.set(xlabel="λ (nats a head)", ylabel="Heads kept", ylim=(0, 1.06 * total))
         axes.yaxis.set_major_locator(MaxNLocator(integer=True))
         axes.grid(color="#dddddd", linewidth=0.6)
