@@ -4,10 +4,11 @@ import logging
 from types import SimpleNamespace
 
 import pytest
-from learning import DSP, L0, train
+from learning import DSP, L0, SHAPE, train
 
 from fairseq_headprune.checkpoints import read_state
 from fairseq_headprune.gates.log import read_log
+from fairseq_headprune.heads import Head, HeadMask
 from fairseq_headprune.learning.run_length import run_length, updates_in_epochs
 from fairseq_headprune.learning.watch import NotFiniteError
 
@@ -30,6 +31,16 @@ def test_a_loss_that_is_not_finite_ends_with_update_gate_and_checkpoint(trained,
     more = ["--no-last-checkpoints", "--save-interval-updates", "1", "--disable-validation"]
     with pytest.raises(NotFiniteError, match="the last good checkpoint is .*checkpoint_1_1.pt"):
         train(trained["data"], tmp_path / "some", *broken, *more)
+
+
+def test_a_mask_is_refused_beside_the_gates_of_a_checkpoint_too(trained, tmp_path):
+    """It would have been replaced by the learned set, and noted in the checkpoint nevertheless."""
+    gated = [*DSP, "--heads-kept", "5", "--max-update", "1"]
+    train(trained["data"], tmp_path / "gated", *gated)
+    HeadMask.full(SHAPE).without([Head("enc_self", 0, 1)]).save(tmp_path / "mask.json")
+    start = ["--finetune-from-model", tmp_path / "gated" / "checkpoint_last.pt", "--head-mask", tmp_path / "mask.json"]
+    with pytest.raises(ValueError, match="leave the mask out"):
+        train(trained["data"], tmp_path / "masked", *gated, *start)
 
 
 def temperatures(save):

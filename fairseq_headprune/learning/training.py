@@ -44,7 +44,8 @@ class GateTraining:
                 "--gates-only needs a trained model: name it with --finetune-from-model CHECKPOINT (none was loaded)"
             )
         tensors, description = state.loaded
-        if not tensors and gates.mask().kept() != gates.full().kept():
+        # The checkpoint's own mask is the set that its gates were at; one that was asked for is not.
+        if gates.mask().kept() != gates.full().kept() and (not tensors or gates.mask_is_fixed()):
             raise ValueError(
                 "the model has a head mask, and learned gates choose among all heads: remove the pruned heads first "
                 "(headprune slim), or leave the mask out (--head-mask none)"

@@ -100,6 +100,10 @@ class GatedHeads:
         sources = [module.keep_source for _, _, module in self.items() if module.head_keep is not None or ffn]
         return HeadMask(heads, sources[0] if sources else None, ffn)
 
+    def mask_is_fixed(self) -> bool:
+        """Whether heads are pruned by a mask that a checkpoint does not replace."""
+        return any(module.keep_is_fixed and module.head_keep is not None for _, _, module in self.items())
+
     @contextmanager
     def masked(self, mask: Optional[HeadMask]) -> Iterator[None]:
         """Set a mask for a while; afterwards the one in force before is back."""
