@@ -5,10 +5,13 @@ import json
 import pytest
 import tiny
 import torch
+from fairseq.checkpoint_utils import load_model_ensemble_and_task
 from learning import DSP, L0, SHAPE, gate_state, same, train, weights
 
 from fairseq_headprune.checkpoints import head_layout, read_state, stored_mask
 from fairseq_headprune.heads import Head, HeadMask
+from fairseq_headprune.modules.attach import find_gates
+from fairseq_headprune.removal.average import average_checkpoints
 from fairseq_headprune.removal.checkpoint import slim_checkpoint
 
 
@@ -48,6 +51,17 @@ def test_generation_uses_the_hard_mask_by_itself(joint, tmp_path):
 
     assert lines() == lines("--head-mask", tmp_path / "mask.json")
     assert lines() != lines("--head-mask", "none")
+
+
+def test_none_waives_the_mask_to_start_from_and_not_the_learned_set(joint, tmp_path):
+    """The settings are saved with the checkpoint, and whoever rebuilds the task from there obeys them."""
+    averaged, save = tmp_path / "averaged.pt", tmp_path / "save"
+    average_checkpoints([joint["save"] / "checkpoint_last.pt"] * 2, averaged)  # 5 heads by a mask, no gates
+    start = ["--finetune-from-model", averaged, "--head-mask", "none", "--max-update", "1"]
+    state = train(joint["data"], save, *DSP, "--heads-kept", "3", *start)
+    overrides = {"data": str(joint["data"])}
+    (model,), *_ = load_model_ensemble_and_task([str(save / "checkpoint_last.pt")], overrides)
+    assert find_gates(model).mask() == stored_mask(state) and kept(state) == 3  # --heads-kept
 
 
 def test_with_k_of_all_heads_training_is_the_same_as_without_gates(trained, tmp_path):

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from fairseq import checkpoint_utils
 from slim_models import SETTINGS, lively, rebuild, state_of, uneven
 from test_task import training
 
@@ -71,6 +72,17 @@ def test_momentum_from_before_the_mask_does_not_move_pruned_heads(trained, mask_
     for head in HeadMask.full(SHAPE).kept():
         before, after = (weights_of(path, head) for path in (trained["checkpoint"], tmp_path / "checkpoint_last.pt"))
         assert torch.equal(before, after) == (head in DROPPED)
+
+
+def test_a_checkpoint_keeps_its_mask_when_the_file_holds_another(trained, mask_file, tmp_path):
+    """One file for one mask after the other: fairseq-validate takes the task's settings from the checkpoint."""
+    copy = tmp_path / "mask.json"
+    copy.write_bytes(mask_file.read_bytes())
+    training(trained["data"], tmp_path, *GATED, "--head-mask", copy, "--max-update", "1")
+    HeadMask.full(SHAPE).save(copy)
+    path, overrides = str(tmp_path / "checkpoint_last.pt"), {"data": str(trained["data"])}
+    (model,), *_ = checkpoint_utils.load_model_ensemble_and_task([path], overrides)
+    assert find_gates(model).mask().dropped() == DROPPED
 
 
 @pytest.mark.parametrize("half", [False, True])

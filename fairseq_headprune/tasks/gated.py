@@ -6,6 +6,7 @@ from typing import Any, Optional
 from weakref import WeakSet
 
 from fairseq.logging import metrics
+from omegaconf import OmegaConf
 
 from fairseq_headprune.criterions.gated import GatedCriterion
 from fairseq_headprune.files import sha256
@@ -96,14 +97,24 @@ class GatedTask:
     def begin_epoch(self, epoch: int, model: Any) -> None:
         """Before the first epoch, start to learn gates if the criterion asks for it.
 
+        Checkpoints do not keep ``--head-mask``: the mask is beside the weights. Read again, the file may hold another
+        one by then, and ``none`` would lift the set that was learned.
+
         Raises:
             ValueError: its flags are wrong, or do not fit the model or the checkpoint.
         """
         super().begin_epoch(epoch, model)
+        run = self._settings_of_run()
+        if run is not None:
+            run.task.head_mask = None
         if self._criterion is None or self._learning is not None:
             return
         run = run_length(self._criterion.gate_config, self._batches_in_epoch)
         self._learning = GateTraining(model, find_gates(model), self._criterion, run)
+
+    def _settings_of_run(self) -> Any:
+        """Return the settings that fairseq saves (``self.cfg`` is a copy of the task's); None outside of a run."""
+        return self.cfg._get_parent() if OmegaConf.is_config(self.cfg) else None
 
     def can_reuse_epoch_itr(self, dataset: Any) -> bool:
         """Whether the next epoch may have this one's batches; not while gates are learned.
