@@ -13,6 +13,7 @@ from fairseq_headprune.learning.run_length import run_length, updates_in_epochs
 from fairseq_headprune.learning.watch import NotFiniteError
 
 STOCK_TASK = ["--task", "translation"]
+PLAIN = ["--criterion", "label_smoothed_cross_entropy", "--head-mask", "mask.json"]
 
 
 @pytest.mark.parametrize("flags", [[*DSP, "--heads-kept", "5"], [*L0, "--l0-penalty", "0.1"]], ids=["dsp", "l0"])
@@ -41,6 +42,15 @@ def test_a_mask_is_refused_beside_the_gates_of_a_checkpoint_too(trained, tmp_pat
     start = ["--finetune-from-model", tmp_path / "gated" / "checkpoint_last.pt", "--head-mask", tmp_path / "mask.json"]
     with pytest.raises(ValueError, match="leave the mask out"):
         train(trained["data"], tmp_path / "masked", *gated, *start)
+
+
+@pytest.mark.parametrize("flags", [[*DSP, "--heads-kept", "5"], PLAIN], ids=["gates", "mask"])
+def test_moving_averages_of_masks_are_refused(trained, tmp_path, flags, monkeypatch):
+    """fairseq multiplies every number in a state dict, a mask's bits too, and would end after the first update."""
+    monkeypatch.chdir(tmp_path)
+    HeadMask.full(SHAPE).without([Head("enc_self", 0, 1)]).save("mask.json")
+    with pytest.raises(ValueError, match="--store-ema does not go with"):
+        train(trained["data"], tmp_path, *flags, "--store-ema")
 
 
 def temperatures(save):

@@ -85,14 +85,31 @@ class GatedTask:
         return model
 
     def build_criterion(self, cfg: Any, from_checkpoint: bool = False) -> Any:
-        """Build the criterion; with ``--gates-only``, freeze the model that was built before it."""
+        """Build the criterion; with ``--gates-only``, freeze the model that was built before it.
+
+        Raises:
+            ValueError: a mask or learned gates together with ``--store-ema``.
+        """
         criterion = super().build_criterion(cfg, from_checkpoint)
+        self._refuse_moving_averages(criterion)
         if isinstance(criterion, GatedCriterion):
             self._criterion = criterion
             name_plugin(self._model_settings)
             if criterion.gate_config.gates_only and self._model is not None:
                 freeze(self._model)
         return criterion
+
+    def _refuse_moving_averages(self, criterion: Any) -> None:
+        run = self._settings_of_run()
+        if run is None or not OmegaConf.select(run, "ema.store_ema"):
+            return
+        masked = self._mask is not None and (self._mask.dropped() or self._mask.ffn)
+        what = "--head-mask" if masked else "learned gates" if isinstance(criterion, GatedCriterion) else None
+        if what is not None:
+            raise ValueError(
+                f"--store-ema does not go with {what}: fairseq averages whatever a checkpoint holds, and a mask has no "
+                "mean; leave it out, or train a slim model (headprune slim)"
+            )
 
     def begin_epoch(self, epoch: int, model: Any) -> None:
         """Before the first epoch, start to learn gates if the criterion asks for it.
