@@ -12,6 +12,7 @@ from verbs import refused, run_json
 
 import fairseq_headprune
 from fairseq_headprune.batches import sample_indices
+from fairseq_headprune.checkpoints import read_state
 from fairseq_headprune.evaluation.translate import Translator
 from fairseq_headprune.models.starting import refuse_other_heads
 from fairseq_headprune.session import Session, parse_generation_args
@@ -55,6 +56,16 @@ def test_a_session_is_ready(trained):
     assert found["split"] == "test"
     names = {f"test.xx-yy.{side}.{end}" for side in ("xx", "yy") for end in ("bin", "idx")}
     assert set(found["sha256"]) == names | {"dict.xx.txt", "dict.yy.txt"}
+
+
+def test_a_model_trained_with_checkpointed_activations_is_scored(trained, tmp_path):
+    """The scores are those of the same weights without the setting."""
+    state = read_state(trained["checkpoint"])
+    state["cfg"]["model"].checkpoint_activations = True
+    torch.save(state, tmp_path / "recomputing.pt")
+    runs = [trained, {**trained, "checkpoint": tmp_path / "recomputing.pt"}]
+    plain, recomputing = (run_json("score", *flags(run))["scores"] for run in runs)
+    assert plain == recomputing
 
 
 def test_other_numbers_of_heads_are_refused(trained, trained_stock, capsys):

@@ -12,6 +12,10 @@ from fairseq_headprune.checkpoints import State, saved_settings
 from fairseq_headprune.models.starting import refuse_other_heads
 
 
+#: Settings of training that are in the way of derivatives by anything but parameters, and change no value.
+_RECOMPUTING = {"checkpoint_activations": False, "offload_activations": False}
+
+
 def model_overrides(text: str) -> dict[str, Any]:
     """Read ``--model-overrides``: a Python dictionary.
 
@@ -28,7 +32,7 @@ def model_overrides(text: str) -> dict[str, Any]:
 
 
 def load_model(path: str, state: State, overrides: dict[str, Any], task: Any) -> tuple[Any, Any]:
-    """Return the model of a checkpoint that was read already, and its settings.
+    """Return the model of a checkpoint that was read already, and its settings; it recomputes no activations.
 
     Args:
         overrides: replace settings of the checkpoint.
@@ -38,7 +42,7 @@ def load_model(path: str, state: State, overrides: dict[str, Any], task: Any) ->
     """
     refuse_other_heads(argparse.Namespace(**overrides), saved_settings(state), "take it out of --model-overrides")
     with _one_line_load_errors(path):
-        models, saved = checkpoint_utils.load_model_ensemble([path], overrides, task)
+        models, saved = checkpoint_utils.load_model_ensemble([path], {**_RECOMPUTING, **overrides}, task)
     return models[0], saved
 
 
