@@ -30,6 +30,14 @@ def test_sizes_equal_the_hand_counts():
     assert shares["attention_share"] * shares["parameters"] == pytest.approx(6 * (4 * 64 * 64 + 4 * 64))
 
 
+def test_an_adaptive_softmax_is_counted_by_its_parts():
+    """24 words in clusters of 10, 5 and 9: the first with one entry for each other, these of width 64 / 4 and 64 / 16."""
+    plain, adaptive = tiny.make_model(), tiny.make_model(adaptive_softmax_cutoff="10,15", adaptive_softmax_factor=4)
+    parts = 64 * (10 + 2) + (64 + 5) * 16 + (64 + 9) * 4
+    found = [multiply_adds(model, find_gates(model), 7, 5) for model in (plain, adaptive)]
+    assert found[1] - found[0] == 5 * (parts - 64 * 24)
+
+
 @pytest.fixture(scope="module")
 def models(trained, tmp_path_factory):
     """The trained model and its slim form."""

@@ -35,9 +35,9 @@ def multiply_adds(model: Any, gates: GatedHeads, source: int, target: int) -> in
     """Count the multiply-adds of translating one sentence with beam 1, by hand formula; without layer norms.
 
     Encoder layer: S (4 d w + 2 d f) + 2 S² w. Decoder layer, step by step with a cache: T (4 d w + 2 d f) + T (T + 1) w
-    for itself, and 2 T d w + 2 S e w + 2 S T w for the encoder's output. Output: T d V. S and T are the lengths; d, e
-    the widths of the model and of its encoder; w the width of the heads that are there; f the width inside the
-    feed-forward block; V the vocabulary.
+    for itself, and 2 T d w + 2 S e w + 2 S T w for the encoder's output. Output: T d V, or T times the weights of an
+    adaptive softmax, all of whose parts a search computes. S and T are the lengths; d, e the widths of the model and of
+    its encoder; w the width of the heads that are there; f the width inside the feed-forward block; V the vocabulary.
 
     Args:
         source, target: S and T, tokens with end of sentence.
@@ -52,8 +52,7 @@ def multiply_adds(model: Any, gates: GatedHeads, source: int, target: int) -> in
         else:
             total += 2 * target * d * width + 2 * source * module.kdim * width + 2 * source * target * width
     total += source * _feed_forward(model.encoder.layers) + target * _feed_forward(model.decoder.layers)
-    projection = model.decoder.output_projection.weight
-    return total + target * projection.numel()
+    return total + target * _projection(model.decoder)
 
 
 def encoder_multiply_adds(model: Any, gates: GatedHeads, length: int) -> int:
@@ -71,6 +70,13 @@ def encoder_multiply_adds(model: Any, gates: GatedHeads, length: int) -> int:
         total += 4 * length * module.embed_dim * width + 2 * length**2 * width
     heads = model.classification_heads.values()
     return total + model.encoder.pooler.weight.numel() + sum(head.out_proj.weight.numel() for head in heads)
+
+
+def _projection(decoder: Any) -> int:
+    """Weights of what turns a state into scores of the vocabulary."""
+    if decoder.adaptive_softmax is None:
+        return decoder.output_projection.weight.numel()
+    return sum(weight.numel() for weight in decoder.adaptive_softmax.parameters() if weight.dim() == 2)
 
 
 def _feed_forward(layers: Any) -> int:
