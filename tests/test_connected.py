@@ -5,9 +5,12 @@ import copy
 import pytest
 import tiny
 import torch
+from slim_models import rebuild, state_of
 
 from fairseq_headprune.heads import Head, HeadMask
 from fairseq_headprune.modules.attach import find_gates
+from fairseq_headprune.modules.connected import check_connected
+from fairseq_headprune.removal.checkpoint import remove_heads
 from fairseq_headprune.tasks.translation_headprune import TranslationHeadpruneConfig, TranslationHeadpruneTask
 
 #: transformer_tiny: 2 + 2 layers with 2 heads each
@@ -49,6 +52,20 @@ def test_unconnected_gates_are_an_error(step, dictionary, tmp_path):
     # Connected gates pass the check: what fails next is the missing criterion or generator.
     with pytest.raises((TypeError, AttributeError)):
         calls[step](model)
+
+
+def test_an_encoder_that_nobody_reads_is_no_error(tiny_model, batch):
+    """All encoder-decoder heads were removed: pruning the encoder's changes nothing, and its gates are in order."""
+    gates = find_gates(tiny_model)
+    mask = gates.full().without([head for head in gates.full().kept() if head.component == "enc_dec"])
+    slim = rebuild(remove_heads(state_of(tiny_model), mask).state)
+    find_gates(slim).set_mask(mask.without([Head("enc_self", 0, 1)]))
+    check_connected(slim, batch["net_input"])
+    find_gates(slim).set_mask(mask.without([Head("dec_self", 0, 1)]))
+    slim.decoder.layers[0].self_attn.forward = copy.deepcopy(slim.decoder.layers[0].self_attn).forward
+    slim.decoder.layers[0].self_attn.forward.__self__.head_keep = None
+    with pytest.raises(RuntimeError, match="pruned heads of dec_self have no effect"):
+        check_connected(slim, batch["net_input"])
 
 
 def tiny_source(sample):

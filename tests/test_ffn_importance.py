@@ -8,6 +8,7 @@ from slim_models import SETTINGS, lively, rebuild, state_of
 from fairseq_headprune.heads import HeadMask
 from fairseq_headprune.importance.estimate import ScoreSettings
 from fairseq_headprune.importance.ffn import check_ffn_settings, ffn_scores
+from fairseq_headprune.importance.gradient import GateDerivatives, gradient_importance
 from fairseq_headprune.importance.reading import TokenLosses
 from fairseq_headprune.modules.attach import find_gates
 from fairseq_headprune.removal.checkpoint import remove_heads
@@ -84,6 +85,19 @@ def test_pruned_parts_have_no_score_and_original_numbers(model, batch):
         assert masked["dec"][0] == [None] * 64
         for mine, theirs in zip(removed["enc"] + removed["dec"], masked["enc"] + masked["dec"], strict=True):
             assert mine == [None if v is None else pytest.approx(v, rel=1e-4, abs=1e-7) for v in theirs]
+
+
+@pytest.mark.parametrize("components", [["enc_dec"], ["enc_self", "enc_dec", "dec_self"]])
+def test_models_that_lost_all_heads_of_a_component_are_scored(model, batch, components):
+    """Without encoder-decoder heads nothing of the encoder is on a path to the loss: 0, as under the mask."""
+    mask = find_gates(model).full().without([h for h in find_gates(model).full().kept() if h.component in components])
+    slim = rebuild(remove_heads(state_of(model), mask).state).double()
+    find_gates(model).set_mask(mask)
+    masked, removed = (ffn_scores(m, [batch], ScoreSettings(), TokenLosses(PAD), "blocks") for m in (model, slim))
+    assert removed["enc"] == masked["enc"] == [0, 0]
+    assert removed["dec"] == pytest.approx(masked["dec"], rel=1e-6) and min(removed["dec"]) > 0
+    heads, _ = gradient_importance(GateDerivatives(slim, TokenLosses(PAD)), [batch])
+    assert heads["enc_dec"] == [[], []]
 
 
 def test_the_model_is_left_as_it_was(model, batch):

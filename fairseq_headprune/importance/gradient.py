@@ -35,7 +35,8 @@ class GateDerivatives:
     def __init__(self, model: nn.Module, losses: Losses, gates: Any = None) -> None:
         if model.training:
             raise ValueError("importance is defined on the model in evaluation mode; call model.eval() first")
-        self.model, self.gates = model, gates or find_gates(model)
+        self._heads = find_gates(model)
+        self.model, self.gates = model, gates or self._heads
         self.losses = losses
 
     def per_sentence(self, sample: dict[str, Any]) -> dict[str, list[Tensor]]:
@@ -60,9 +61,11 @@ class GateDerivatives:
             logits = self.model(**sample["net_input"])[0]
             losses = self.losses(logits, sample)
             flat = [gate for gates in leaves.values() for gate in gates]
-            # A layer without heads is on no path to the loss, and may cut others off; their derivative is 0.
-            empty = any(not gate.numel() for gate in flat)
-            found = iter(torch.autograd.grad(losses.sum(), flat, allow_unused=empty, materialize_grads=empty))
+            # A layer without heads is on no path to the loss, and may cut others off, and feed-forward blocks, too;
+            # their derivative is 0.
+            empty = any(not gate.numel() for gate in flat) or any(not m.num_heads for *_, m in self._heads.items())
+            total = losses.sum() + sum(gate.sum() for gate in flat if not gate.numel())
+            found = iter(torch.autograd.grad(total, flat, allow_unused=empty, materialize_grads=empty))
         grads = {component: [next(found) for _ in gates] for component, gates in leaves.items()}
         self._check_finite(losses, grads)
         return grads

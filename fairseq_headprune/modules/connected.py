@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_headprune.heads import HeadMask
-from fairseq_headprune.modules.attach import find_gates, without_attention_weights
+from fairseq_headprune.modules.attach import GatedHeads, find_gates, without_attention_weights
 from fairseq_headprune.modules.multihead import GatedMultiheadAttention
 
 
@@ -30,6 +30,8 @@ def check_connected(model: nn.Module, net_input: dict[str, Any]) -> None:
             for component, modules in gates.modules.items():
                 # Heads whose columns of out_proj are zero could not reach the output anyway.
                 silent = [module for module in modules if module.head_keep is not None and not _already_zero(module)]
+                if component == "enc_self" and not _encoder_is_read(gates):
+                    continue
                 with gates.masked(full.without(mask.dropped([component]))):
                     if silent and torch.equal(_logits(model, net_input), whole):
                         raise RuntimeError(
@@ -51,6 +53,14 @@ def check_connected(model: nn.Module, net_input: dict[str, Any]) -> None:
 def _logits(model: nn.Module, net_input: dict[str, Any]) -> Tensor:
     output = model(**net_input)
     return output[0] if isinstance(output, tuple) else output
+
+
+def _encoder_is_read(gates: GatedHeads) -> bool:
+    """Whether anything reads the encoder: a model that lost its encoder-decoder heads computes without it, rightly."""
+    if "dec_self" not in gates.modules:
+        return True
+    joined = any(getattr(layer, "cross_self_attention", False) for layer in gates.layers["dec_self"])
+    return joined or any(module.num_heads for module in gates.modules.get("enc_dec", []))
 
 
 def _already_zero(module: GatedMultiheadAttention) -> bool:
