@@ -31,7 +31,7 @@ def test_sizes_equal_the_hand_counts():
 
 
 def test_an_adaptive_softmax_is_counted_by_its_parts():
-    """24 words in clusters of 10, 5 and 9: the first with one entry for each other, these of width 64 / 4 and 64 / 16."""
+    """24 words in clusters of 10, 5 and 9: the first has an entry for each other; their widths are 64 / 4, 64 / 16."""
     plain, adaptive = tiny.make_model(), tiny.make_model(adaptive_softmax_cutoff="10,15", adaptive_softmax_factor=4)
     parts = 64 * (10 + 2) + (64 + 5) * 16 + (64 + 9) * 4
     found = [multiply_adds(model, find_gates(model), 7, 5) for model in (plain, adaptive)]

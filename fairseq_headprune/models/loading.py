@@ -11,7 +11,6 @@ from fairseq import checkpoint_utils
 from fairseq_headprune.checkpoints import State, saved_settings
 from fairseq_headprune.models.starting import refuse_other_heads
 
-
 #: Settings of training that are in the way of derivatives by anything but parameters, and change no value.
 _RECOMPUTING = {"checkpoint_activations": False, "offload_activations": False}
 

@@ -108,7 +108,7 @@ class GatedTask:
         if what is not None:
             raise ValueError(
                 f"--store-ema does not go with {what}: fairseq averages whatever a checkpoint holds, and a mask has no "
-                "mean; leave it out, or train a slim model (headprune slim)"
+                "mean; leave it out"
             )
 
     def begin_epoch(self, epoch: int, model: Any) -> None:
