@@ -214,6 +214,16 @@ def test_new_checkpoints_are_picked_up_while_training_runs(flags, run, tmp_path,
     assert follow(flags, run, folder, *more) == expected and done == [True, True]
 
 
+def test_nothing_is_waited_for_when_all_epochs_that_were_named_are_done(swept, flags, run, tmp_path, monkeypatch):
+    def sleep(seconds):
+        raise AssertionError("it waits")
+
+    monkeypatch.setattr(sweep_module.time, "sleep", sleep)
+    folder = shutil.copytree(swept["folder"], tmp_path / "s")
+    argv = [*flags, "--checkpoints", run, "-o", folder, "--epochs", "1,2", "--follow", "--until", "9"]
+    assert run_json("sweep-epochs", *argv)["missing"] == []
+
+
 def point(percent, score, base):
     return {"percent": percent, "score": score, "relative": score / base if base else None}
 

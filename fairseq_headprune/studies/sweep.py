@@ -97,11 +97,13 @@ class Sweep:
 
     def _complete(self, follow: Follow) -> bool:
         """Whether nothing more is to come. It is asked before the last look at the folder, not after."""
-        if follow.until is not None:
-            return any(cell["epoch"] >= follow.until for cell in self.folder.cells().values())
         wanted = self.checkpoints.wanted
         done = {cell["epoch"] for cell in self.folder.cells().values()}
-        return (wanted is not None and wanted <= done) or self.checkpoints.training_ended()
+        if wanted is not None and wanted <= done:
+            return True
+        if follow.until is not None:
+            return max(done, default=0) >= follow.until
+        return self.checkpoints.training_ended()
 
     def _round(self) -> bool:
         """Do what is there, together with other processes; return whether there was something new."""
