@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from fractions import Fraction
 from typing import Any
 
-from fairseq_headprune.cli.comparison_flags import legend
+from fairseq_headprune.cli.comparison_flags import epoch_legend, legend
 from fairseq_headprune.heads import PAPER_NAMES, HeadMask
 from fairseq_headprune.importance.scores import HeadScores
 from fairseq_headprune.pruning import curves, steps
@@ -54,7 +54,7 @@ def pruning(folder: StudyFolder) -> dict[str, Any]:
         "parts": [
             tables.curve_caption(measure),
             tables.curve_table(found | means, alpha),
-            legend(alpha, settings["resamples"], settings["seed"]),
+            legend(alpha, settings["resamples"], settings["seed"], tested=tables.pruned_points(found)),
         ]
         if unpruned
         else [],
@@ -89,7 +89,7 @@ def sweep(folder: StudyFolder) -> dict[str, Any]:
         "found": tables.epoch_found(rows, value["kept_within"]) if rows else [],
         "maps": [],
         "charts": charts,
-        "parts": [*parts, legend(alpha, settings["resamples"], settings["seed"])] if rows else [],
+        "parts": [*parts, epoch_legend(rows, alpha, settings["resamples"], settings["seed"])] if rows else [],
     }
 
 
