@@ -13,6 +13,7 @@ from fairseq_headprune.importance.scores import HeadScores
 from fairseq_headprune.session import Session, open_session
 from fairseq_headprune.studies.curves import epoch_path
 from fairseq_headprune.studies.epochs import EpochCheckpoints, epoch_list
+from fairseq_headprune.studies.finished import way_out
 from fairseq_headprune.studies.folder import StudyFolder
 from fairseq_headprune.studies.prune import PruneSettings, PruneStudy, study_settings
 from fairseq_headprune.studies.values import first_difference
@@ -88,6 +89,9 @@ class Sweep:
 
     def _check_done(self) -> None:
         for cell in self.folder.cells().values():
+            own = self._path(cell["epoch"]) / "study.json"
+            if not own.is_file():
+                raise ValueError(f"{own} is gone: put its folder back, or {way_out(self.folder, cell['id'])}")
             path = self.checkpoints.folder / f"checkpoint{cell['epoch']}.pt"
             if path.exists() and sha256(path) != cell["checkpoint"]:
                 raise ValueError(
