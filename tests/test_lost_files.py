@@ -5,9 +5,11 @@ import shutil
 
 import pytest
 from ablations import write_ablation
+from reports import COMPARISON
 from verbs import refused, run_json, write_lively
 
 from fairseq_headprune.files import read_json, write_json
+from fairseq_headprune.report.page.document import document
 from fairseq_headprune.studies.results import Ablation
 
 
@@ -59,3 +61,15 @@ def test_damaged_ablations_are_told_from_unfinished_ones(tmp_path):
     write_json(lost / "study.json", content)
     with pytest.raises(ValueError, match="is damaged: there is no 'start' in its study.json"):
         Ablation(lost)
+
+
+@pytest.mark.parametrize("broken", [{"score": None}, {"p": "x"}, {"signature": ...}, {"layer": ...}])
+def test_a_cell_without_its_values_is_named(tmp_path, broken):
+    study = write_ablation(tmp_path / "s", [0.1] * 5, **COMPARISON)
+    *lines, last = map(json.loads, (study / "cells.jsonl").read_text().splitlines())
+    last = {name: value for name, value in {**last, **broken}.items() if value is not ...}
+    (study / "cells.jsonl").write_text("".join(json.dumps(cell) + "\n" for cell in [*lines, last]))
+    with pytest.raises(ValueError, match="a cell is damaged: delete the line of enc_self-1-1 in .* done again"):
+        Ablation(study)
+    with pytest.raises(ValueError, match="is damaged: (delete the line of enc_self-1-1|'layer' is not in it)"):
+        document([study], "title")

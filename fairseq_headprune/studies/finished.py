@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Iterator
+from typing import Any
 
 from fairseq_headprune.files import read_lines
 from fairseq_headprune.heads import HeadMask
@@ -30,6 +31,20 @@ def read_hypotheses(folder: StudyFolder, cell_id: str, sentences: int) -> list[s
         if len(lines) != sentences:
             raise ValueError(f"{path} has {len(lines)} lines for {sentences} sentences")
     return lines
+
+
+def finished_cells(folder: StudyFolder) -> dict[str, dict[str, Any]]:
+    """Return the finished cells of a study of masks by id.
+
+    Raises:
+        ValueError: a cell without the numbers that each has; the message names it and says what to do.
+    """
+    cells = folder.cells()
+    for cell_id, cell in cells.items():
+        numbers = [cell.get(name) for name in ("score", "p")]
+        if not all(isinstance(number, (int, float)) for number in numbers) or "signature" not in cell:
+            raise ValueError(f"a cell is damaged: {way_out(folder, cell_id)}")
+    return cells
 
 
 def way_out(folder: StudyFolder, cell_id: str) -> str:

@@ -16,7 +16,7 @@ from fairseq_headprune.heads import HeadMask
 from fairseq_headprune.importance.head_weights import heads_with_broken_weights
 from fairseq_headprune.modules.connected import check_connected
 from fairseq_headprune.session import Session
-from fairseq_headprune.studies.finished import read_hypotheses, read_mask
+from fairseq_headprune.studies.finished import finished_cells, read_hypotheses, read_mask
 from fairseq_headprune.studies.folder import StudyFolder
 from fairseq_headprune.studies.results import UNPRUNED
 
@@ -69,7 +69,7 @@ class MaskedCells:
         self.comparison = comparison
         self.start = session.gates.mask()
         self._prefix = prefix
-        self._done = {name: cell for name, cell in folder.cells().items() if name.startswith(prefix)}
+        self._done = {name: cell for name, cell in finished_cells(folder).items() if name.startswith(prefix)}
         self._together: list[PlannedCell] = []
         self._warned = False
         self._translated: dict[str, str] | None = None

@@ -8,6 +8,7 @@ from fairseq_headprune.evaluation.holm import holm
 from fairseq_headprune.files import PathLike, sha256
 from fairseq_headprune.heads import COMPONENTS, Head, HeadMask
 from fairseq_headprune.importance.scores import HeadScores
+from fairseq_headprune.studies.finished import finished_cells, way_out
 from fairseq_headprune.studies.folder import StudyFolder
 
 #: Stands between the name of a curve and the seed of its random order.
@@ -117,8 +118,11 @@ class Ablation:
         if absent:
             raise ValueError(f"{path} is damaged: there is no {absent[0]!r} in its study.json; make the study again")
         self.start = HeadMask(folder.settings["start"])
-        found = folder.cells()
+        found = finished_cells(folder)
         heads = self.start.kept(folder.settings["components"])
+        lost = [name for name, cell in found.items() if not all(part in cell for part in Head._fields)]
+        if lost:
+            raise ValueError(f"a cell is damaged: {way_out(folder, lost[0])}")
         done = {cell_head(cell): cell for name, cell in found.items() if name != UNPRUNED}
         missing = [head for head in heads if head not in done]
         if missing or UNPRUNED not in found:

@@ -11,6 +11,7 @@ from fairseq_headprune.pruning import curves, steps
 from fairseq_headprune.report import study_tables as tables
 from fairseq_headprune.studies.curves import read_sweep, summary
 from fairseq_headprune.studies.epochs import epoch_list
+from fairseq_headprune.studies.finished import finished_cells
 from fairseq_headprune.studies.folder import StudyFolder
 from fairseq_headprune.studies.results import UNPRUNED, mean_curves, seeded_curves
 
@@ -22,7 +23,7 @@ _POINT = ("id", "step", "percent", "pruned", "score", "sd", "seeds", "ci", "p", 
 
 def pruning(folder: StudyFolder) -> dict[str, Any]:
     """Collect a study of ``headprune prune``, finished or not."""
-    settings, done = folder.settings, folder.cells()
+    settings, done = folder.settings, finished_cells(folder)
     start, split, alpha = HeadMask(settings["start"]), settings["data"]["split"], settings["alpha"]
     parts = seeded_curves(curves(settings["components"], list(start.shape)), settings.get("seeds", []))
     plan = {label: steps(len(start.kept(part)), Fraction(settings["step"])) for label, part in parts.items()}

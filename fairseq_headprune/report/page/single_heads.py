@@ -8,6 +8,7 @@ from fairseq_headprune.heads import PAPER_NAMES, Head, HeadMask
 from fairseq_headprune.report import study_tables as tables
 from fairseq_headprune.report.page.examples import Changes
 from fairseq_headprune.single_heads import one_kept, one_removed, passed_over
+from fairseq_headprune.studies.finished import finished_cells
 from fairseq_headprune.studies.folder import StudyFolder
 from fairseq_headprune.studies.results import UNPRUNED, best_of_layers, found, with_delta, with_holm
 
@@ -109,7 +110,7 @@ def _cells(
     folder: StudyFolder, prefix: str, heads: list[Head], split: str
 ) -> tuple[dict | None, dict[Head, dict], list[str]]:
     """Return the unpruned cell, the finished cells of these heads, and what is missing of them."""
-    done = folder.cells()
+    done = finished_cells(folder)
     baseline = done.get(prefix + UNPRUNED)
     names = {head: prefix + "-".join(map(str, head)) for head in heads}
     cells = {head: with_delta(done[name], baseline) for head, name in names.items() if baseline and name in done}
