@@ -7,28 +7,32 @@ from fairseq_headprune.cli.comparison_flags import epoch_legend, legend
 from fairseq_headprune.files import read_json, write_json
 from fairseq_headprune.report.page.document import document
 
-NOTE = "p = 0 means below "
-
 
 def cells(*p_holm):
     return [{"p_holm": p} for p in p_holm]
 
 
 @pytest.mark.parametrize(
-    ("tested", "tests", "alpha", "note"),
+    ("tested", "tests", "alpha", "numbers"),
     [
-        (cells(0.0, 1.0), None, 0.01, "0.04; for 2 tests that is below --alpha after Holm's correction only with --resa"
-         "mples 400 or more"),
-        (cells(0.0), 8, 0.01, "0.04; for 8 tests that is below --alpha after Holm's correction only with --resamples 160"
-         "0 or more"),
+        (cells(0.0, 1.0), None, 0.01, ("0.04", "2 tests", 400)),
+        (cells(0.0), 8, 0.01, ("0.04", "8 tests", 1600)),
+        (cells(0.0), None, 0.001, ("0.04", "1 test", 2000)),
         (cells(0.04, 1.0), None, 0.01, None),  # no p is 0
         (cells(0.0, 1.0), None, 0.08, None),  # 2 x 2 / 50 is not above alpha
         (cells(None, None), None, 0.01, None),  # a study that is not finished
     ],
-)  # fmt: skip
-def test_a_p_of_0_that_is_no_finding_is_told(tested, tests, alpha, note):
+)
+def test_a_p_of_0_that_is_no_finding_is_told(tested, tests, alpha, numbers):
     text = legend(alpha, 50, 1, tested=tested, tests=tests)
-    assert text.partition(f"; {NOTE}")[2] == (note or "") and text.startswith("** differs from unpruned at p < 0.0")
+    assert text.startswith(f"** differs from unpruned at p < {alpha:g} after Holm's correction")
+    note = text.partition("seed 1)")[2]
+    if numbers is None:
+        assert note == ""
+    else:
+        least, count, needed = numbers
+        assert note.startswith(f"; p = 0 means below {least}; for {count} that is below --alpha after Holm's ")
+        assert note.endswith(f" only with --resamples {needed} or more")
 
 
 def test_a_sweep_is_corrected_within_each_epoch():
