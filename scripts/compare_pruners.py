@@ -127,6 +127,14 @@ def _check(args: argparse.Namespace, total: int) -> None:
     bad = [count for count in args.counts if not 0 <= count <= total]
     if bad:
         raise ValueError(f"--counts {bad[0]}: the model has {total} heads")
+    for name in ("counts", "seeds", "lambdas", "splits"):
+        # The same training twice would count as two in every mean.
+        values = getattr(args, name)
+        twice = [value for value in values if values.count(value) > 1]
+        if twice:
+            raise ValueError(f"--{name}: {twice[0]} is given twice")
+    if min(args.seeds, default=-1) < 0:
+        raise ValueError("--seeds: name one or more, each 0 or above")
     for name in ("jobs", "updates", "step", "resamples"):
         if getattr(args, name) < 1:
             raise ValueError(f"--{name} {getattr(args, name)}: it must be at least 1")

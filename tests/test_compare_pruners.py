@@ -194,6 +194,9 @@ def test_other_settings_need_another_folder(run, capsys):
     "more, message",
     [
         (["--counts", "13"], "--counts 13: the model has 12 heads"),
+        (["--counts", "5,2,5"], "--counts: 5 is given twice"),
+        (["--seeds", "1,1", "--dry-run"], "--seeds: 1 is given twice"),
+        (["--seeds=-1", "--dry-run"], "--seeds: name one or more, each 0 or above"),
         (["--methods", "magic"], "unknown method 'magic'"),
         (["--jobs", "0"], "--jobs 0: it must be at least 1"),
         (["--stages", "cook"], "--stages cook: known are train"),

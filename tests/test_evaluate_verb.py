@@ -1,6 +1,7 @@
 """``evaluate``, ``slim`` and ``export`` of a BERT checkpoint. Reference: the model's own forward under a mask."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -91,6 +92,21 @@ def test_wrong_input(tuned, tmp_path, capsys, trained):
     assert "not a checkpoint" in says(data, "--path", data / "RTE" / "dev.tsv")
     assert "has 2 layers" in says(data, "--path", path, "--head-mask", two_layers(tmp_path))
     assert not list(tmp_path.glob("*.tsv"))
+
+
+def test_what_is_read_is_not_written_over(tuned, tmp_path, capsys):
+    data = shutil.copytree(tuned / "glue" / "SST-2", tmp_path / "SST-2")
+    path = shutil.copy(tuned / "SST-2" / "checkpoint_last.pt", tmp_path / "model.pt")
+    mask = shutil.copy(tuned / "mask.json", tmp_path / "mask.json")
+    before = {file: sha256(file) for file in tmp_path.rglob("*") if file.is_file()}
+    flags = ["evaluate", tmp_path, "--path", path, "--head-mask", mask, "--cpu"]
+    for file in (path, mask, data / "dev.tsv.gz"):
+        assert f"the output {file} is the input {file}" in refused(capsys, *flags, "--predictions", file)
+    for file in (data / "test.tsv", data / "dev.tsv.gz"):
+        assert f"the output {file} is the input {file}" in refused(capsys, *flags, "--submission", file)
+    new = tmp_path / "new"
+    assert "the same file" in refused(capsys, *flags, "--predictions", new, "--submission", new)
+    assert before == {file: sha256(file) for file in tmp_path.rglob("*") if file.is_file()}
 
 
 def two_layers(folder):

@@ -174,3 +174,5 @@ def test_verbs_for_translation_say_so(tuned, tmp_path, capsys):
     path = tuned / "SST-2" / "checkpoint_last.pt"
     line = refused(capsys, "profile", tuned / "glue", "--path", path, "--cpu", "-o", tmp_path / "p.json")
     assert "this verb is for translation models; the checkpoint is of the task glue" in line
+    line = refused(capsys, "ablate", tuned / "glue", "--path", path, "--cpu", "-o", tmp_path / "s", "--bleu", "tok")
+    assert "--bleu tok has no place here" in line and not (tmp_path / "s").exists()

@@ -285,6 +285,7 @@ def test_wrong_input_is_refused_and_nothing_is_written(tmp_path, capsys):
     assert "name a file in it" in refused(capsys, "report", good, "-o", tmp_path)
     assert "there is no folder" in refused(capsys, "report", good, "-o", tmp_path / "nowhere" / "report.html")
     assert sorted(tmp_path.iterdir()) == before
+    assert "is a file of the study" in refused(capsys, "report", good, "-o", good / "study.json") and StudyFolder(good)
 
 
 def test_the_package_brings_the_parts_of_the_page(tmp_path):

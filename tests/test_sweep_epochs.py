@@ -3,6 +3,8 @@
 import json
 import shutil
 import threading
+import time
+from types import SimpleNamespace
 
 import pytest
 import tiny
@@ -137,6 +139,19 @@ def test_checkpoints_that_change_are_refused(swept, flags, run, tmp_path, capsys
     assert "data.split" in line
 
 
+def test_an_epoch_whose_study_is_gone_is_done_again(swept, flags, run, tmp_path, capsys):
+    folder = shutil.copytree(swept["folder"], tmp_path / "s")
+    shutil.rmtree(folder / "epochs" / "002")
+    argv = ["sweep-epochs", *flags, "--checkpoints", run, "-o", folder]
+    assert f"002/study.json is gone: put its folder back, or delete the line of epoch-002 in {folder}" in refused(
+        capsys, *argv
+    )
+    lines = (folder / "cells.jsonl").read_text().splitlines(keepends=True)
+    (folder / "cells.jsonl").write_text("".join(line for line in lines if "epoch-002" not in line))
+    row = run_json(*argv)["epochs"][1]
+    assert row["baseline"]["score"] == swept["document"]["epochs"][1]["baseline"]["score"]
+
+
 def test_a_checkpoint_of_another_model_is_skipped(flags, run, data_bin, tmp_path):
     for epoch in (1, 3):
         (tmp_path / f"checkpoint{epoch}.pt").write_bytes((run / "checkpoint1.pt").read_bytes())
@@ -212,6 +227,18 @@ def test_new_checkpoints_are_picked_up_while_training_runs(flags, run, tmp_path,
     monkeypatch.setattr(sweep_module.Sweep, "_do", and_then_another)
     (folder / "checkpoint1.pt").write_bytes((run / "checkpoint1.pt").read_bytes())
     assert follow(flags, run, folder, *more) == expected and done == [True, True]
+
+
+def test_nothing_is_waited_for_when_all_epochs_that_were_named_are_done(swept, flags, run, tmp_path, monkeypatch):
+    def sleep(seconds):
+        raise AssertionError("it waits")
+
+    # Not the module time itself, whose sleep others call.
+    clock = SimpleNamespace(monotonic=time.monotonic, perf_counter=time.perf_counter, sleep=sleep)
+    monkeypatch.setattr(sweep_module, "time", clock)
+    folder = shutil.copytree(swept["folder"], tmp_path / "s")
+    argv = [*flags, "--checkpoints", run, "-o", folder, "--epochs", "1,2", "--follow", "--until", "9"]
+    assert run_json("sweep-epochs", *argv)["missing"] == []
 
 
 def point(percent, score, base):

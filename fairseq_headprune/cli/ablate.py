@@ -57,7 +57,7 @@ def _text(value: dict, maps: dict[str, tuple[list, list]], form: str) -> str:
     parts = [
         *ablation_tables(maps, measure),
         f"{measure} of the unpruned model on {value['data']['split']}: {value['baseline']['score']:.2f}",
-        legend(value["alpha"], value["resamples"], value["seed"], form),
+        legend(value["alpha"], value["resamples"], value["seed"], form, tested=value["cells"][1:]),
         value["signature"],
         *(f"figure {path}" for path in value["figures"]),
         f"study {value['study']}",

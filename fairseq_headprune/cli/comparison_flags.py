@@ -7,6 +7,8 @@ from typing import Any
 
 from tqdm import tqdm
 
+from fairseq_headprune.evaluation.significance_table import coarse_zero
+from fairseq_headprune.report.study_tables import pruned_points
 from fairseq_headprune.report.tables import FORMS
 
 #: Default of ``--masks-at-once`` by the kind of device; a study that is killed loses up to that many cells.
@@ -81,6 +83,8 @@ def comparison_settings(args: argparse.Namespace) -> dict[str, Any]:
         raise ValueError(f"--alpha must be between 0 and 1, got {args.alpha}")
     if args.bootstrap_seed < 0:
         raise ValueError(f"--bootstrap-seed must be at least 0, got {args.bootstrap_seed}")
+    if args.bleu == "tok" and args.task == "glue":
+        raise ValueError("--bleu tok has no place here: classifiers are scored by their GLUE task's --metric")
     return {
         "tokenize": "tok" if args.bleu == "tok" else "13a",
         "resamples": args.resamples,
@@ -94,10 +98,32 @@ def progress(cells: Iterable[dict], total: int, verb: str, quiet: bool) -> Itera
     return tqdm(cells, total=total, desc=verb, unit="cell", file=sys.stderr, disable=quiet or None)
 
 
-def legend(alpha: float, resamples: int, seed: int, form: str = "text", base: str = "unpruned") -> str:
-    """Explain the marks of significance in a table of this form, whose tests are against ``base``."""
+def legend(
+    alpha: float,
+    resamples: int,
+    seed: int,
+    form: str = "text",
+    base: str = "unpruned",
+    tested: Iterable[dict] = (),
+    tests: int | None = None,
+) -> str:
+    """Explain the marks of significance in a table of this form, whose tests are against ``base``.
+
+    Args:
+        tested: cells with ``p_holm``: if p = 0 is no finding with so few resamples, that is said, too.
+        tests: how many tests the correction is over (default: as many as cells).
+    """
+    p_holm = [cell["p_holm"] for cell in tested]
+    note = coarse_zero(p_holm, len(p_holm) if tests is None else tests, alpha, resamples, "test")
     holm, raw = ("bold and underlined:", "underlined only:") if form == "latex" else ("**", "*")
     return (
         f"{holm} differs from {base} at p < {alpha:g} after Holm's correction, {raw} before it only "
-        f"(paired bootstrap, {resamples} resamples, seed {seed})"
+        f"(paired bootstrap, {resamples} resamples, seed {seed})" + (f"; {note}" if note else "")
     )
+
+
+def epoch_legend(epochs: list[dict], alpha: float, resamples: int, seed: int, form: str = "text") -> str:
+    """Return the :func:`legend` of a sweep, whose tests are corrected within each epoch (``epochs``: its rows)."""
+    of_epoch = [pruned_points(row["curves"]) for row in epochs]
+    tested = [point for points in of_epoch for point in points]
+    return legend(alpha, resamples, seed, form, tested=tested, tests=max(map(len, of_epoch)))

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fairseq_headprune.cli.common import emit
+from fairseq_headprune.cli.common import emit, refuse_overwriting
 from fairseq_headprune.files import sha256
 from fairseq_headprune.report.tables import Table
 
@@ -28,6 +28,7 @@ def run(argv: list[str]) -> int:
     files = submission_paths(task, args.submission) if args.submission else {}
     splits = list(task.dev) if args.gen_subset == "dev" else args.gen_subset.split(",")
     prediction_files = _prediction_paths(task, splits, args.predictions)
+    _refuse_overwriting(session, splits, prediction_files, files)
     scored = {split: _scored(session, split) for split in splits}
     value = {
         "task": task.name,
@@ -77,6 +78,18 @@ def _prediction_paths(task: Any, splits: list[str], path: str | None) -> dict[st
 
     names = {split: f"{task.name}-{split}.json" for split in splits}
     return output_paths("--predictions", path, names, f"there are {len(names)} splits to score") if path else {}
+
+
+def _refuse_overwriting(
+    session: Any, splits: list[str], predictions: dict[str, Path], submission: dict[str, Path]
+) -> None:
+    """Refuse outputs that are the model, its mask or the data, or each other; before anything is predicted."""
+    read = [session.dataset(split).split.about["path"] for split in [*splits, *submission]]
+    for path in [*predictions.values(), *submission.values()]:
+        refuse_overwriting(str(path), session.args.path, session.args.head_mask, *map(str, read))
+    twice = {path.resolve() for path in predictions.values()} & {path.resolve() for path in submission.values()}
+    if twice:
+        raise ValueError(f"--predictions and --submission are the same file {min(twice)}; choose two names")
 
 
 def _write_predictions(path: Path, session: Any, value: dict, result: dict, predicted: np.ndarray) -> None:

@@ -54,11 +54,12 @@ def _text(value: dict, form: str) -> str:
     cells, alpha = value["cells"], value["alpha"]
     selected, reported = value["select_data"]["split"], value["data"]["split"]
     measure = measure_of(value["settings"])
+    tests = len(value["candidates"]) if selected == reported else len(cells)
     parts = [
         keep_one_caption(selected, reported, measure),
         keep_one_table(cells, value["passed_over"], alpha),
         f"{measure} of the unpruned model on {reported}: {value['baseline']['score']:.2f}",
-        legend(alpha, value["resamples"], value["seed"], form),
+        legend(alpha, value["resamples"], value["seed"], form, tested=cells, tests=tests),
         *(passed_text(layer) for layer in value["passed_over"]),
     ]
     if selected == reported:

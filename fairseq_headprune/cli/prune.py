@@ -18,7 +18,13 @@ from fairseq_headprune.cli.scoring_flags import add_scoring_flags, scoring_setti
 from fairseq_headprune.files import sha256
 from fairseq_headprune.importance.scores import HeadScores
 from fairseq_headprune.report.figures import head_map, pruning_curve
-from fairseq_headprune.report.study_tables import curve_caption, curve_found, curve_table, measure_of
+from fairseq_headprune.report.study_tables import (
+    curve_caption,
+    curve_found,
+    curve_table,
+    measure_of,
+    pruned_points,
+)
 from fairseq_headprune.report.tables import render_parts
 from fairseq_headprune.studies.curves import summary
 from fairseq_headprune.studies.results import Ablation
@@ -200,7 +206,7 @@ def _text(value: dict, settings: Any, form: str) -> str:
     parts = [
         curve_caption(measure),
         curve_table(curves, value["alpha"]),
-        legend(value["alpha"], how["resamples"], how["seed"], form),
+        legend(value["alpha"], how["resamples"], how["seed"], form, tested=pruned_points(value["curves"])),
         f"{value['signature']}; order: {how['order']}; importance from {_source_text(value['score_data'])}",
         *(f"figure {path}" for path in value["figures"]),
         f"study {value['study']}",

@@ -186,7 +186,7 @@ def text(value: dict, start: HeadMask, form: str) -> str:
     parts += [
         f"{measure}: mean of {len(seeds)} samplings (seeds {', '.join(map(str, seeds))}), difference from "
         f"{value['baseline']['id']}; sd: standard deviation of the samplings; fine-tuned with {' '.join(how['limit'])}",
-        f"the mean: {legend(alpha, value['resamples'], value['seed'], form, value['baseline']['id'])}",
+        f"the mean: {legend(alpha, value['resamples'], value['seed'], form, value['baseline']['id'], value['items'])}",
         value["signature"],
         *(f"figure {path}" for path in value["figures"]),
         f"study {value['study']}",

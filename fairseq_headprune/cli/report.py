@@ -54,6 +54,11 @@ def _check(args: argparse.Namespace) -> None:
     if Path(args.output).is_dir():
         raise ValueError(f"--output {args.output} is a folder; name a file in it, such as report.html")
     check_outputs(args.output)
+    place = Path(args.output).resolve()
+    for study in args.studies:
+        # A page may lie in a study folder, but not on what the study is made of.
+        if place.exists() and place.suffix != ".html" and place.is_relative_to(Path(study).resolve()):
+            raise ValueError(f"--output {args.output} is a file of the study {study}; choose a new name")
 
 
 def _text(value: dict[str, Any]) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 from tqdm import tqdm
 
 from fairseq_headprune.cli.common import emit
-from fairseq_headprune.cli.comparison_flags import add_comparison_flags, legend
+from fairseq_headprune.cli.comparison_flags import add_comparison_flags, epoch_legend
 from fairseq_headprune.cli.prune import (
     add_prune_flags,
     given_scores,
@@ -200,7 +200,8 @@ def _text(value: dict, form: str) -> str:
     parts: list[Any] = []
     for label in value["ranking"]:
         parts += epoch_parts(value, label, value["alpha"], measure_of(value["settings"]))
-    parts += [legend(value["alpha"], value["resamples"], value["seed"], form), value["signature"]]
+    how = (value["alpha"], value["resamples"], value["seed"], form)
+    parts += [epoch_legend(value["epochs"], *how), value["signature"]]
     parts += [f"epoch {skip['epoch']} was skipped: {skip['reason']}" for skip in value["skipped"]]
     if value["missing"]:
         parts.append(f"no checkpoint of epochs {epoch_list(value['missing'])} in {value['checkpoints']}")

@@ -1,7 +1,7 @@
 """The table of a paired bootstrap as text, Markdown or LaTeX."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from fairseq_headprune.evaluation.significance import SystemResult
 
@@ -32,13 +32,24 @@ def significance_table(results: Sequence[SystemResult], alpha: float, resamples:
 
 def too_few_resamples(results: Sequence[SystemResult], alpha: float, resamples: int) -> list[str]:
     """Return a note if p = 0 may not be significant only because there are too few resamples; else nothing."""
-    others = len(results) - 1
-    if 2 * others / resamples <= alpha or all(result.p_holm for result in results):
-        return []
-    return [
-        f"p = 0 means below {2 / resamples:.2g}; for {others} systems that is below --alpha after Holm's "
-        f"correction only with --resamples {math.ceil(2 * others / alpha)} or more"
-    ]
+    note = coarse_zero([result.p_holm for result in results[1:]], len(results) - 1, alpha, resamples, "system")
+    return [note] if note else []
+
+
+def coarse_zero(p_holm: Iterable[float | None], tests: int, alpha: float, resamples: int, what: str) -> str:
+    """Return a note if some p is 0, and so many tests and so few resamples make that no finding; else nothing.
+
+    Args:
+        p_holm: corrected values; None where there is none yet.
+        tests: how many the correction is over.
+        what: is tested.
+    """
+    if 2 * tests / resamples <= alpha or all(p is None or p > 0 for p in p_holm):
+        return ""
+    return (
+        f"p = 0 means below {2 / resamples:.2g}; for {tests} {what}{'' if tests == 1 else 's'} that is below --alpha "
+        f"after Holm's correction only with --resamples {math.ceil(2 * tests / alpha)} or more"
+    )
 
 
 def _cells(result: SystemResult, alpha: float, resamples: int, comparisons: int) -> list[str]:

@@ -128,6 +128,11 @@ def _point(point: dict | None, alpha: float) -> Any:
     return f"{text} (sd {point['sd']:.2f})" if "sd" in point else Marked(text, mark(point, alpha))
 
 
+def pruned_points(curves: Mapping[str, list[dict]]) -> list[dict]:
+    """Return the points of all curves but their first, the unpruned model: those that Holm's correction is over."""
+    return [point for points in curves.values() for point in points[1:]]
+
+
 def curve_found(label: str, points: list[dict], alpha: float, measure: str = BLEU) -> str:
     """Say how many heads can go before the score falls significantly (after Holm's correction)."""
     worse = [point for point in points if point["p_holm"] < alpha and point["score"] < points[0]["score"]]

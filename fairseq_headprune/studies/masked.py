@@ -12,11 +12,11 @@ import numpy as np
 from fairseq_headprune.cli.comparison_flags import MASKS_AT_ONCE
 from fairseq_headprune.evaluation.evaluator import AnswerMetric, Evaluator
 from fairseq_headprune.evaluation.significance import SystemResult, bootstrap_statistics
-from fairseq_headprune.files import read_lines
 from fairseq_headprune.heads import HeadMask
 from fairseq_headprune.importance.head_weights import heads_with_broken_weights
 from fairseq_headprune.modules.connected import check_connected
 from fairseq_headprune.session import Session
+from fairseq_headprune.studies.finished import finished_cells, read_hypotheses, read_mask
 from fairseq_headprune.studies.folder import StudyFolder
 from fairseq_headprune.studies.results import UNPRUNED
 
@@ -69,7 +69,7 @@ class MaskedCells:
         self.comparison = comparison
         self.start = session.gates.mask()
         self._prefix = prefix
-        self._done = {name: cell for name, cell in folder.cells().items() if name.startswith(prefix)}
+        self._done = {name: cell for name, cell in finished_cells(folder).items() if name.startswith(prefix)}
         self._together: list[PlannedCell] = []
         self._warned = False
         self._translated: dict[str, str] | None = None
@@ -112,7 +112,7 @@ class MaskedCells:
             # Rounding makes steps of small models coincide: the same mask is not translated twice.
             same = self._seen().get(_key(planned.mask))
             if same is not None:
-                self._save(planned, read_lines(self.folder.hyp_path(same)), time.perf_counter() - began)
+                self._save(planned, self._answers(same), time.perf_counter() - began)
             else:
                 pack = self._pack(planned)
                 translated = self._translate([cell.mask for cell in pack])
@@ -152,7 +152,7 @@ class MaskedCells:
 
     def _seen(self) -> dict[str, str]:
         if self._translated is None:
-            self._translated = {_key(HeadMask.load(self.folder.mask_path(name))): name for name in self._done}
+            self._translated = {_key(read_mask(self.folder, name)): name for name in self._done}
         return self._translated
 
     def _masks_at_once(self) -> int:
@@ -180,10 +180,14 @@ class MaskedCells:
         if self._baseline is None:
             unpruned = self._prefix + UNPRUNED
             done = unpruned in self._done
-            self._baseline = metric.extract(read_lines(self.folder.hyp_path(unpruned))) if done else statistics
+            self._baseline = metric.extract(self._answers(unpruned)) if done else statistics
         how = self.comparison
         systems = {UNPRUNED: self._baseline, "system": statistics}
         return bootstrap_statistics(metric.score, systems, how.resamples, how.seed)[1]
+
+    def _answers(self, cell_id: str) -> list[str]:
+        """The answers of a finished cell."""
+        return read_hypotheses(self.folder, cell_id, len(self._evaluation().references))
 
     def _evaluation(self) -> Evaluator:
         if self._evaluator is None:

@@ -15,6 +15,7 @@ from fairseq_headprune.importance.ranks import own_share
 from fairseq_headprune.importance.scores import HeadScores
 from fairseq_headprune.pruning import Step, curves, next_heads, steps
 from fairseq_headprune.session import Session
+from fairseq_headprune.studies.finished import read_mask
 from fairseq_headprune.studies.folder import StudyFolder
 from fairseq_headprune.studies.masked import Comparison, MaskedCells, PlannedCell, check_split, model_settings
 from fairseq_headprune.studies.results import curve_seed, seeded_curves
@@ -99,7 +100,7 @@ class PruneStudy:
             for step in self.plan[label][1:]:
                 cell_id = _cell_id(label, step)
                 if cell_id in self._cells:
-                    mask = HeadMask.load(self.folder.mask_path(cell_id))
+                    mask = read_mask(self.folder, cell_id)
                 else:
                     if step.number > 1:
                         scores = self._estimate(mask)

@@ -17,6 +17,7 @@ from fairseq_headprune.files import read_json, read_lines
 from fairseq_headprune.heads import HeadMask
 from fairseq_headprune.session import Session
 from fairseq_headprune.studies.fine_tuning import DONE, HYPOTHESES, FineTuning, Job, write_job
+from fairseq_headprune.studies.finished import read_hypotheses
 from fairseq_headprune.studies.folder import StudyFolder
 from fairseq_headprune.studies.masked import Comparison, MaskedCells
 from fairseq_headprune.studies.results import UNPRUNED
@@ -64,6 +65,7 @@ class RandomStudy:
         self.session, self.folder, self.split, self.plan = session, folder, split, plan
         self.how, self.comparison, self._generate = how, comparison, generate
         self._statistics: dict[str, np.ndarray] = {}
+        self._evaluator = session.evaluator(split)
         self._metric: AnswerMetric | None = None
 
     def run(self, at_once: int) -> Iterator[dict[str, Any]]:
@@ -158,12 +160,13 @@ class RandomStudy:
 
     def _extract(self, name: str) -> np.ndarray:
         if name not in self._statistics:
-            self._statistics[name] = self._bound().extract(read_lines(self.folder.hyp_path(name)))
+            answers = read_hypotheses(self.folder, name, len(self._evaluator.references))
+            self._statistics[name] = self._bound().extract(answers)
         return self._statistics[name]
 
     def _bound(self) -> AnswerMetric:
         if self._metric is None:
-            self._metric = self.session.evaluator(self.split).metric(self.comparison)
+            self._metric = self._evaluator.metric(self.comparison)
         return self._metric
 
 

@@ -8,6 +8,7 @@ from fairseq_headprune.evaluation.holm import holm
 from fairseq_headprune.files import PathLike, sha256
 from fairseq_headprune.heads import COMPONENTS, Head, HeadMask
 from fairseq_headprune.importance.scores import HeadScores
+from fairseq_headprune.studies.finished import finished_cells, way_out
 from fairseq_headprune.studies.folder import StudyFolder
 
 #: Stands between the name of a curve and the seed of its random order.
@@ -113,16 +114,21 @@ class Ablation:
         if kind != "ablate":
             raise ValueError(f"{path} is a study of headprune {kind}; a study of headprune ablate is needed")
         self.path, self.settings = folder.path, folder.settings
+        absent = [name for name in ("start", "components", "data", "checkpoint") if name not in folder.settings]
+        if absent:
+            raise ValueError(f"{path} is damaged: there is no {absent[0]!r} in its study.json; make the study again")
         self.start = HeadMask(folder.settings["start"])
-        found = folder.cells()
+        found = finished_cells(folder)
         heads = self.start.kept(folder.settings["components"])
+        lost = [name for name, cell in found.items() if not all(part in cell for part in Head._fields)]
+        if lost:
+            raise ValueError(f"a cell is damaged: {way_out(folder, lost[0])}")
         done = {cell_head(cell): cell for name, cell in found.items() if name != UNPRUNED}
         missing = [head for head in heads if head not in done]
         if missing or UNPRUNED not in found:
-            raise ValueError(
-                f"{path} is not finished ({len(heads) - len(missing)} of {len(heads)} heads are done); "
-                "run headprune ablate again with its settings"
-            )
+            done_heads = f"{len(heads) - len(missing)} of {len(heads)} heads are done"
+            what = done_heads if missing else "the unpruned model is not done"
+            raise ValueError(f"{path} is not finished ({what}); run headprune ablate again with its settings")
         self.baseline = found[UNPRUNED]
         self.cells = {head: with_delta(done[head], self.baseline) for head in heads}
 

@@ -13,6 +13,7 @@ from fairseq_headprune.importance.scores import HeadScores
 from fairseq_headprune.session import Session, open_session
 from fairseq_headprune.studies.curves import epoch_path
 from fairseq_headprune.studies.epochs import EpochCheckpoints, epoch_list
+from fairseq_headprune.studies.finished import way_out
 from fairseq_headprune.studies.folder import StudyFolder
 from fairseq_headprune.studies.prune import PruneSettings, PruneStudy, study_settings
 from fairseq_headprune.studies.values import first_difference
@@ -88,6 +89,9 @@ class Sweep:
 
     def _check_done(self) -> None:
         for cell in self.folder.cells().values():
+            own = self._path(cell["epoch"]) / "study.json"
+            if not own.is_file():
+                raise ValueError(f"{own} is gone: put its folder back, or {way_out(self.folder, cell['id'])}")
             path = self.checkpoints.folder / f"checkpoint{cell['epoch']}.pt"
             if path.exists() and sha256(path) != cell["checkpoint"]:
                 raise ValueError(
@@ -97,11 +101,13 @@ class Sweep:
 
     def _complete(self, follow: Follow) -> bool:
         """Whether nothing more is to come. It is asked before the last look at the folder, not after."""
-        if follow.until is not None:
-            return any(cell["epoch"] >= follow.until for cell in self.folder.cells().values())
         wanted = self.checkpoints.wanted
         done = {cell["epoch"] for cell in self.folder.cells().values()}
-        return (wanted is not None and wanted <= done) or self.checkpoints.training_ended()
+        if wanted is not None and wanted <= done:
+            return True
+        if follow.until is not None:
+            return max(done, default=0) >= follow.until
+        return self.checkpoints.training_ended()
 
     def _round(self) -> bool:
         """Do what is there, together with other processes; return whether there was something new."""

@@ -4,13 +4,14 @@ from collections.abc import Iterable
 from fractions import Fraction
 from typing import Any
 
-from fairseq_headprune.cli.comparison_flags import legend
+from fairseq_headprune.cli.comparison_flags import epoch_legend, legend
 from fairseq_headprune.heads import PAPER_NAMES, HeadMask
 from fairseq_headprune.importance.scores import HeadScores
 from fairseq_headprune.pruning import curves, steps
 from fairseq_headprune.report import study_tables as tables
 from fairseq_headprune.studies.curves import read_sweep, summary
 from fairseq_headprune.studies.epochs import epoch_list
+from fairseq_headprune.studies.finished import finished_cells
 from fairseq_headprune.studies.folder import StudyFolder
 from fairseq_headprune.studies.results import UNPRUNED, mean_curves, seeded_curves
 
@@ -22,7 +23,7 @@ _POINT = ("id", "step", "percent", "pruned", "score", "sd", "seeds", "ci", "p", 
 
 def pruning(folder: StudyFolder) -> dict[str, Any]:
     """Collect a study of ``headprune prune``, finished or not."""
-    settings, done = folder.settings, folder.cells()
+    settings, done = folder.settings, finished_cells(folder)
     start, split, alpha = HeadMask(settings["start"]), settings["data"]["split"], settings["alpha"]
     parts = seeded_curves(curves(settings["components"], list(start.shape)), settings.get("seeds", []))
     plan = {label: steps(len(start.kept(part)), Fraction(settings["step"])) for label, part in parts.items()}
@@ -54,7 +55,7 @@ def pruning(folder: StudyFolder) -> dict[str, Any]:
         "parts": [
             tables.curve_caption(measure),
             tables.curve_table(found | means, alpha),
-            legend(alpha, settings["resamples"], settings["seed"]),
+            legend(alpha, settings["resamples"], settings["seed"], tested=tables.pruned_points(found)),
         ]
         if unpruned
         else [],
@@ -89,7 +90,7 @@ def sweep(folder: StudyFolder) -> dict[str, Any]:
         "found": tables.epoch_found(rows, value["kept_within"]) if rows else [],
         "maps": [],
         "charts": charts,
-        "parts": [*parts, legend(alpha, settings["resamples"], settings["seed"])] if rows else [],
+        "parts": [*parts, epoch_legend(rows, alpha, settings["resamples"], settings["seed"])] if rows else [],
     }
 
 

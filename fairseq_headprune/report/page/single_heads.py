@@ -8,6 +8,7 @@ from fairseq_headprune.heads import PAPER_NAMES, Head, HeadMask
 from fairseq_headprune.report import study_tables as tables
 from fairseq_headprune.report.page.examples import Changes
 from fairseq_headprune.single_heads import one_kept, one_removed, passed_over
+from fairseq_headprune.studies.finished import finished_cells
 from fairseq_headprune.studies.folder import StudyFolder
 from fairseq_headprune.studies.results import UNPRUNED, best_of_layers, found, with_delta, with_holm
 
@@ -30,7 +31,7 @@ def ablation(folder: StudyFolder, examples: int) -> dict[str, Any]:
     if cells:
         parts = tables.ablation_tables(tables.by_head(list(cells.values()), start.shape, alpha), measure)
         parts.append(f"{measure} of the unpruned model on {split}: {baseline['score']:.2f}")
-        parts.append(legend(alpha, settings["resamples"], settings["seed"]))
+        parts.append(legend(alpha, settings["resamples"], settings["seed"], tested=cells.values()))
     return {
         "heading": f"Every head masked alone, on {split}",
         "baseline": baseline,
@@ -73,13 +74,14 @@ def kept_heads(folder: StudyFolder, examples: int) -> dict[str, Any]:
     head_map = _head_map(start, components, tried, changes, alpha)
     _add_reported(head_map, chosen, reported)
     skipped, cells = passed_over(start, components), list(chosen.values())
+    tests = len(heads if selected == reported else layers)
     parts: list[Any] = []
     if cells:
         parts = [
             tables.keep_one_caption(selected, reported, measure),
             tables.keep_one_table(cells, skipped, alpha),
             f"{measure} of the unpruned model on {reported}: {baseline['score']:.2f}",
-            legend(alpha, settings["resamples"], settings["seed"]),
+            legend(alpha, settings["resamples"], settings["seed"], tested=cells, tests=tests),
             *map(tables.passed_text, skipped),
             *([tables.optimistic(len(tried))] if selected == reported else []),
         ]
@@ -90,7 +92,7 @@ def kept_heads(folder: StudyFolder, examples: int) -> dict[str, Any]:
         "done": len(tried) + bool(first) + (len(chosen) + bool(baseline) if both else 0),
         "planned": len(heads) + 1 + (len(layers) + 1 if both else 0),
         "comparisons": len(heads),
-        "comparisons_reported": len(layers) if both else len(heads),
+        "comparisons_reported": tests,
         "missing": missing + changes.lacking,
         "found": [] if missing else [tables.keep_one_found(cells, alpha, measure)],
         "maps": [
@@ -108,7 +110,7 @@ def _cells(
     folder: StudyFolder, prefix: str, heads: list[Head], split: str
 ) -> tuple[dict | None, dict[Head, dict], list[str]]:
     """Return the unpruned cell, the finished cells of these heads, and what is missing of them."""
-    done = folder.cells()
+    done = finished_cells(folder)
     baseline = done.get(prefix + UNPRUNED)
     names = {head: prefix + "-".join(map(str, head)) for head in heads}
     cells = {head: with_delta(done[name], baseline) for head, name in names.items() if baseline and name in done}

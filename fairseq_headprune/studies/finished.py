@@ -1,0 +1,62 @@
+"""Reading the files of finished cells: where one is gone or damaged, how to have its cell done again."""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+from fairseq_headprune.files import read_lines
+from fairseq_headprune.heads import HeadMask
+from fairseq_headprune.studies.folder import StudyFolder
+
+
+def read_mask(folder: StudyFolder, cell_id: str) -> HeadMask:
+    """Return the mask of a finished cell.
+
+    Raises:
+        FileNotFoundError, ValueError: it is gone or damaged; the message says what to do.
+    """
+    with _way_out(folder, cell_id):
+        return HeadMask.load(folder.mask_path(cell_id))
+
+
+def read_hypotheses(folder: StudyFolder, cell_id: str, sentences: int) -> list[str]:
+    """Return the translations of a finished cell, of which there are ``sentences``.
+
+    Raises:
+        FileNotFoundError, ValueError: they are gone or damaged; the message says what to do.
+    """
+    path = folder.hyp_path(cell_id)
+    with _way_out(folder, cell_id):
+        lines = read_lines(path)
+        if len(lines) != sentences:
+            raise ValueError(f"{path} has {len(lines)} lines for {sentences} sentences")
+    return lines
+
+
+def finished_cells(folder: StudyFolder) -> dict[str, dict[str, Any]]:
+    """Return the finished cells of a study of masks by id.
+
+    Raises:
+        ValueError: a cell without the numbers that each has; the message names it and says what to do.
+    """
+    cells = folder.cells()
+    for cell_id, cell in cells.items():
+        numbers = [cell.get(name) for name in ("score", "p")]
+        if not all(isinstance(number, (int, float)) for number in numbers) or "signature" not in cell:
+            raise ValueError(f"a cell is damaged: {way_out(folder, cell_id)}")
+    return cells
+
+
+def way_out(folder: StudyFolder, cell_id: str) -> str:
+    """Say how to have a finished cell done again."""
+    return f"delete the line of {cell_id} in {folder.path / 'cells.jsonl'} to have it done again"
+
+
+@contextlib.contextmanager
+def _way_out(folder: StudyFolder, cell_id: str) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"{error.filename} is gone: put it back, or {way_out(folder, cell_id)}") from error
+    except (ValueError, KeyError) as error:
+        raise ValueError(f"{error.args[0]}: {way_out(folder, cell_id)}") from error
