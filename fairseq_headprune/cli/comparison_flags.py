@@ -126,4 +126,4 @@ def epoch_legend(epochs: list[dict], alpha: float, resamples: int, seed: int, fo
     """Return the :func:`legend` of a sweep, whose tests are corrected within each epoch (``epochs``: its rows)."""
     of_epoch = [pruned_points(row["curves"]) for row in epochs]
     tested = [point for points in of_epoch for point in points]
-    return legend(alpha, resamples, seed, form, tested=tested, tests=max(map(len, of_epoch)))
+    return legend(alpha, resamples, seed, form, tested=tested, tests=max(map(len, of_epoch), default=0))
