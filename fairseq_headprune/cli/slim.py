@@ -39,7 +39,7 @@ def _parser() -> argparse.ArgumentParser:
     which.add_argument(
         "--gates",
         metavar="FILE",
-        help="gate file: heads with gate 0 are removed, the others scaled by theirs (default: heads stay as they are)",
+        help="gate file: heads with gate 0 are removed, the others scaled by theirs (default: none)",
     )
     parser.add_argument("-o", "--output", metavar="CKPT", required=True, help="the checkpoint to write (required)")
     parser.add_argument(
