@@ -67,6 +67,7 @@ list(run_side_by_side([Command("late", words, Path("log"))], 1, lambda name: Non
     process.wait()
     child = int((tmp_path / "on").read_text())
     wait_for(lambda: not running(child))
+    assert not running(child)
 
 
 def running(process):
