@@ -62,6 +62,11 @@ def check_output(path: PathLike) -> Path:
     return place
 
 
+def same_file(path: PathLike, other: PathLike) -> bool:
+    """Whether both names are there and lead to one file, through links too."""
+    return os.path.exists(path) and os.path.exists(other) and os.path.samefile(path, other)
+
+
 class _Remembering:
     """A file whose own write error is not lost when the writer reports another one in its place, as torch does."""
 

@@ -2,13 +2,12 @@
 
 import argparse
 import json
-import os
 import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
-from fairseq_headprune.files import check_output
+from fairseq_headprune.files import check_output, same_file
 
 Content = TypeVar("Content")
 
@@ -57,7 +56,7 @@ def refuse_overwriting(output: str, *inputs: str | None) -> None:
         ValueError: it is.
     """
     for path in inputs:
-        if path and os.path.exists(output) and os.path.exists(path) and os.path.samefile(path, output):
+        if path and same_file(path, output):
             raise ValueError(f"the output {output} is the input {path}; choose another name")
 
 

@@ -1,6 +1,5 @@
 """The mean of several checkpoints' weights, where they have the same structure and the same heads."""
 
-import os
 from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any
@@ -8,7 +7,7 @@ from typing import Any
 import torch
 
 from fairseq_headprune.checkpoints import State, head_layout, read_state, saved_settings
-from fairseq_headprune.files import PathLike, check_output, sha256, write_with
+from fairseq_headprune.files import PathLike, check_output, same_file, sha256, write_with
 from fairseq_headprune.heads import COMPONENTS
 from fairseq_headprune.removal.checkpoint import LEARNED, check_whole
 from fairseq_headprune.removal.ffn import ffn_layout
@@ -28,7 +27,7 @@ def average_checkpoints(paths: Sequence[PathLike], output: PathLike) -> dict[str
     """
     if len(paths) < 2:
         raise ValueError("give at least two checkpoints to average")
-    if any(os.path.exists(output) and os.path.exists(p) and os.path.samefile(p, output) for p in paths):
+    if any(same_file(path, output) for path in paths):
         raise ValueError(f"the output {output} is one of the inputs; choose another name")
     check_output(output)
     state = average([read_state(path) for path in paths], [str(path) for path in paths])

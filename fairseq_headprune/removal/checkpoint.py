@@ -17,7 +17,7 @@ from fairseq_headprune.checkpoints import (
     saved_settings,
     stored_mask,
 )
-from fairseq_headprune.files import PathLike, check_output, sha256, write_with
+from fairseq_headprune.files import PathLike, check_output, same_file, sha256, write_with
 from fairseq_headprune.gates.soft import SoftGates
 from fairseq_headprune.heads import Head, HeadMask
 from fairseq_headprune.removal.ffn import cut_ffn, ffn_layout
@@ -178,7 +178,7 @@ def slim_checkpoint(
         ValueError: as for :func:`remove_heads`, or the output is the input.
         OSError: the output cannot be written; nothing is left behind then.
     """
-    if os.path.exists(output) and os.path.exists(path) and os.path.samefile(path, output):
+    if same_file(path, output):
         raise ValueError(f"the output {output} is the input; choose another name")
     check_output(output)
     try:
