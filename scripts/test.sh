@@ -3,5 +3,5 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source scripts/environment.sh
-headprune_environment fairseq,test,export,glue
+headprune_environment dev,export,fairseq,glue,test
 exec "$PYTHON" -m pytest "$@"

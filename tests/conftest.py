@@ -6,6 +6,16 @@ import torch
 
 torch.set_num_threads(1)
 
+#: Fixtures that train a model, start a cluster or a browser: tests that use one, directly or not, get the marker.
+MARKED = {"trained": "slow", "trained_stock": "slow", "tuned": "slow", "slurm": "slurm", "chromium": "browser"}
+
+
+def pytest_collection_modifyitems(items):
+    """Mark tests by their fixtures, so that ``make quick`` can leave them out."""
+    for item in items:
+        for marker in {MARKED[name] for name in item.fixturenames if name in MARKED}:
+            item.add_marker(marker)
+
 
 @pytest.fixture(autouse=True)
 def one_thread():

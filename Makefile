@@ -1,0 +1,38 @@
+# Every target runs in .venv, which is made on first use (scripts/environment.sh); to use an environment of your own:
+# make quick PYTHON=python3.11
+SHELL := bash
+ifdef PYTHON
+READY := true
+else
+PYTHON := .venv/bin/python
+READY := source scripts/environment.sh && headprune_environment dev,export,fairseq,glue,test
+endif
+WORKERS ?= 2
+TESTS = $(PYTHON) -m pytest -n $(WORKERS) $(ARGS)
+
+.PHONY: help environment test quick check format
+
+help:
+	@echo "make check    format, lint, types, direction of imports: no test is run"
+	@echo "make quick    the fast tests (under a minute on two cores)"
+	@echo "make test     all tests; ARGS='-k mask' chooses some"
+	@echo "make format   format the code and mend what the linter can mend"
+
+environment:
+	@$(READY)
+
+test: environment
+	$(TESTS)
+
+quick: environment
+	$(TESTS) -q -m "not slow and not slurm and not browser"
+
+check: environment
+	$(PYTHON) -m ruff format --check .
+	$(PYTHON) -m ruff check .
+	$(PYTHON) -m mypy
+	$(PYTHON) -c "from importlinter.cli import lint_imports_command as run; run()" --no-cache --no-logo
+
+format: environment
+	$(PYTHON) -m ruff format .
+	$(PYTHON) -m ruff check --fix .
