@@ -19,9 +19,9 @@ from typing import Any
 import torch
 
 from fairseq_headprune.files import PathLike
-from fairseq_headprune.heads import COMPONENTS, HeadMask, Shape, attention_place
+from fairseq_headprune.parts import HEADS, Mask, Shape, attention_place
+from fairseq_headprune.parts.layout import SETTING, Layout
 from fairseq_headprune.removal.ffn import stored_ffn
-from fairseq_headprune.removal.layout import SETTING, HeadLayout
 
 State = dict[str, Any]
 
@@ -154,14 +154,14 @@ def head_shape(state: State) -> Shape:
     return shape
 
 
-def head_layout(state: State) -> HeadLayout:
+def head_layout(state: State) -> Layout:
     """Return which original heads the weights still hold (all, unless some were removed).
 
     Raises:
         ValueError, KeyError: head counts that are missing or do not fit, or a layout of a newer version.
     """
     shape = head_shape(state)
-    layout = _layout_setting(saved_settings(state)) or HeadLayout.full(shape)
+    layout = _layout_setting(saved_settings(state)) or Layout.full(shape)
     for component, counts in layout.original.items():
         if len(shape.get(component, [])) != len(counts):
             raise ValueError(
@@ -171,12 +171,12 @@ def head_layout(state: State) -> HeadLayout:
     return layout
 
 
-def _layout_setting(settings: argparse.Namespace) -> HeadLayout | None:
+def _layout_setting(settings: argparse.Namespace) -> Layout | None:
     value = getattr(settings, SETTING, None)
-    return None if value is None else HeadLayout.from_dict(value, f"the checkpoint's {SETTING}")
+    return None if value is None else Layout.from_dict(value, f"the checkpoint's {SETTING}")
 
 
-def _layer_of_layout(layout: HeadLayout, component: str, layer: int) -> tuple[int, int]:
+def _layer_of_layout(layout: Layout, component: str, layer: int) -> tuple[int, int]:
     """Return the original and the present number of heads of one layer."""
     rows = layout.kept.get(component, [])
     if layer >= len(rows):
@@ -197,7 +197,7 @@ def _check_heads(where: str, weight: torch.Tensor, found: int, kept: int, heads:
         )
 
 
-def stored_mask(state: State) -> HeadMask | None:
+def stored_mask(state: State) -> Mask | None:
     """Return the head mask that the checkpoint holds (all heads of unmasked layers kept), None if there is none.
 
     Heads that were removed are pruned in it. Its ``source`` is the origin that the training task noted, if any.
@@ -219,7 +219,7 @@ def stored_mask(state: State) -> HeadMask | None:
                 f"the mask has {keep.numel()} heads in {component} layer {layer}, the checkpoint has {len(kept)}"
             )
         for head, value in zip(kept, keep.int().tolist(), strict=True):
-            mask.heads[component][layer][head] = value
+            mask.rows[component][layer][head] = value
     if not removed and not has_mask(state):
         return None
     origin = (state.get("task_state") or {}).get("head_mask") or mask.source
@@ -240,10 +240,10 @@ def attention_modules(state: State) -> Iterator[tuple[str, int, str]]:
         if not name.endswith(_OUT_PROJ) or parts[-1] not in ("self_attn", "encoder_attn"):
             continue
         component, place = attention_place(".".join(parts))
-        found.append((COMPONENTS.index(component), place, ".".join(parts)))
-    layers = dict.fromkeys(COMPONENTS, 0)
+        found.append((HEADS.index(component), place, ".".join(parts)))
+    layers = dict.fromkeys(HEADS, 0)
     for number, _, prefix in sorted(found):
-        component = COMPONENTS[number]
+        component = HEADS[number]
         yield component, layers[component], prefix
         layers[component] += 1
 

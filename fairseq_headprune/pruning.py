@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from fairseq_headprune.heads import COMPONENTS, Head, HeadMask, parse_components
-from fairseq_headprune.importance.scores import HeadScores
+from fairseq_headprune.parts import HEADS, Mask, Part, parse_components
+from fairseq_headprune.parts.scores import Scores
 
 
 @dataclass(frozen=True)
@@ -66,13 +66,13 @@ def curves(choice: str, present: Sequence[str]) -> dict[str, list[str]]:
         ValueError: a component that the model does not have.
     """
     if choice == "each":
-        return {c: [c] for c in COMPONENTS if c in present}
+        return {c: [c] for c in HEADS if c in present}
     chosen = chosen_components(choice, present)
     return {"all" if choice == "all" else "+".join(chosen): chosen}
 
 
 def chosen_components(choice: str, present: Sequence[str]) -> list[str]:
-    """Return the components of ``all`` or of a list separated by commas, in the order of ``COMPONENTS``.
+    """Return the components of ``all`` or of a list separated by commas, in the order of ``HEADS``.
 
     Raises:
         KeyError: an unknown component.
@@ -85,9 +85,7 @@ def chosen_components(choice: str, present: Sequence[str]) -> list[str]:
     return [c for c in asked if c in present]
 
 
-def next_heads(
-    mask: HeadMask, scores: HeadScores, components: Sequence[str], start: HeadMask, pruned: int
-) -> list[Head]:
+def next_heads(mask: Mask, scores: Scores, components: Sequence[str], start: Mask, pruned: int) -> list[Part]:
     """Return which heads to prune further so that ``pruned`` of the heads in play at the start are gone.
 
     Args:

@@ -3,10 +3,10 @@
 from collections.abc import Iterable
 from typing import Any
 
-from fairseq_headprune.heads import Head, HeadMask
+from fairseq_headprune.parts import Mask, Part
 
 
-def one_removed(start: HeadMask, components: Iterable[str]) -> dict[Head, HeadMask]:
+def one_removed(start: Mask, components: Iterable[str]) -> dict[Part, Mask]:
     """Return for every head that ``start`` keeps in these components the mask without just that head (§3.2).
 
     Raises:
@@ -18,7 +18,7 @@ def one_removed(start: HeadMask, components: Iterable[str]) -> dict[Head, HeadMa
     return masks
 
 
-def one_kept(start: HeadMask, components: Iterable[str]) -> dict[tuple[str, int], dict[Head, HeadMask]]:
+def one_kept(start: Mask, components: Iterable[str]) -> dict[tuple[str, int], dict[Part, Mask]]:
     """Return for every layer of these components, and every head that ``start`` keeps there, its mask (§3.3).
 
     In that mask the head is the only one of its layer; other layers and components are as in ``start``. Layers with
@@ -27,7 +27,7 @@ def one_kept(start: HeadMask, components: Iterable[str]) -> dict[tuple[str, int]
     Raises:
         ValueError: no layer has two heads.
     """
-    layers: dict[tuple[str, int], list[Head]] = {}
+    layers: dict[tuple[str, int], list[Part]] = {}
     for head in start.kept(components):
         layers.setdefault((head.component, head.layer), []).append(head)
     masks = {
@@ -40,11 +40,11 @@ def one_kept(start: HeadMask, components: Iterable[str]) -> dict[tuple[str, int]
     return masks
 
 
-def passed_over(start: HeadMask, components: Iterable[str]) -> list[dict[str, Any]]:
+def passed_over(start: Mask, components: Iterable[str]) -> list[dict[str, Any]]:
     """List the layers that keep fewer than two heads, with the heads they keep."""
     return [
         {"component": c, "layer": layer, "heads": [head for head, kept in enumerate(row) if kept]}
         for c in components
-        for layer, row in enumerate(start.heads[c])
+        for layer, row in enumerate(start.rows[c])
         if sum(row) < 2
     ]

@@ -22,7 +22,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from fairseq_headprune.evaluation.translate import Translator
 from fairseq_headprune.files import write_json
-from fairseq_headprune.heads import COMPONENTS, HeadMask
+from fairseq_headprune.parts import HEADS, Mask
 from fairseq_headprune.session import Session, parse_generation_args
 from fairseq_headprune.single_heads import one_removed
 from fairseq_headprune.studies.masked import Comparison
@@ -38,7 +38,7 @@ def main() -> None:
     session = Session(parse_generation_args("ablate", flags, lambda parser: None, str(__doc__)))
     split, cuda = session.cfg.dataset.gen_subset, session.device.type == "cuda"
     start = session.gates.mask()
-    grid = [start, *one_removed(start, COMPONENTS).values()]
+    grid = [start, *one_removed(start, HEADS).values()]
     masks = [grid[number] for number in _spread(len(grid), args.masks or len(grid))]
     indices = range(args.sentences) if args.sentences else None
     loops = {size: _translator(session, split, indices, size) for size in args.batch_sizes}
@@ -77,7 +77,7 @@ def main() -> None:
 
 
 def _measure(
-    session: Session, many: Translator, loop: Translator, masks: Sequence[HeadMask], args: argparse.Namespace
+    session: Session, many: Translator, loop: Translator, masks: Sequence[Mask], args: argparse.Namespace
 ) -> tuple[list[list[str]], dict[str, Any]]:
     """Time both sides, and ``many`` on half of the work; return the loop's translations and what was measured."""
     count, expected = len(many.references), []
@@ -141,13 +141,13 @@ def _translator(session: Session, split: str, indices: Any, batch_size: int | No
     return Translator(session, split, indices)
 
 
-def _in_packs(translator: Translator, masks: Sequence[HeadMask], size: int) -> list[list[str]]:
+def _in_packs(translator: Translator, masks: Sequence[Mask], size: int) -> list[list[str]]:
     size = size or len(masks)
     packs = (translator.translate_many(masks[i : i + size]) for i in range(0, len(masks), size))
     return list(itertools.chain.from_iterable(packs))
 
 
-def _one_by_one(session: Session, translator: Translator, masks: Sequence[HeadMask]) -> list[list[str]]:
+def _one_by_one(session: Session, translator: Translator, masks: Sequence[Mask]) -> list[list[str]]:
     found = []
     for mask in masks:
         with session.gates.masked(mask):
@@ -159,7 +159,7 @@ def _replace(kept: list[list[str]], found: list[list[str]]) -> None:
     kept[:] = found
 
 
-def _best_of_two(session: Session, translator: Translator, masks: Sequence[HeadMask], cuda: bool) -> float:
+def _best_of_two(session: Session, translator: Translator, masks: Sequence[Mask], cuda: bool) -> float:
     return min(benchmarks.seconds(lambda: _one_by_one(session, translator, masks), cuda) for _ in range(2))
 
 
@@ -182,7 +182,7 @@ def _control(
     session: Session,
     split: str,
     indices: Any,
-    masks: Sequence[HeadMask],
+    masks: Sequence[Mask],
     found: list[list[str]],
     expected: list[list[str]],
     size: int,

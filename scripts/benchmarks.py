@@ -121,10 +121,10 @@ def learned_flags(kind: str, count: str, criterion: str) -> list[str]:
 
 def prune_quarter(gates: Any) -> None:
     """Set the mask of the benchmarks: a quarter of every layer's heads is pruned."""
-    from fairseq_headprune.heads import HeadMask, all_heads
+    from fairseq_headprune.parts import Mask, all_heads
 
-    pruned = [head for head in all_heads(gates.shape) if (head.layer + head.head) % 4 == 0]
-    gates.set_mask(HeadMask.full(gates.shape).without(pruned))
+    pruned = [head for head in all_heads(gates.shape) if (head.layer + head.index) % 4 == 0]
+    gates.set_mask(Mask.full(gates.shape).without(pruned))
 
 
 def make_task(args: argparse.Namespace, cfg: Any, batches: int) -> Any:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_headprune.files import read_json
-from fairseq_headprune.heads import COMPONENTS, PAPER_NAMES
+from fairseq_headprune.parts import HEADS, PAPER_NAMES
 from fairseq_headprune.report.tables import Marked, Table, mark_of
 
 Tabulated = tuple[Table, str]
@@ -19,7 +19,7 @@ def single_heads(results: Path) -> Tabulated:
     rows, value = [], {}
     for path in _found(results, "studies/ablate-*.json", "ablate-*.json"):
         value = read_json(path)
-        for component in COMPONENTS:
+        for component in HEADS:
             cells = [cell for cell in value["cells"] if cell["component"] == component]
             sure = [cell for cell in cells if cell["p_holm"] < value["alpha"]]
             worst = min(cells, key=lambda cell: cell["delta"])
@@ -44,10 +44,10 @@ def one_head(results: Path) -> Tabulated:
     value = read_json(results / "studies" / "keep-one.json")
     layers = sorted({cell["layer"] for cell in value["cells"]})
     cells = {(cell["component"], cell["layer"]): cell for cell in value["cells"]}
-    rows = [[layer + 1, *(_difference(cells.get((c, layer)), value["alpha"]) for c in COMPONENTS)] for layer in layers]
+    rows = [[layer + 1, *(_difference(cells.get((c, layer)), value["alpha"]) for c in HEADS)] for layer in layers]
     chosen, shown = value["select_data"]["split"], value["data"]["split"]
     note = f"Difference in BLEU; the head is chosen on {chosen}, the difference is that on {shown}. {_tested(value)}"
-    return Table(["layer", *(PAPER_NAMES[c] for c in COMPONENTS)], rows), note
+    return Table(["layer", *(PAPER_NAMES[c] for c in HEADS)], rows), note
 
 
 def orders(results: Path) -> Tabulated:

@@ -8,11 +8,11 @@ import torch
 from bert_models import HEAD, hugging_face_folder
 from fairseq import checkpoint_utils
 
-from fairseq_headprune.heads import HeadMask
 from fairseq_headprune.modules.attach import find_gates
+from fairseq_headprune.parts import Mask
 
 #: of a model of bert_models: uneven; the second layer is empty
-MASK = HeadMask({"enc_self": [[1, 0, 1, 1], [0] * 4, [0, 0, 0, 1]]}, {"command": "test"})
+MASK = Mask({"enc_self": [[1, 0, 1, 1], [0] * 4, [0, 0, 0, 1]]}, {"command": "test"})
 
 WORDS = ["good", "bad", "a", "b", "cat", "dog", "of", "it's"]
 

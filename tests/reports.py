@@ -2,7 +2,7 @@
 
 from ablations import SHAPE, write_ablation
 
-from fairseq_headprune.heads import HeadMask, all_heads
+from fairseq_headprune.parts import Mask, all_heads
 from fairseq_headprune.report.tables import Marked, Table
 from fairseq_headprune.studies.folder import StudyFolder
 
@@ -42,7 +42,7 @@ def hand_ablation(path):
 def hand_pruning(path, order="scores", done=2, seeds=()):
     """A study of ``headprune prune`` in two steps, ``done`` of them finished; each further seed has 2 BLEU more."""
     settings = {
-        "study": "prune", "checkpoint": "c" * 64, "start": HeadMask.full(SHAPE).heads, "components": "all",
+        "study": "prune", "checkpoint": "c" * 64, "start": Mask.full(SHAPE).rows, "components": "all",
         "step": "1/2", "order": order, "reestimate": False, "data": {"split": "test", "sha256": {"test.bin": "test"}},
         "generation": {"beam": 5}, **COMPARISON, **({"seeds": list(seeds)} if seeds else {}),
     }  # fmt: skip

@@ -10,8 +10,8 @@ from fairseq.sequence_generator import SequenceGenerator
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
 from fairseq_headprune.checkpoints import read_state, saved_settings
-from fairseq_headprune.heads import HeadMask
 from fairseq_headprune.modules.attach import find_gates
+from fairseq_headprune.parts import Mask
 from fairseq_headprune.removal.checkpoint import remove_heads
 
 SETTINGS = [
@@ -42,7 +42,7 @@ def uneven(model, seed):
         heads[component] = [
             [int(draw.random() < (draw.random() if i else 0)) for _ in range(n)] for i, n in enumerate(counts)
         ]
-    return HeadMask(heads, {"command": "test"})
+    return Mask(heads, {"command": "test"})
 
 
 def state_of(model):

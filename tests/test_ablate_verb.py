@@ -13,8 +13,8 @@ from fairseq_headprune.cli import main
 from fairseq_headprune.evaluation.significance import paired_bootstrap
 from fairseq_headprune.evaluation.translate import Translator
 from fairseq_headprune.files import read_lines
-from fairseq_headprune.heads import Head, HeadMask, all_heads
-from fairseq_headprune.importance.scores import HeadScores
+from fairseq_headprune.parts import Mask, Part, all_heads
+from fairseq_headprune.parts.scores import Scores
 from fairseq_headprune.report.study_tables import by_head
 from fairseq_headprune.session import Session, parse_generation_args
 from fairseq_headprune.studies.results import found
@@ -67,8 +67,8 @@ def test_one_cell_a_head_after_the_unpruned_one(study):
     assert all({"score", "delta", "p", "p_holm", "signature"} <= set(cell) for cell in cells)
     assert (cells[0]["delta"], cells[0]["p"], cells[0]["p_holm"]) == (0.0, 1.0, 1.0)
     for cell in cells[1:]:
-        mask = HeadMask.load(study["folder"] / "masks" / f"{cell['id']}.json")
-        assert mask.dropped() == [Head(cell["component"], cell["layer"], cell["head"])]
+        mask = Mask.load(study["folder"] / "masks" / f"{cell['id']}.json")
+        assert mask.dropped() == [Part(cell["component"], cell["layer"], cell["head"])]
     assert {path.name for path in (study["folder"] / "figures").iterdir()} == {
         f"{stem}.{end}" for stem in ("histogram", "deltas") for end in ("png", "svg")
     }
@@ -82,8 +82,8 @@ def test_hypotheses_are_those_under_the_mask_of_one_head(study, translator, live
     gates, changed = translator._session.gates, 0
     base = hypotheses(study, study["document"]["cells"][0])
     for cell in study["document"]["cells"][1:]:
-        head = Head(cell["component"], cell["layer"], cell["head"])
-        with gates.masked(HeadMask.full(SHAPE).without([head])):
+        head = Part(cell["component"], cell["layer"], cell["head"])
+        with gates.masked(Mask.full(SHAPE).without([head])):
             assert hypotheses(study, cell) == translator.translate()
         changed += hypotheses(study, cell) != base
     assert changed >= 6
@@ -173,7 +173,7 @@ def test_settings_that_need_fairseqs_generator_go_one_by_one(flags, tmp_path, mo
 
 
 def test_pruned_heads_are_passed_over(flags, tmp_path, capsys):
-    mask = HeadMask.full(SHAPE).without([Head("dec_self", 0, 1), Head("dec_self", 1, 0)])
+    mask = Mask.full(SHAPE).without([Part("dec_self", 0, 1), Part("dec_self", 1, 0)])
     mask.save(tmp_path / "mask.json")
     argv = ["ablate", *map(str, flags), "-o", str(tmp_path / "s"), "--components", "dec_self"]
     assert main([*argv, "--head-mask", str(tmp_path / "mask.json")]) == 0
@@ -181,7 +181,7 @@ def test_pruned_heads_are_passed_over(flags, tmp_path, capsys):
     found = timeless(tmp_path / "s")
     # Source: by hand: two of four heads are left, and their masks prune three.
     assert [cell["id"] for cell in found] == ["unpruned", "dec_self-0-0", "dec_self-1-1"]
-    assert len(HeadMask.load(tmp_path / "s" / "masks" / "dec_self-0-0.json").dropped()) == 3
+    assert len(Mask.load(tmp_path / "s" / "masks" / "dec_self-0-0.json").dropped()) == 3
     assert rows[3].split()[0] == "1" and rows[3].split()[2] == "-" == rows[4].split()[1]
 
 
@@ -219,7 +219,7 @@ def test_a_model_that_is_not_finite_is_refused_with_the_head(flags, lively, tmp_
         line = refused(capsys, "ablate", *argv, "--masks-at-once", at_once, "-o", tmp_path / "study")
         assert "NaN or infinity in the weights of enc_self layer 0 head 0: take an earlier checkpoint" in line
     # Where that head is pruned the model is finite.
-    HeadMask.full(SHAPE).without([Head("enc_self", 0, 0)]).save(tmp_path / "mask.json")
+    Mask.full(SHAPE).without([Part("enc_self", 0, 0)]).save(tmp_path / "mask.json")
     masked = ["--head-mask", tmp_path / "mask.json", "--components", "dec_self", *RESAMPLES]
     assert len(run_json("ablate", *argv, *masked, "-o", tmp_path / "masked")["cells"]) == 5
     # A search that ends without a hypothesis, since something else is broken.
@@ -248,15 +248,15 @@ def test_the_oracle_order_leads_the_pruning(study, flags, tmp_path, capsys):
     # Source: the differences, by hand: the highest goes first, of equal ones the highest index.
     cells = list(reversed(study["document"]["cells"][1:]))
     order = [
-        Head(cell["component"], cell["layer"], cell["head"])
+        Part(cell["component"], cell["layer"], cell["head"])
         for cell in sorted(cells, key=lambda cell: cell["delta"], reverse=True)
     ]
     for step in (1, 2, 3, 4):
-        mask = HeadMask.load(tmp_path / "p" / "masks" / f"all-{step:02d}.json")
+        mask = Mask.load(tmp_path / "p" / "masks" / f"all-{step:02d}.json")
         assert set(mask.dropped()) == set(order[: 3 * step])
     assert "importance and results both come from test" in capsys.readouterr().err
     assert document["score_data"]["split"] == "test"
-    stored = HeadScores.load(tmp_path / "p" / "scores.json")
+    stored = Scores.load(tmp_path / "p" / "scores.json")
     assert stored.estimator == "oracle" and stored.details["study"] == str(study["folder"])
     settings = json.loads((tmp_path / "p" / "study.json").read_text())["settings"]
     assert settings["order"] == "oracle" and settings["score_data"] is None and len(settings["order_file"]) == 64

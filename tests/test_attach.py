@@ -9,10 +9,10 @@ import torch
 from fairseq.modules import MultiheadAttention
 from torch import nn
 
-from fairseq_headprune.heads import Head, HeadMask
 from fairseq_headprune.modules.attach import attach_gates, component_of, find_gates, without_attention_weights
 from fairseq_headprune.modules.connected import check_connected
 from fairseq_headprune.modules.multihead import GatedMultiheadAttention
+from fairseq_headprune.parts import Mask, Part
 
 SIZES = {"encoder_embed_dim": 16, "encoder_ffn_embed_dim": 16, "decoder_embed_dim": 16, "decoder_ffn_embed_dim": 16}
 COUNTS = {"encoder_layers": 2, "encoder_attention_heads": 4, "decoder_layers": 3, "decoder_attention_heads": 2}
@@ -61,7 +61,7 @@ def test_language_models_mask_too():
         gates = attach_gates(model)
         assert torch.allclose(model(tokens)[0], expected, atol=1e-5)
         component = next(iter(gates.shape))
-        gates.set_mask(gates.mask().without([Head(component, 1, 0)]))
+        gates.set_mask(gates.mask().without([Part(component, 1, 0)]))
         assert (model(tokens)[0] - expected).abs().max() > 1e-4
 
 
@@ -76,7 +76,7 @@ def test_layer_10_comes_after_layer_9():
 def test_attaching_twice_changes_nothing():
     model = tiny.make_model("transformer_tiny")
     first = attach_gates(model)
-    first.set_mask(mask := first.mask().without([Head("enc_dec", 1, 0)]))
+    first.set_mask(mask := first.mask().without([Part("enc_dec", 1, 0)]))
     second = attach_gates(model)
     assert second.modules == first.modules and second.mask() == mask
 
@@ -143,8 +143,8 @@ def test_silencing_a_layer_equals_zeroing_its_columns(batch):
 
 def test_masks_that_do_not_fit_change_nothing():
     gates = attach_gates(tiny.make_model("transformer_tiny"))
-    gates.set_mask(mask := gates.mask().without([Head("dec_self", 0, 1)]))
-    other = HeadMask.full({"enc_self": [2, 2], "enc_dec": [2, 2], "dec_self": [2, 4]})
+    gates.set_mask(mask := gates.mask().without([Part("dec_self", 0, 1)]))
+    other = Mask.full({"enc_self": [2, 2], "enc_dec": [2, 2], "dec_self": [2, 4]})
     with pytest.raises(ValueError, match="4 heads in dec_self layer 1, the model has 2"):
         gates.set_mask(other)
     assert gates.mask() == mask
@@ -152,9 +152,9 @@ def test_masks_that_do_not_fit_change_nothing():
 
 def test_masked_puts_the_former_mask_back():
     gates = attach_gates(tiny.make_model("transformer_tiny"))
-    first = HeadMask.full(gates.shape, {"why": "first"}).without([Head("enc_self", 0, 0)])
+    first = Mask.full(gates.shape, {"why": "first"}).without([Part("enc_self", 0, 0)])
     gates.set_mask(first, fixed=True)
-    with pytest.raises(KeyError), gates.masked(first.without([Head("enc_self", 1, 1)])):
+    with pytest.raises(KeyError), gates.masked(first.without([Part("enc_self", 1, 1)])):
         assert len(gates.mask().dropped()) == 2
         raise KeyError
     assert gates.mask() == first and gates.mask().source == {"why": "first"}
@@ -182,7 +182,7 @@ def test_layerdrop_models_keep_their_layer_numbers(batch):
     model = tiny.make_model("transformer_gated_tiny", encoder_layerdrop=0.5, decoder_layerdrop=0.5, encoder_layers=4)
     gates = find_gates(model)
     assert gates.shape == {"enc_self": [2] * 4, "enc_dec": [2, 2], "dec_self": [2, 2]}
-    gates.set_mask(gates.mask().without([Head("enc_self", 3, 0)]))
+    gates.set_mask(gates.mask().without([Part("enc_self", 3, 0)]))
     model.train()
     torch.manual_seed(1)
     model(**batch["net_input"])[0].sum().backward()  # dropped layers have no gradient, the others a finite one
@@ -192,7 +192,7 @@ def test_layerdrop_models_keep_their_layer_numbers(batch):
     keep = {"encoder_layers_to_keep": "1,3", "decoder_layers_to_keep": "0,1"}
     smaller = tiny.make_model("transformer_gated_tiny", **keep)
     smaller.load_state_dict(model.state_dict(), model_cfg=Namespace(arch="transformer_gated_tiny", **keep))
-    assert find_gates(smaller).mask().dropped() == [Head("enc_self", 1, 0)]
+    assert find_gates(smaller).mask().dropped() == [Part("enc_self", 1, 0)]
 
 
 @pytest.mark.parametrize("no_cross_attention", [False, True])
@@ -206,7 +206,7 @@ def test_cross_self_attention(no_cross_attention, batch):
     assert torch.allclose(logits(model, batch), logits(stock, batch), atol=1e-5)
     by_hand = copy.deepcopy(model)
     by_hand.decoder.layers[0].self_attn.out_proj.weight.data[:, 32:] = 0
-    gates.set_mask(gates.mask().without([Head("dec_self", 0, 1)]))
+    gates.set_mask(gates.mask().without([Part("dec_self", 0, 1)]))
     assert torch.allclose(logits(model, batch), logits(by_hand, batch), atol=1e-6)
     check_connected(model, batch["net_input"])
 
@@ -216,7 +216,7 @@ def test_activation_checkpoints_see_the_mask(batch):
     for checkpointed in (False, True):
         model = tiny.make_model("transformer_gated_tiny", checkpoint_activations=checkpointed)
         gates = find_gates(model)
-        gates.set_mask(gates.mask().without([Head("enc_self", 0, 1), Head("dec_self", 1, 0)]))
+        gates.set_mask(gates.mask().without([Part("enc_self", 0, 1), Part("dec_self", 1, 0)]))
         model.train()
         output = model(**batch["net_input"])[0]
         output.square().sum().backward()
@@ -253,7 +253,7 @@ def test_gates_that_nothing_reads_are_found(component, batch):
     unconnected = Unconnected(model).eval()
     gates = find_gates(model)
     check_connected(unconnected, batch["net_input"])  # nothing is pruned: nothing to check
-    gates.set_mask(mask := gates.mask().without([Head(component, 1, 0)]))
+    gates.set_mask(mask := gates.mask().without([Part(component, 1, 0)]))
     check_connected(model, batch["net_input"])
     with pytest.raises(RuntimeError, match=f"pruned heads of {component} have no effect"):
         check_connected(unconnected, batch["net_input"])
@@ -265,7 +265,7 @@ def test_gates_that_nothing_reads_are_found(component, batch):
 
 def test_the_check_leaves_modes_and_random_numbers_alone(batch):
     model = tiny.make_model("transformer_gated_tiny")
-    find_gates(model).set_mask(find_gates(model).mask().without([Head("enc_self", 0, 0)]))
+    find_gates(model).set_mask(find_gates(model).mask().without([Part("enc_self", 0, 0)]))
     model.train()
     state = torch.get_rng_state()
     check_connected(model, batch["net_input"])

@@ -91,7 +91,7 @@ def test_equal_masks_are_kept():
         model = lively({**SHARED, "seed": seed})
         find_gates(model).set_mask(uneven(model, 3))
         states.append(state_of(model))
-    assert stored_mask(average(states, ["a", "b"])).heads == uneven(model, 3).heads
+    assert stored_mask(average(states, ["a", "b"])).rows == uneven(model, 3).rows
 
 
 def test_the_verb_writes_a_checkpoint(tmp_path, capsys):

@@ -11,7 +11,7 @@ from fairseq_headprune.checkpoints import read_state
 from fairseq_headprune.choosing.random_heads import parse_amount, prune_random
 from fairseq_headprune.cli import main
 from fairseq_headprune.files import read_json, sha256
-from fairseq_headprune.heads import HeadMask
+from fairseq_headprune.parts import Mask
 from fairseq_headprune.removal.checkpoint import slim_checkpoint
 from fairseq_headprune.speed.by_heads import draw_masks, slim_bytes
 from fairseq_headprune.speed.levels import level
@@ -20,7 +20,7 @@ from fairseq_headprune.speed.points import read_points
 sys.path.insert(0, str(tiny.ROOT / "scripts"))
 from speed_result_tables import speed_by_heads  # noqa: E402
 
-FULL = HeadMask.full({"enc_self": [4, 4, 4]})
+FULL = Mask.full({"enc_self": [4, 4, 4]})
 
 #: 3 layers of width 24, 4 heads of 6: rows of q, k and v with biases, and columns of out_proj
 OF_A_HEAD = 6 * (4 * 24 + 3)
@@ -51,7 +51,7 @@ def call(tuned):
 def measured(tuned, call, tmp_path_factory):
     """The folder with all results, two points (the mask keeps 4 of 12 heads) and a named mask among them."""
     folder = tmp_path_factory.mktemp("heads")
-    HeadMask.load(tuned / "mask.json").save(folder / "dsp-4.json")
+    Mask.load(tuned / "mask.json").save(folder / "dsp-4.json")
     points = [
         {"method": "dsp", "heads": 4, "mask": "dsp-4.json", "score": 61.5},
         {"method": "unpruned", "mask": None, "score": 70},
@@ -183,7 +183,7 @@ def test_bad_input_is_refused(call, tmp_path, capsys, flags, words):
 
 
 def test_a_mask_of_another_model_and_a_translation_model_are_refused(call, trained, tmp_path, capsys):
-    HeadMask.full({"enc_self": [4, 4]}).save(tmp_path / "other.json")
+    Mask.full({"enc_self": [4, 4]}).save(tmp_path / "other.json")
     flags = [*FEW, "-o", tmp_path / "x.json", "--mask-files", f"other={tmp_path / 'other.json'}"]
     assert "2 layers of enc_self" in refused(capsys, "bench-heads", *call, *flags)
     model = [trained["data"], "--path", trained["checkpoint"], "--cpu", "-o", tmp_path / "x.json"]

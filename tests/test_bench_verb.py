@@ -5,15 +5,15 @@ import tiny
 from verbs import refused, run_json
 
 from fairseq_headprune.cli import main
-from fairseq_headprune.heads import HeadMask
 from fairseq_headprune.modules.attach import find_gates
+from fairseq_headprune.parts import Mask
 from fairseq_headprune.removal.checkpoint import slim_checkpoint
 from fairseq_headprune.session import Session, open_session, parse_generation_args
 from fairseq_headprune.speed.measure import Side
 from fairseq_headprune.speed.size import multiply_adds, parameter_shares
 
 #: ES=01 ED=12 DS=10: 5 of 12 heads stay
-MASK = HeadMask({"enc_self": [[0, 0], [0, 1]], "enc_dec": [[0, 1], [1, 1]], "dec_self": [[1, 0], [0, 0]]})
+MASK = Mask({"enc_self": [[0, 0], [0, 1]], "enc_dec": [[0, 1], [1, 1]], "dec_self": [[1, 0], [0, 0]]})
 
 
 def test_sizes_equal_the_hand_counts():
@@ -94,7 +94,7 @@ def test_wrong_numbers_are_refused(models, capsys, flags, words):
 def test_classifiers_are_compared_on_whole_examples(tuned, tmp_path, capsys):
     """3 layers, width 24, 4 heads of 6, feed-forward 40, 2 classes; the mask keeps 3, 0 and 1 heads."""
     full, slim = tuned / "SST-2" / "checkpoint_last.pt", tmp_path / "slim.pt"
-    slim_checkpoint(full, slim, HeadMask.load(tuned / "mask.json"))
+    slim_checkpoint(full, slim, Mask.load(tuned / "mask.json"))
     call = [tuned / "glue", "--path", full, "--cpu", "--models", slim, "--batch-sizes", "1,4", "--rounds", "2"]
     value = run_json("bench", *call, "--sentences", "6")
     rows = [(row["batch_size"], row["beam"], row["sentences"]) for row in value["rows"][::2]]

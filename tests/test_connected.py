@@ -7,15 +7,15 @@ import tiny
 import torch
 from slim_models import rebuild, state_of
 
-from fairseq_headprune.heads import Head, HeadMask
 from fairseq_headprune.modules.attach import find_gates
 from fairseq_headprune.modules.connected import check_connected
+from fairseq_headprune.parts import Mask, Part
 from fairseq_headprune.removal.checkpoint import remove_heads
 from fairseq_headprune.tasks.translation_headprune import TranslationHeadpruneConfig, TranslationHeadpruneTask
 
 #: transformer_tiny: 2 + 2 layers with 2 heads each
 SHAPE = {"enc_self": [2, 2], "enc_dec": [2, 2], "dec_self": [2, 2]}
-DROPPED = [Head("enc_self", 0, 1), Head("enc_dec", 1, 0), Head("dec_self", 0, 0), Head("dec_self", 0, 1)]
+DROPPED = [Part("enc_self", 0, 1), Part("enc_dec", 1, 0), Part("dec_self", 0, 0), Part("dec_self", 0, 1)]
 
 
 class Deaf(torch.nn.Module):
@@ -31,7 +31,7 @@ class Deaf(torch.nn.Module):
 
 @pytest.mark.parametrize("step", ["train_step", "valid_step", "inference_step", "interactive"])
 def test_unconnected_gates_are_an_error(step, dictionary, tmp_path):
-    mask = HeadMask.full(SHAPE).without(DROPPED)
+    mask = Mask.full(SHAPE).without(DROPPED)
     mask.save(tmp_path / "mask.json")
     task = TranslationHeadpruneTask(
         TranslationHeadpruneConfig(head_mask=str(tmp_path / "mask.json")), dictionary, dictionary
@@ -59,9 +59,9 @@ def test_an_encoder_that_nobody_reads_is_no_error(tiny_model, batch):
     gates = find_gates(tiny_model)
     mask = gates.full().without([head for head in gates.full().kept() if head.component == "enc_dec"])
     slim = rebuild(remove_heads(state_of(tiny_model), mask).state)
-    find_gates(slim).set_mask(mask.without([Head("enc_self", 0, 1)]))
+    find_gates(slim).set_mask(mask.without([Part("enc_self", 0, 1)]))
     check_connected(slim, batch["net_input"])
-    find_gates(slim).set_mask(mask.without([Head("dec_self", 0, 1)]))
+    find_gates(slim).set_mask(mask.without([Part("dec_self", 0, 1)]))
     slim.decoder.layers[0].self_attn.forward = copy.deepcopy(slim.decoder.layers[0].self_attn).forward
     slim.decoder.layers[0].self_attn.forward.__self__.head_keep = None
     with pytest.raises(RuntimeError, match="pruned heads of dec_self have no effect"):

@@ -11,7 +11,7 @@ from verbs import refused, run_json
 
 from fairseq_headprune.cli import main
 from fairseq_headprune.evaluation.correlation import correlations
-from fairseq_headprune.heads import HeadMask
+from fairseq_headprune.parts import Mask
 
 FIRST, SECOND = [0.1, -0.5, 0.3, -2.0, 0.05], [0.4, -0.2, -0.1, -1.5, 0.2]
 
@@ -88,7 +88,7 @@ def test_studies_that_do_not_compare_are_refused(studies, tmp_path, capsys):
     assert "all 5 values of the second side are 0: without variance there is no correlation" in line
     assert "not finished" in refused(capsys, "correlate", first, write_ablation(tmp_path / "part", FIRST[:2]))
     assert "not a study folder" in refused(capsys, "correlate", first, tmp_path / "none")
-    start = HeadMask({"enc_self": [[1, 1, 1], [1, 0]]}).heads
+    start = Mask({"enc_self": [[1, 1, 1], [1, 0]]}).rows
     masked = write_ablation(tmp_path / "masked", FIRST[:4], start=start)
     assert "start from different masks" in refused(capsys, "correlate", first, masked)
     both = {"enc_self": [2], "dec_self": [2]}

@@ -7,7 +7,7 @@ import pytest
 
 from fairseq_headprune.cli import main
 from fairseq_headprune.gates import dynamics
-from fairseq_headprune.heads import Head
+from fairseq_headprune.parts import Part
 from fairseq_headprune.report.gate_runs import heads_against_penalty
 
 #: two layers of two heads in the encoder, one layer of two in the decoder
@@ -41,7 +41,7 @@ def write_run(folder, sets=SETS, **description):
 
 def test_overlap_and_settling(tmp_path):
     run = dynamics.read_run(write_run(tmp_path / "run"))
-    assert run.final == {Head("enc_self", 0, 0), Head("enc_self", 1, 1), Head("dec_self", 0, 1)}
+    assert run.final == {Part("enc_self", 0, 0), Part("enc_self", 1, 1), Part("dec_self", 0, 1)}
     # At 20 one of the three (enc_self 0.0) is a final one.
     assert [dynamics.overlap_at(run, n) for n in (5, 10, 25, 40)] == [None, 100.0, pytest.approx(100 / 3), 100.0]
     assert dynamics.settled(run) == (30, 20)
@@ -52,9 +52,9 @@ def test_overlap_and_settling(tmp_path):
 def test_logs_are_read_up_to_an_update(tmp_path, capsys):
     run = dynamics.read_run(write_run(tmp_path / "run"), until=20)
     assert run.last_update == 20 and run.final == {
-        Head("enc_self", 0, 0),
-        Head("enc_self", 0, 1),
-        Head("dec_self", 0, 0),
+        Part("enc_self", 0, 0),
+        Part("enc_self", 0, 1),
+        Part("dec_self", 0, 0),
     }
     assert main(["dynamics", str(tmp_path / "run"), "--until", "30", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["runs"][0]["final_set_of_update"] == 30

@@ -8,8 +8,8 @@ from slim_models import lively, rebuild, state_of
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fairseq_headprune.checkpoints import read_state
-from fairseq_headprune.heads import HeadMask
 from fairseq_headprune.modules.attach import find_gates
+from fairseq_headprune.parts import Mask
 from fairseq_headprune.removal.checkpoint import remove_heads
 
 PRE = {"encoder_normalize_before": True, "decoder_normalize_before": True}
@@ -37,7 +37,7 @@ class Calls(TorchDispatchMode):
 def slim(settings, heads=MASK, ffn=FFN):
     """A lively model without these parts, and the masked one as reference."""
     model = lively(settings)
-    mask = HeadMask(heads, ffn=ffn)
+    mask = Mask(heads, ffn=ffn)
     small = rebuild(remove_heads(state_of(model), mask, ffn=True).state)
     find_gates(model).set_mask(mask)
     return small, model

@@ -6,7 +6,6 @@ import pytest
 import tiny
 import torch
 
-from fairseq_headprune.heads import Head, HeadMask, all_heads
 from fairseq_headprune.importance.confidence import confidence
 from fairseq_headprune.importance.estimate import ScoreSettings, estimate
 from fairseq_headprune.importance.head_weights import heads_with_broken_weights
@@ -14,6 +13,7 @@ from fairseq_headprune.importance.normalize import normalize
 from fairseq_headprune.importance.reading import TranslationReading
 from fairseq_headprune.importance.simple import random_scores, weight_norm
 from fairseq_headprune.modules.attach import find_gates
+from fairseq_headprune.parts import Mask, Part, all_heads
 
 SIZES = {"encoder_attention_heads": 4, "decoder_attention_heads": 2}
 SHAPE = {"enc_self": [4, 4], "enc_dec": [2, 2], "dec_self": [2, 2]}
@@ -61,7 +61,7 @@ def slow_confidence(model, samples):
                         usable = [s for s in seen if keys[component][sentence][s] not in (PAD, EOS)]
                         if query == PAD or not usable:
                             continue
-                        place = Head(component, layer, head)
+                        place = Part(component, layer, head)
                         largest = max(float(weights[head, sentence, t, s]) for s in usable)
                         sums[place] = sums.get(place, 0.0) + largest
                         counts[place] = counts.get(place, 0) + 1
@@ -76,7 +76,7 @@ def test_confidence_equals_the_slow_loop():
     expected = slow_confidence(model, samples)
     assert set(expected) == set(all_heads(SHAPE))
     for head, value in expected.items():
-        assert values[head.component][head.layer][head.head] == pytest.approx(value, rel=1e-5), head
+        assert values[head.component][head.layer][head.index] == pytest.approx(value, rel=1e-5), head
     # Hand count: targets 5 + 5 + 2 + 1 + 4 words, one end of sentence each.
     assert counts == {"sentences": 5, "tokens": 22, "batches": 2}
     assert all(module.on_weights is None for _, _, module in find_gates(model).items())
@@ -119,7 +119,7 @@ def test_weight_norm_of_a_head_ignores_the_other_heads():
     module.v_proj.weight.data[32:] *= 5  # head 1 of 2
     after = weight_norm(gates)
     changed = [h for h in all_heads(SHAPE) if before[h[0]][h[1]][h[2]] != after[h[0]][h[1]][h[2]]]
-    assert changed == [Head("dec_self", 1, 1)]
+    assert changed == [Part("dec_self", 1, 1)]
 
 
 def test_random_scores_are_fixed_by_the_seed_alone():
@@ -136,10 +136,10 @@ def test_broken_weights_are_found():
     gates = find_gates(model)
     assert heads_with_broken_weights(gates) == []
     gates.modules["enc_dec"][1].k_proj.bias.data[40] = float("inf")
-    assert heads_with_broken_weights(gates) == [Head("enc_dec", 1, 1)]
+    assert heads_with_broken_weights(gates) == [Part("enc_dec", 1, 1)]
 
 
-MASK = HeadMask({"enc_self": [[1, 1, 0], [1, 1, 1]], "enc_dec": [[0, 0, 1]]})
+MASK = Mask({"enc_self": [[1, 1, 0], [1, 1, 1]], "enc_dec": [[0, 0, 1]]})
 VALUES = {"enc_self": [[3.0, 4.0, 9.0], [0.0, 0.0, 0.0]], "enc_dec": [[7.0, 8.0, 2.0]]}
 
 
@@ -158,7 +158,7 @@ def test_normalize_minmax_by_hand():
         "enc_dec": [[None, None, 0.5]],
     }
     equal = {"enc_self": [[2.0, 2.0]]}
-    assert normalize(equal, HeadMask.full({"enc_self": [2]}), "minmax") == {"enc_self": [[0.0, 0.0]]}
+    assert normalize(equal, Mask.full({"enc_self": [2]}), "minmax") == {"enc_self": [[0.0, 0.0]]}
 
 
 def test_normalize_none_keeps_values_and_marks_pruned_heads():
@@ -169,14 +169,14 @@ def test_normalize_none_keeps_values_and_marks_pruned_heads():
 
 
 def test_normalize_of_a_model_without_heads():
-    mask = HeadMask({"enc_self": [[0, 0]]})
+    mask = Mask({"enc_self": [[0, 0]]})
     for method in ("layer", "none", "minmax"):
         assert normalize({"enc_self": [[1.0, 2.0]]}, mask, method) == {"enc_self": [[None, None]]}
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 def test_normalize_refuses_what_is_not_finite(bad):
-    mask = HeadMask({"enc_self": [[1, 0]]})
+    mask = Mask({"enc_self": [[1, 0]]})
     with pytest.raises(ValueError, match="not finite"):
         normalize({"enc_self": [[bad, 1.0]]}, mask)
     # A pruned head is not ranked: its value does not matter.
@@ -220,13 +220,13 @@ def test_only_settings_that_matter_are_reported():
 def test_every_estimator_ranks_kept_heads_only(estimator, batch):
     model = build()
     gates = find_gates(model)
-    dropped = [Head("enc_self", 0, 2), Head("dec_self", 1, 0), Head("dec_self", 1, 1)]
-    gates.set_mask(HeadMask.full(SHAPE).without(dropped))
+    dropped = [Part("enc_self", 0, 2), Part("dec_self", 1, 0), Part("dec_self", 1, 1)]
+    gates.set_mask(Mask.full(SHAPE).without(dropped))
     scores = estimate(model, gates, [batch], ScoreSettings(estimator=estimator), TranslationReading(PAD, EOS))
     assert scores.shape == SHAPE and scores.estimator == estimator
     assert [h for h in all_heads(SHAPE) if scores[h] is None] == dropped
     # Source: the definition of the default normalisation: every module's kept heads have l2 norm 1.
-    for component, rows in scores.scores.items():
+    for component, rows in scores.rows.items():
         for layer, row in enumerate(rows):
             squares = [v * v for v in row if v is not None]
             assert sum(squares) == pytest.approx(1.0 if squares else 0.0), (component, layer)

@@ -14,7 +14,7 @@ from verbs import refused, run_json
 from fairseq_headprune.checkpoints import read_state, stored_mask
 from fairseq_headprune.files import sha256
 from fairseq_headprune.glue.predictions import load_predictions
-from fairseq_headprune.heads import HeadMask
+from fairseq_headprune.parts import Mask
 
 
 def evaluate(root, task, *flags, path=None):
@@ -110,7 +110,7 @@ def test_what_is_read_is_not_written_over(tuned, tmp_path, capsys):
 
 
 def two_layers(folder):
-    HeadMask({"enc_self": [[1] * 4, [0] * 4]}).save(folder / "two.json")
+    Mask({"enc_self": [[1] * 4, [0] * 4]}).save(folder / "two.json")
     return folder / "two.json"
 
 
@@ -121,10 +121,10 @@ def test_a_slim_model_predicts_as_the_masked_one(tuned, tmp_path, capsys):
     assert report["parameters"]["before"] - report["parameters"]["after"] == 8 * 6 * (4 * 24 + 3)
     masked, whole = logits(path, "train", MASK)[0], logits(path, "train")[0]
     assert np.allclose(logits(slim, "train")[0], masked, atol=1e-5) and not np.allclose(whole, masked, atol=1e-2)
-    assert stored_mask(read_state(slim)).heads == MASK.heads
-    assert evaluate(tuned, "SST-2", path=slim)["mask"]["heads"] == MASK.heads
+    assert stored_mask(read_state(slim)).rows == MASK.rows
+    assert evaluate(tuned, "SST-2", path=slim)["mask"]["heads"] == MASK.rows
     train(tuned / "glue", tmp_path / "more", "SST-2", "--finetune-from-model", slim, "--max-update", "1")
-    assert stored_mask(read_state(tmp_path / "more" / "checkpoint_last.pt")).heads == MASK.heads
+    assert stored_mask(read_state(tmp_path / "more" / "checkpoint_last.pt")).rows == MASK.rows
     assert "--bake is for stock fairseq, which has no bert_gated" in refused(
         capsys, "slim", path, "--mask", tuned / "mask.json", "--bake", "-o", tmp_path / "baked.pt"
     )
@@ -175,9 +175,9 @@ def test_learned_gates(tuned, tmp_path, method):
     logged = [json.loads(line) for line in (save / "gates.jsonl").read_text().splitlines()]
     [last] = [line["kept"]["enc_self"] for line in logged if line.get("update") == 8 and "kept" in line]
     assert mask.source["learned"]["kind"] == method[0] and mask.source["update"] == 8
-    assert last == ["".join(map(str, row)) for row in mask.heads["enc_self"]]
+    assert last == ["".join(map(str, row)) for row in mask.rows["enc_self"]]
     assert len(mask.kept()) == 5 if method[0] == "dsp" else len(mask.kept()) < 12
     value = evaluate(tuned, "SST-2", path=save / "checkpoint_last.pt")
     found, targets = logits(save / "checkpoint_last.pt", "dev", mask)
     assert value["results"][0]["scores"]["score"] == pytest.approx(100 * (found.argmax(1) == targets).mean())
-    assert value["mask"]["heads"] == mask.heads
+    assert value["mask"]["heads"] == mask.rows

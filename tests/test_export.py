@@ -18,11 +18,11 @@ from verbs import refused, run_json, write_lively
 from fairseq_headprune.export import ct2, onnx_graphs
 from fairseq_headprune.export.check import check, fairseq_log_probs, made_up_pairs
 from fairseq_headprune.export.onnx_model import load_onnx
-from fairseq_headprune.heads import HeadMask
 from fairseq_headprune.modules.attach import attach_gates
+from fairseq_headprune.parts import Mask
 
 #: uneven; a layer of every component is empty; decoder layers keep 0 to 2 heads
-MASK = HeadMask({"enc_self": [[0, 0], [0, 1]], "enc_dec": [[0, 1], [0, 0]], "dec_self": [[1, 1], [0, 0]]})
+MASK = Mask({"enc_self": [[0, 0], [0, 1]], "enc_dec": [[0, 1], [0, 0]], "dec_self": [[1, 1], [0, 0]]})
 LIMIT = 30
 
 
@@ -162,12 +162,12 @@ def test_onnx_keeps_the_heads_that_there_are(run):
 
 
 def test_slim_whole_and_stored_masks(run, tmp_path):
-    whole = HeadMask.full(MASK.shape)
+    whole = Mask.full(MASK.shape)
     whole.save(tmp_path / "full.json")
     for path, mask in ((run.folder / "slim.pt", MASK), (run.path, whole)):
         out = tmp_path / f"{path.stem}.ct2"
         report = run_json("export", path, "--to", "ctranslate2", out, "--data", run.data)
-        assert report["mask"]["heads"] == mask.heads
+        assert report["mask"]["heads"] == mask.rows
         translator = ctranslate2.Translator(str(out), compute_type="float32", intra_threads=1)
         reference = masked(run, mask)
         pairs = made_up_pairs(reference, seed=4)
@@ -216,12 +216,12 @@ def test_the_report_is_in_the_folder(run):
     for target, report in run.reports.items():
         stored = json.loads((run.folder / target / "headprune.json").read_text())
         assert stored == {key: value for key, value in report.items() if key != "files"}
-        assert report["checkpoint"]["path"] == str(run.path) and report["mask"]["heads"] == MASK.heads
+        assert report["checkpoint"]["path"] == str(run.path) and report["mask"]["heads"] == MASK.rows
         assert report["files"] == {p.name: p.stat().st_size for p in (run.folder / target).iterdir()}
 
 
 def test_uniform_from_the_command_line(run, tmp_path):
-    scores = {c: [[0.1, 0.9], [0.8, 0.2]] for c in MASK.heads}
+    scores = {c: [[0.1, 0.9], [0.8, 0.2]] for c in MASK.rows}
     (tmp_path / "s.json").write_text(json.dumps({"format": "headprune.scores/1", "scores": scores}))
     out = tmp_path / "out"
     flags = ["--uniform", tmp_path / "s.json", "--heads", 7, "--data", run.data]

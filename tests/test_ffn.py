@@ -8,10 +8,10 @@ import torch
 from slim_models import SETTINGS, beam_five, incremental, lively, masked_and_slim, rebuild, state_of, with_ffn
 
 from fairseq_headprune.checkpoints import has_mask, read_state, saved_settings, stored_mask
-from fairseq_headprune.heads import HeadMask
 from fairseq_headprune.modules.attach import attach_gates, find_gates
 from fairseq_headprune.modules.connected import check_connected
 from fairseq_headprune.modules.ffn import GatedFfnOutput, NoUnits
+from fairseq_headprune.parts import Mask
 from fairseq_headprune.removal.checkpoint import remove_heads
 from fairseq_headprune.removal.ffn_layout import FfnLayout, keep_highest
 
@@ -21,7 +21,7 @@ FFN = {"enc": [UNITS, 0], "dec": [[0] * 64, 1]}
 
 
 def full_mask(model, ffn=None):
-    return HeadMask(find_gates(model).full().heads, {"command": "test"}, ffn)
+    return Mask(find_gates(model).full().rows, {"command": "test"}, ffn)
 
 
 def zeroed(model):
@@ -64,7 +64,7 @@ def test_broken_weights_of_pruned_parts_do_not_reach_the_output(batch):
 def test_slim_is_masked_on_every_path(settings, tmp_path, batch):
     masked, slim, full, mask = masked_and_slim(settings, tmp_path, ffn=True)
     found = find_gates(slim).mask()
-    assert (found.heads, found.ffn) == (mask.heads, mask.ffn)
+    assert (found.rows, found.ffn) == (mask.rows, mask.ffn)
     with torch.no_grad():
         for training in (False, True):  # dropout is 0
             outputs = [m.train(training)(**batch["net_input"])[0] for m in (masked, slim)]

@@ -5,12 +5,12 @@ import tiny
 import torch
 from slim_models import SETTINGS, lively, rebuild, state_of
 
-from fairseq_headprune.heads import HeadMask
 from fairseq_headprune.importance.estimate import ScoreSettings
 from fairseq_headprune.importance.ffn import check_ffn_settings, ffn_scores
 from fairseq_headprune.importance.gradient import GateDerivatives, gradient_importance
 from fairseq_headprune.importance.reading import TokenLosses
 from fairseq_headprune.modules.attach import find_gates
+from fairseq_headprune.parts import Mask
 from fairseq_headprune.removal.checkpoint import remove_heads
 
 PAD = 1
@@ -70,7 +70,7 @@ def test_units_are_the_mean_absolute_slope(model, batch):
 
 def test_pruned_parts_have_no_score_and_original_numbers(model, batch):
     ffn = {"enc": [[int(u % 2) for u in range(64)], 0], "dec": [[0] * 64, 1]}
-    mask = HeadMask(find_gates(model).full().heads, ffn=ffn)
+    mask = Mask(find_gates(model).full().rows, ffn=ffn)
     slim = rebuild(remove_heads(state_of(model), mask, ffn=True).state).double()
     find_gates(model).set_mask(mask)
     for parts in ("blocks", "units"):

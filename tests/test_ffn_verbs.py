@@ -6,8 +6,8 @@ import torch
 from verbs import generated, refused, run_json, write_lively
 
 from fairseq_headprune.checkpoints import read_state, stored_mask
-from fairseq_headprune.heads import HeadMask
-from fairseq_headprune.importance.scores import HeadScores
+from fairseq_headprune.parts import Mask
+from fairseq_headprune.parts.scores import Scores
 
 PLUGIN = ["--user-dir", tiny.ROOT / "fairseq_headprune"]
 TASK = [*PLUGIN, "--task", "translation_headprune"]
@@ -51,7 +51,7 @@ def test_scores_masks_and_reports(pruned):
         parameters = pruned[parts, "slim"]["parameters"]
         assert parameters["before"] - parameters["after"] == gone == parameters["by_formula"]
     # A score file without these scores stays as it always was.
-    again = HeadScores.load(pruned["units", "names"]["scores"])
+    again = Scores.load(pruned["units", "names"]["scores"])
     assert again.ffn == units
     again.ffn = None
     assert "ffn" not in again.to_dict()
@@ -65,7 +65,7 @@ def test_fairseq_translates_as_the_masked_model(pruned, parts):
     assert generated("H", pruned["data"], "--path", names["slim.pt"], "--cpu", *PLUGIN) == expected
     if parts == "blocks":
         return
-    heads_alone = HeadMask.load(names["mask.json"])
+    heads_alone = Mask.load(names["mask.json"])
     heads_alone.ffn = None
     heads_alone.save(pruned["folder"] / "heads.json")
     assert generated("H", *call, "--head-mask", pruned["folder"] / "heads.json") != expected
@@ -88,9 +88,9 @@ def test_a_mask_set_in_training_is_kept_and_is_the_default(pruned, tmp_path):
     mask = pruned["blocks", "names"]["mask.json"]
     tiny.train(pruned["data"], tmp_path, "--arch", "transformer_gated_tiny", *TASK, "--head-mask", mask)
     state = read_state(tmp_path / "checkpoint_last.pt")
-    assert stored_mask(state).ffn == HeadMask.load(mask).ffn and stored_mask(state).source["path"] == str(mask)
+    assert stored_mask(state).ffn == Mask.load(mask).ffn and stored_mask(state).source["path"] == str(mask)
     report = run_json("slim", tmp_path / "checkpoint_last.pt", "--ffn", "-o", tmp_path / "slim.pt")
-    assert report["ffn"]["blocks"] == HeadMask.load(mask).ffn
+    assert report["ffn"]["blocks"] == Mask.load(mask).ffn
 
 
 def test_export_of_models_without_units(pruned, tmp_path):
@@ -105,7 +105,7 @@ def test_export_of_models_without_units(pruned, tmp_path):
 def test_wrong_input_is_one_line(pruned, tmp_path, capsys):
     names, path, output = pruned["units", "names"], pruned["path"], tmp_path / "o"
     plain = tmp_path / "plain.json"
-    scores = HeadScores.load(names["scores"])
+    scores = Scores.load(names["scores"])
     scores.ffn = None
     scores.save(plain)
     score = ["score", pruned["data"], "--path", path, "--cpu", "--ffn", "units", "-o", output]
@@ -122,7 +122,7 @@ def test_wrong_input_is_one_line(pruned, tmp_path, capsys):
 
 def test_a_model_without_a_block_is_not_said_to_be_equal(pruned, tmp_path):
     mask = stored_mask(read_state(pruned["blocks", "names"]["slim.pt"]))
-    full = HeadMask.full(mask.shape)
+    full = Mask.full(mask.shape)
     for ffn, equal in ((mask.ffn, False), (None, True)):
         full.ffn = ffn
         full.save(tmp_path / "mask.json")

@@ -9,7 +9,7 @@ import tiny
 from verbs import refused
 
 from fairseq_headprune import files
-from fairseq_headprune.heads import HeadMask
+from fairseq_headprune.parts import Mask
 
 
 def test_text_is_written_as_utf8_and_replaces_the_old_file(tmp_path):
@@ -86,7 +86,7 @@ def test_what_is_no_regular_file_is_not_replaced(tmp_path, capsys):
     (tmp_path / "to-pipe").symlink_to("pipe")
     (tmp_path / "round").symlink_to("round")
     like = tmp_path / "like.json"
-    HeadMask.full({"enc_self": [2, 2]}).save(like)
+    Mask.full({"enc_self": [2, 2]}).save(like)
     for name in ("pipe", "to-pipe", "round"):
         before = os.lstat(tmp_path / name)[:2]  # kind and inode
         with pytest.raises(ValueError, match=f"/{name} is no regular file and is not replaced; name a file"):

@@ -8,9 +8,9 @@ import torch
 
 from fairseq_headprune.gates.log import GateLog, read_log
 from fairseq_headprune.gates.metrics import gate_metrics
-from fairseq_headprune.heads import Head
+from fairseq_headprune.parts import Part
 
-HEADS = [Head("enc_self", 0, 0), Head("enc_self", 0, 1), Head("enc_self", 1, 0), Head("dec_self", 0, 0)]
+HEADS = [Part("enc_self", 0, 0), Part("enc_self", 0, 1), Part("enc_self", 1, 0), Part("dec_self", 0, 0)]
 
 
 def learner(updates=3, penalty=None, stats=None):

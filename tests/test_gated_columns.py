@@ -6,10 +6,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from fairseq_headprune.heads import Head
 from fairseq_headprune.learning.learned import LearnedGates
 from fairseq_headprune.modules.attention import apply_gate
 from fairseq_headprune.modules.gated_columns import gate_columns
+from fairseq_headprune.parts import Part
 
 #: heads and width of a head, of each module
 ALIKE, UNEVEN = [(4, 3), (4, 3), (4, 3)], [(4, 3), (2, 3), (3, 5)]
@@ -76,4 +76,4 @@ def test_weights_that_a_hook_changes_are_refused():
     module.out_proj.register_forward_pre_hook(lambda *_: None)
     gates = SimpleNamespace(items=lambda: [("enc_self", 0, module)])
     with pytest.raises(ValueError, match="enc_self layer 0: .*--quant-noise-pq"):
-        LearnedGates(gates, SimpleNamespace(heads=[Head("enc_self", 0, 0)]))
+        LearnedGates(gates, SimpleNamespace(heads=[Part("enc_self", 0, 0)]))

@@ -13,10 +13,10 @@ from fairseq_headprune.gates.noise import uniform
 from fairseq_headprune.gates.rules import L0Rule, SubsetRule
 from fairseq_headprune.gates.subset import gumbel, soft_top_k, top_k
 from fairseq_headprune.gates.temperature import Temperature
-from fairseq_headprune.heads import Head
+from fairseq_headprune.parts import Part
 
 #: two layers of three heads in each component
-HEADS = [Head(c, layer, head) for c in ("enc_self", "enc_dec", "dec_self") for layer in range(2) for head in range(3)]
+HEADS = [Part(c, layer, head) for c in ("enc_self", "enc_dec", "dec_self") for layer in range(2) for head in range(3)]
 TAUS = [1000.0, 10.0, 1.0, 0.1, 0.01, 1e-4, 1e-8]
 
 

@@ -10,11 +10,11 @@ from verbs import refused, run_json
 
 from fairseq_headprune.glue.catalogue import TASKS
 from fairseq_headprune.glue.metrics import scores
-from fairseq_headprune.heads import Head, HeadMask, all_heads
 from fairseq_headprune.importance.estimate import ScoreSettings, estimate
 from fairseq_headprune.importance.ffn import ffn_scores
 from fairseq_headprune.importance.reading import SentenceReading
 from fairseq_headprune.modules.attach import find_gates
+from fairseq_headprune.parts import Mask, Part, all_heads
 from fairseq_headprune.studies import random_pruning
 from fairseq_headprune.studies.fine_tuning import run_job
 
@@ -49,12 +49,12 @@ def test_importance_is_the_mean_absolute_derivative_of_each_examples_loss(is_reg
             values = []
             for sign in (1, -1):
                 module.head_gate = torch.ones(4, dtype=torch.float64)
-                module.head_gate[head.head] += sign * step
+                module.head_gate[head.index] += sign * step
                 with torch.no_grad():
                     values.append(slow_losses(model, sample, is_regression, row).item())
             module.head_gate = None
             terms.append(abs(values[0] - values[1]) / (2 * step))
-        assert found.scores["enc_self"][head.layer][head.head] == pytest.approx(np.mean(terms), rel=1e-5)
+        assert found.rows["enc_self"][head.layer][head.index] == pytest.approx(np.mean(terms), rel=1e-5)
     units = ffn_scores(model, [sample], settings, reading.losses("sum", 0.0), "units")
     assert [len(row) for row in units["enc"]] == [40, 40, 40]
 
@@ -77,7 +77,7 @@ def test_other_estimators():
                 max(of_layer[row, head, query, key].item() for key in range(9) if tokens[row, key] not in (0, CLS, SEP))
                 for row, query in tokens.nonzero().tolist()
             ]
-            assert found.scores["enc_self"][layer][head] == pytest.approx(np.mean(largest), rel=1e-5)
+            assert found.rows["enc_self"][layer][head] == pytest.approx(np.mean(largest), rel=1e-5)
     with pytest.raises(ValueError, match="--loss label-smoothed is for translation"):
         estimate(model, gates, [sample], ScoreSettings(loss="label-smoothed"), reading)
 
@@ -96,9 +96,9 @@ def test_ablation_scores_are_those_of_each_mask_alone(tuned, tmp_path, capsys):
     assert [[c[k] for k in keys] for c in value["cells"]] == [[c[k] for k in keys] for c in alone["cells"]]
     assert value["signature"] == "accuracy of MNLI, in percent" and value["data"]["split"] == "dev"
     path = tuned / "MNLI" / "checkpoint_last.pt"
-    full = HeadMask.full(SHAPE)
+    full = Mask.full(SHAPE)
     for cell in value["cells"][:1] + value["cells"][5:8]:
-        mask = full if cell["head"] is None else full.without([Head("enc_self", cell["layer"], cell["head"])])
+        mask = full if cell["head"] is None else full.without([Part("enc_self", cell["layer"], cell["head"])])
         found, targets = logits(path, "dev", mask)
         assert cell["score"] == pytest.approx(100 * (found.argmax(1) == targets).mean())
     other = ["--gen-subset", "dev_mismatched", "--resamples", "50"]
@@ -121,8 +121,8 @@ def test_the_oracle_order_is_that_of_the_ablation(tuned, tmp_path):
     cells = [cell for cell in ablated["cells"] if cell["component"]]
     ranked = sorted(cells, key=lambda cell: (-cell["delta"], cell["layer"], cell["head"]))
     dropped = {(cell["layer"], cell["head"]) for cell in ranked[:6]}
-    mask = HeadMask.load(tmp_path / "p" / "masks" / f"{value['curves']['all'][1]['id']}.json")
-    assert {(h.layer, h.head) for h in HeadMask.full(SHAPE).kept() if h not in mask.kept()} == dropped
+    mask = Mask.load(tmp_path / "p" / "masks" / f"{value['curves']['all'][1]['id']}.json")
+    assert {(h.layer, h.index) for h in Mask.full(SHAPE).kept() if h not in mask.kept()} == dropped
 
 
 def test_a_pruning_curve_of_regression(tuned, tmp_path):
@@ -133,9 +133,9 @@ def test_a_pruning_curve_of_regression(tuned, tmp_path):
     assert scored["sentences"] == 32 and scored["data"]["sha256"].keys() == {"train.tsv"}
     flags = ["--order", file, "--step", "50%", "--resamples", "50", "--metric", "pearson"]
     value = study("prune", tuned, "STS-B", tmp_path / "p", *flags)
-    ranked = sorted(all_heads(SHAPE), key=lambda h: scored["scores"][h.component][h.layer][h.head])
+    ranked = sorted(all_heads(SHAPE), key=lambda h: scored["scores"][h.component][h.layer][h.index])
     for point, dropped in zip(value["curves"]["all"], (0, 6, 12), strict=True):
-        found, targets = logits(path, "dev", HeadMask.full(SHAPE).without(ranked[:dropped]))
+        found, targets = logits(path, "dev", Mask.full(SHAPE).without(ranked[:dropped]))
         expected = scores(TASKS["STS-B"], "pearson", found[:, 0], targets)["score"]
         assert point["score"] == pytest.approx(expected, abs=1e-3)
     assert value["settings"]["metric"] == "pearson"
@@ -158,7 +158,7 @@ def test_random_heads_fine_tuned_and_every_epoch(tuned, tmp_path, monkeypatch):
     value = study("random-study", tuned, "SST-2", tmp_path / "r", *more)
     [cell] = value["cells"]
     path = tmp_path / "r" / cell["tuned"]["checkpoint"]
-    mask = HeadMask.load(tmp_path / "r" / "masks" / f"{cell['id']}.json")
+    mask = Mask.load(tmp_path / "r" / "masks" / f"{cell['id']}.json")
     found, targets = logits(path, "dev", mask)
     assert len(mask.kept()) == 6 and cell["score"] == pytest.approx(100 * (found.argmax(1) == targets).mean())
     (tmp_path / "epochs").mkdir()

@@ -21,8 +21,8 @@ from fairseq_headprune.checkpoints import head_shape, read_state, saved_settings
 from fairseq_headprune.glue.catalogue import TASKS
 from fairseq_headprune.glue.dataset import GlueDataset
 from fairseq_headprune.glue.examples import Holdout, read
-from fairseq_headprune.heads import HeadMask
 from fairseq_headprune.modules.attach import find_gates
+from fairseq_headprune.parts import Mask
 from fairseq_headprune.tasks.glue import GlueConfig, GlueTask
 
 BEST = ["--best-checkpoint-metric", "score", "--maximize-best-checkpoint-metric"]
@@ -124,11 +124,11 @@ def test_regression(data, folder, tmp_path, caplog):
 
 
 def test_a_mask_holds_in_training_and_is_saved(data, folder, tmp_path):
-    mask = HeadMask({"enc_self": [[1, 0, 1, 1], [0] * 4, [1, 1, 1, 0]]})
+    mask = Mask({"enc_self": [[1, 0, 1, 1], [0] * 4, [1, 1, 1, 0]]})
     mask.save(tmp_path / "mask.json")
     train(data, tmp_path / "save", "SST-2", "--bert", folder, "--head-mask", tmp_path / "mask.json", "--max-epoch", "1")
     model, _ = load(tmp_path / "save" / "checkpoint_last.pt")
-    assert find_gates(model).mask().heads == mask.heads
+    assert find_gates(model).mask().rows == mask.rows
     start = bert_models.from_folder(folder)
     # Head 1 of layer 0 (columns 6 to 12) did not move.
     moved = (model.encoder.layers[0].self_attn.out_proj.weight - start.encoder.layers[0].self_attn.out_proj.weight) != 0

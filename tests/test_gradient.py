@@ -4,11 +4,11 @@ import pytest
 import tiny
 import torch
 
-from fairseq_headprune.heads import Head, HeadMask, all_heads
 from fairseq_headprune.importance.estimate import ScoreSettings, estimate
 from fairseq_headprune.importance.gradient import GateDerivatives, gradient_importance
 from fairseq_headprune.importance.reading import TokenLosses, TranslationReading, sentence_losses
 from fairseq_headprune.modules.attach import find_gates
+from fairseq_headprune.parts import Mask, Part, all_heads
 
 #: 4 heads and 3 sentences on purpose: a mix-up of the two axes cannot go unnoticed
 SIZES = {"encoder_attention_heads": 4, "decoder_attention_heads": 4}
@@ -39,7 +39,7 @@ def central_difference(model, sample, head, loss="sum", step=1e-6):
     found = []
     for value in (1 + step, 1 - step):
         module.head_gate = torch.ones(len(sample["target"]), module.num_heads, dtype=torch.float64)
-        module.head_gate[:, head.head] = value
+        module.head_gate[:, head.index] = value
         found.append(losses(model, sample, loss))
     module.head_gate = None
     return (found[0] - found[1]) / (2 * step)
@@ -49,14 +49,14 @@ def one_by_one(model, sentences, loss="sum"):
     """Derivatives of each sentence from a batch of its own: {head: [one number a sentence]}."""
     derivatives = GateDerivatives(model, TokenLosses(PAD, loss))
     found = [derivatives.per_sentence(tiny.make_batch([pair])) for pair in sentences]
-    return {h: [float(g[h.component][h.layer][0, h.head]) for g in found] for h in all_heads(SHAPE)}
+    return {h: [float(g[h.component][h.layer][0, h.index]) for g in found] for h in all_heads(SHAPE)}
 
 
 def by_sentence(gradients, sample, sentences):
     """Per-sentence derivatives of one batch in the order of the sentences (fairseq sorts a batch by length)."""
     order = torch.argsort(sample["id"])
     assert len(order) == len(sentences)
-    return {h: gradients[h.component][h.layer][order, h.head].tolist() for h in all_heads(SHAPE)}
+    return {h: gradients[h.component][h.layer][order, h.index].tolist() for h in all_heads(SHAPE)}
 
 
 def check_close(found, expected, tolerance):
@@ -73,7 +73,7 @@ def test_per_sentence_equals_finite_differences_for_every_head(loss, batch):
     gradients = GateDerivatives(model, TokenLosses(PAD, loss)).per_sentence(batch)
     for head in all_heads(SHAPE):
         expected = central_difference(model, batch, head, loss)
-        found = gradients[head.component][head.layer][:, head.head]
+        found = gradients[head.component][head.layer][:, head.index]
         assert found.shape == (3,) and expected.abs().max() > 1e-6, head
         assert torch.allclose(found, expected, rtol=1e-4, atol=1e-5 * float(expected.abs().max())), head
 
@@ -95,7 +95,7 @@ def test_one_batch_equals_batches_of_one(masked):
     # Source: a batch of one has no padding and no neighbours.
     model = build()
     if masked:
-        mask = HeadMask.full(SHAPE).without([Head("enc_self", 0, 1), Head("enc_dec", 1, 2), Head("dec_self", 0, 0)])
+        mask = Mask.full(SHAPE).without([Part("enc_self", 0, 1), Part("enc_dec", 1, 2), Part("dec_self", 0, 0)])
         find_gates(model).set_mask(mask)
     sample = tiny.make_batch(MIXED)
     found = by_sentence(GateDerivatives(model, TokenLosses(PAD)).per_sentence(sample), sample, MIXED)
@@ -138,7 +138,7 @@ def test_signed_and_batch_reductions_follow_their_definitions():
     for head in all_heads(SHAPE):
         values = single[head]
         means = [sum(values[:2]) / 2, sum(values[2:]) / 3]
-        place = (head.component, head.layer, head.head)
+        place = (head.component, head.layer, head.index)
         assert at(signed, place) == pytest.approx(sum(values) / 5, rel=1e-9, abs=1e-12)
         assert at(batch, place) == pytest.approx((abs(means[0]) + abs(means[1])) / 2, rel=1e-9, abs=1e-12)
         assert at(squared, place) == pytest.approx((means[0] ** 2 + means[1] ** 2) / 2, rel=1e-9, abs=1e-15)
@@ -216,14 +216,14 @@ def test_only_padding_is_refused(batch):
         gradient_importance(GateDerivatives(build(), TokenLosses(PAD)), [])
 
 
-@pytest.mark.parametrize("head", [Head("enc_self", 1, 3), Head("enc_dec", 0, 2), Head("dec_self", 1, 0)])
+@pytest.mark.parametrize("head", [Part("enc_self", 1, 3), Part("enc_dec", 0, 2), Part("dec_self", 1, 0)])
 @pytest.mark.parametrize("part", ["q_proj.weight", "k_proj.weight", "v_proj.bias", "out_proj.weight"])
 def test_a_broken_head_is_named(head, part, batch):
     # Source: the head we break; 64 units, 16 a head.
     model = build()
     module = find_gates(model).modules[head.component][head.layer]
     parameter = module.get_parameter(part).data
-    place = (0, 16 * head.head + 5) if part.startswith("out") else 16 * head.head + 5
+    place = (0, 16 * head.index + 5) if part.startswith("out") else 16 * head.index + 5
     parameter[place] = float("nan")
     with pytest.raises(ValueError, match="not finite") as error:
         GateDerivatives(model, TokenLosses(PAD)).per_sentence(batch)
@@ -241,14 +241,14 @@ def test_three_rounds_with_masks_updated_between(batch):
     # Source: central differences under the same mask, every round; pruned heads have derivative 0 and rank None.
     model = build()
     gates = find_gates(model)
-    mask = HeadMask.full(SHAPE)
+    mask = Mask.full(SHAPE)
     pruned = []
     for _ in range(3):
         gates.set_mask(mask)
         gradients = GateDerivatives(model, TokenLosses(PAD)).per_sentence(batch)
         for head in all_heads(SHAPE):
             expected = central_difference(model, batch, head)
-            found = gradients[head.component][head.layer][:, head.head]
+            found = gradients[head.component][head.layer][:, head.index]
             assert torch.allclose(found, expected, rtol=1e-4, atol=1e-6), head
             assert (head in pruned) <= (not found.any())
         scores = estimate(model, gates, [batch], ScoreSettings(), TranslationReading(PAD, EOS))

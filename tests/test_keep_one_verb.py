@@ -8,7 +8,7 @@ from verbs import count_masks, generated, refused, run_json, write_lively
 
 from fairseq_headprune.cli import main
 from fairseq_headprune.files import read_lines
-from fairseq_headprune.heads import Head, HeadMask, all_heads
+from fairseq_headprune.parts import Mask, Part, all_heads
 from fairseq_headprune.report.study_tables import keep_one_table
 from fairseq_headprune.studies.results import best_of_layers
 
@@ -63,8 +63,8 @@ def test_masks_keep_just_one_head_of_the_layer(across):
     assert [(c["component"], c["layer"], c["head"]) for c in tried] == list(map(tuple, all_heads(SHAPE)))
     for cell in tried:
         component, layer, head = cell["component"], cell["layer"], cell["head"]
-        dropped = HeadMask.load(across["folder"] / "masks" / f"{cell['id']}.json").dropped()
-        assert cell["id"].startswith("valid@") and dropped == [Head(component, layer, 1 - head)]
+        dropped = Mask.load(across["folder"] / "masks" / f"{cell['id']}.json").dropped()
+        assert cell["id"].startswith("valid@") and dropped == [Part(component, layer, 1 - head)]
 
 
 def test_heads_are_chosen_on_the_select_split_only(across, within):
@@ -131,8 +131,8 @@ def test_the_table_of_the_paper():
 
 
 def test_layers_of_one_head_are_passed_over_and_named(flags, tmp_path, capsys):
-    mask = HeadMask.full(SHAPE).without([Head("enc_dec", 0, 0), Head("enc_dec", 1, 0)])
-    mask = mask.without([Head("dec_self", 1, 0), Head("dec_self", 1, 1)])
+    mask = Mask.full(SHAPE).without([Part("enc_dec", 0, 0), Part("enc_dec", 1, 0)])
+    mask = mask.without([Part("dec_self", 1, 0), Part("dec_self", 1, 1)])
     mask.save(tmp_path / "mask.json")
     argv = ["keep-one", *map(str, flags), "-o", str(tmp_path / "s"), "--head-mask", str(tmp_path / "mask.json")]
     assert main([*argv, "--components", "enc_dec,dec_self", "--select-subset", "test"]) == 0
@@ -142,7 +142,7 @@ def test_layers_of_one_head_are_passed_over_and_named(flags, tmp_path, capsys):
     assert "Enc-Dec layer 1 was passed over: it has one head anyway (difference 0)" in out
     assert "Dec-Dec layer 2 was passed over: it has no head anyway" in out and "+0.00 (2)" in out
     assert "over all 2 heads that were tried" in out and "of 1 layers; " in out.splitlines()[-1]
-    mask.without([Head("dec_self", 0, 0)]).save(tmp_path / "less.json")
+    mask.without([Part("dec_self", 0, 0)]).save(tmp_path / "less.json")
     line = refused(capsys, *argv[:-1], tmp_path / "less.json", "--components", "dec_self", "-o", tmp_path / "t")
     assert "nothing to choose from" in line and not (tmp_path / "t").exists()
 

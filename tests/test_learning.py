@@ -9,8 +9,8 @@ from fairseq.checkpoint_utils import load_model_ensemble_and_task
 from learning import DSP, L0, SHAPE, gate_state, same, train, weights
 
 from fairseq_headprune.checkpoints import head_layout, read_state, stored_mask
-from fairseq_headprune.heads import Head, HeadMask
 from fairseq_headprune.modules.attach import find_gates
+from fairseq_headprune.parts import Mask, Part
 from fairseq_headprune.removal.average import average_checkpoints
 from fairseq_headprune.removal.checkpoint import slim_checkpoint
 
@@ -140,7 +140,7 @@ def test_the_log_holds_every_update_and_the_present_set(joint):
     assert all(sum(row.count("1") for rows in line["kept"].values() for row in rows) == 5 for line in updates)
     assert updates[-1]["kept"] == {
         component: ["".join(map(str, row)) for row in rows]
-        for component, rows in stored_mask(joint["state"]).heads.items()
+        for component, rows in stored_mask(joint["state"]).rows.items()
     }
     assert set(updates[0]["kept"]) == set(SHAPE)
 
@@ -171,7 +171,7 @@ def test_wrong_flags_end_before_the_first_update(trained, tmp_path, flags, words
 def test_unknown_components_and_masks_are_refused(trained, tmp_path):
     with pytest.raises(KeyError, match="decoder"):
         train(trained["data"], tmp_path, *DSP, "--heads-kept", "5", "--gate-components", "decoder")
-    HeadMask.full(SHAPE).without([Head("enc_self", 0, 1)]).save(tmp_path / "mask.json")
+    Mask.full(SHAPE).without([Part("enc_self", 0, 1)]).save(tmp_path / "mask.json")
     with pytest.raises(ValueError, match="headprune slim"):
         train(trained["data"], tmp_path, *DSP, "--heads-kept", "5", "--head-mask", tmp_path / "mask.json")
 

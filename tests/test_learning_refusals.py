@@ -8,9 +8,9 @@ from learning import DSP, L0, SHAPE, train
 
 from fairseq_headprune.checkpoints import read_state
 from fairseq_headprune.gates.log import read_log
-from fairseq_headprune.heads import Head, HeadMask
 from fairseq_headprune.learning.run_length import run_length, updates_in_epochs
 from fairseq_headprune.learning.watch import NotFiniteError
+from fairseq_headprune.parts import Mask, Part
 
 STOCK_TASK = ["--task", "translation"]
 PLAIN = ["--criterion", "label_smoothed_cross_entropy", "--head-mask", "mask.json"]
@@ -38,7 +38,7 @@ def test_a_mask_is_refused_beside_the_gates_of_a_checkpoint_too(trained, tmp_pat
     """It would have been replaced by the learned set, and noted in the checkpoint nevertheless."""
     gated = [*DSP, "--heads-kept", "5", "--max-update", "1"]
     train(trained["data"], tmp_path / "gated", *gated)
-    HeadMask.full(SHAPE).without([Head("enc_self", 0, 1)]).save(tmp_path / "mask.json")
+    Mask.full(SHAPE).without([Part("enc_self", 0, 1)]).save(tmp_path / "mask.json")
     start = ["--finetune-from-model", tmp_path / "gated" / "checkpoint_last.pt", "--head-mask", tmp_path / "mask.json"]
     with pytest.raises(ValueError, match="leave the mask out"):
         train(trained["data"], tmp_path / "masked", *gated, *start)
@@ -48,7 +48,7 @@ def test_a_mask_is_refused_beside_the_gates_of_a_checkpoint_too(trained, tmp_pat
 def test_moving_averages_of_masks_are_refused(trained, tmp_path, flags, monkeypatch):
     """fairseq multiplies every number in a state dict, a mask's bits too, and would end after the first update."""
     monkeypatch.chdir(tmp_path)
-    HeadMask.full(SHAPE).without([Head("enc_self", 0, 1)]).save("mask.json")
+    Mask.full(SHAPE).without([Part("enc_self", 0, 1)]).save("mask.json")
     with pytest.raises(ValueError, match="--store-ema does not go with"):
         train(trained["data"], tmp_path, *flags, "--store-ema")
 

@@ -6,9 +6,9 @@ from verbs import write_lively
 
 from fairseq_headprune.evaluation import many_masks
 from fairseq_headprune.evaluation.translate import Translator
-from fairseq_headprune.heads import COMPONENTS, Head, HeadMask, all_heads
 from fairseq_headprune.modules.shrink import shrink
-from fairseq_headprune.removal.layout import HeadLayout
+from fairseq_headprune.parts import HEADS, Mask, Part, all_heads
+from fairseq_headprune.parts.layout import Layout
 from fairseq_headprune.session import Session, parse_generation_args
 from fairseq_headprune.single_heads import one_kept, one_removed
 
@@ -26,8 +26,8 @@ def session(run, *flags):
 def some_masks(gates):
     """The unpruned model, every head alone removed, and masks that prune whole components or everything."""
     full = gates.mask()
-    whole = [full.without(full.kept([component])) for component in COMPONENTS]
-    return [full, *one_removed(full, COMPONENTS).values(), *whole, full.without(full.kept())]
+    whole = [full.without(full.kept([component])) for component in HEADS]
+    return [full, *one_removed(full, HEADS).values(), *whole, full.without(full.kept())]
 
 
 def one_by_one(loaded, translator, masks):
@@ -100,16 +100,16 @@ def test_probabilities_in_parts_give_the_same(lively, monkeypatch):
 def test_uneven_heads_and_layers_without_any(lively):
     # Source: fairseq's own generator on the same model.
     loaded = session(lively, "--beam", "5", "--max-len-b", "12")
-    gone = [Head("enc_self", 0, 0), Head("enc_dec", 1, 1), Head("dec_self", 0, 0), Head("dec_self", 0, 1)]
-    shrink(loaded.gates, HeadLayout.full(loaded.gates.shape).under(loaded.gates.full().without(gone)))
+    gone = [Part("enc_self", 0, 0), Part("enc_dec", 1, 1), Part("dec_self", 0, 0), Part("dec_self", 0, 1)]
+    shrink(loaded.gates, Layout.full(loaded.gates.shape).under(loaded.gates.full().without(gone)))
     translator = Translator(loaded, "test")
     full = loaded.gates.full()
-    masks = [full, *one_removed(full, COMPONENTS).values(), full.without(full.kept())]
+    masks = [full, *one_removed(full, HEADS).values(), full.without(full.kept())]
     assert len(masks) == 10
     expected = one_by_one(loaded, translator, masks)
     assert translator.translate_many(masks) == expected and len(set(map(tuple, expected))) > 5
     with pytest.raises(ValueError, match="removed"):
-        translator.translate_many([HeadMask.full(full.shape)])
+        translator.translate_many([Mask.full(full.shape)])
 
 
 def test_the_mask_in_force_does_not_count_and_comes_back(lively):
@@ -137,7 +137,7 @@ def test_the_encoder_is_computed_once_for_all_masks_of_the_decoder(lively, monke
     assert rows == [8, 8]
     rows.clear()
     # Layer 0 with its heads 0 and 1 removed: 3 ways; layer 1 as well: the two masks of layer 1 share layer 0.
-    translator.translate_many([full, *one_removed(full, COMPONENTS).values()])
+    translator.translate_many([full, *one_removed(full, HEADS).values()])
     assert rows == [3 * 8, 5 * 8]
 
 
@@ -178,5 +178,5 @@ def test_a_head_that_is_not_finite_is_silenced_in_its_rows_only(lively):
     width = loaded.gates.modules["dec_self"][0].head_dim
     with torch.no_grad():
         loaded.gates.modules["dec_self"][0].v_proj.bias[:width] = float("nan")
-    translator, mask = Translator(loaded, "test"), loaded.gates.full().without([Head("dec_self", 0, 0)])
+    translator, mask = Translator(loaded, "test"), loaded.gates.full().without([Part("dec_self", 0, 0)])
     assert translator.translate_many([mask]) == one_by_one(loaded, translator, [mask])

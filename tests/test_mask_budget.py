@@ -8,12 +8,12 @@ from slim_models import SETTINGS, lively, state_of
 from verbs import refused, run_json
 
 from fairseq_headprune.choosing.budget import keep_within, parse_share
-from fairseq_headprune.heads import Head, HeadMask
-from fairseq_headprune.importance.scores import HeadScores
+from fairseq_headprune.parts import Mask, Part
+from fairseq_headprune.parts.scores import Scores
 from fairseq_headprune.removal.checkpoint import slim_checkpoint
 
-SCORES = HeadScores({"enc_self": [[0.5, 0.1, 0.4, 0.2]]}, estimator="random")
-FULL = HeadMask.full({"enc_self": [4]})
+SCORES = Scores({"enc_self": [[0.5, 0.1, 0.4, 0.2]]}, estimator="random")
+FULL = Mask.full({"enc_self": [4]})
 #: 10 parameters a head of a model of 100
 COSTS = dict.fromkeys(FULL.kept(), 10)
 
@@ -24,11 +24,11 @@ COSTS = dict.fromkeys(FULL.kept(), 10)
 )
 def test_the_lowest_scores_go_until_the_model_is_small_enough(share, kept, left):
     mask, found = keep_within(FULL, SCORES, 100, COSTS, parse_share(share))
-    assert ([head.head for head in mask.kept()], found) == (kept, left)
+    assert ([head.index for head in mask.kept()], found) == (kept, left)
 
 
 def test_heads_that_are_masked_count_as_gone_and_removed_ones_cost_nothing():
-    start = FULL.without([Head("enc_self", 0, 1)])
+    start = FULL.without([Part("enc_self", 0, 1)])
     assert keep_within(start, SCORES, 100, COSTS, Fraction(9, 10))[1] == 90
     costs = {head: 10 for head in start.kept()}
     assert keep_within(start, SCORES, 100, costs, Fraction(9, 10))[1] == 90  # another head had to go
@@ -49,11 +49,11 @@ def test_the_slim_model_has_the_parameters_that_were_promised(tmp_path, capsys):
     draw = torch.Generator().manual_seed(1)
     shape = {"enc_self": [4, 4], "enc_dec": [8, 8], "dec_self": [8, 8]}
     values = {c: [torch.rand(n, generator=draw).tolist() for n in layers] for c, layers in shape.items()}
-    HeadScores(values, estimator="random").save(tmp_path / "scores.json")
+    Scores(values, estimator="random").save(tmp_path / "scores.json")
     words = ["mask", "--like", path, "--scores", tmp_path / "scores.json", "-o", tmp_path / "mask.json"]
     value = run_json(*words, "--for-params", "0.75x")
     budget = value["source"]["budget"]
-    slim = slim_checkpoint(path, tmp_path / "slim.pt", HeadMask.load(tmp_path / "mask.json"))
+    slim = slim_checkpoint(path, tmp_path / "slim.pt", Mask.load(tmp_path / "mask.json"))
     # Source: the tensors of the slim checkpoint.
     assert slim["parameters"]["after"] == budget["parameters"] <= 0.75 * slim["parameters"]["before"]
     assert budget["of"] == slim["parameters"]["before"]

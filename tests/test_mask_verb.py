@@ -7,9 +7,9 @@ import torch
 
 from fairseq_headprune.cli import main
 from fairseq_headprune.files import sha256, write_json
-from fairseq_headprune.heads import Head, HeadMask
-from fairseq_headprune.importance.scores import HeadScores
 from fairseq_headprune.modules.attach import find_gates
+from fairseq_headprune.parts import Mask, Part
+from fairseq_headprune.parts.scores import Scores
 
 SHAPE = {"enc_self": [3, 2], "enc_dec": [2], "dec_self": [2]}
 
@@ -19,13 +19,13 @@ SCORES = {"enc_self": [[0.1, 0.5, 0.1], [0.9, 0.0]], "enc_dec": [[0.5, 0.1]], "d
 
 @pytest.fixture
 def like(tmp_path):
-    HeadMask.full(SHAPE, {"command": "by hand"}).save(tmp_path / "like.json")
+    Mask.full(SHAPE, {"command": "by hand"}).save(tmp_path / "like.json")
     return str(tmp_path / "like.json")
 
 
 @pytest.fixture
 def scores(tmp_path):
-    HeadScores(SCORES, estimator="random").save(tmp_path / "scores.json")
+    Scores(SCORES, estimator="random").save(tmp_path / "scores.json")
     return str(tmp_path / "scores.json")
 
 
@@ -35,7 +35,7 @@ def make_mask(like, tmp_path):
 
     def make(*arguments, like=like):
         assert main(["mask", "--like", str(like), "-o", str(tmp_path / "out.json"), *map(str, arguments)]) == 0
-        return HeadMask.load(tmp_path / "out.json")
+        return Mask.load(tmp_path / "out.json")
 
     return make
 
@@ -57,19 +57,19 @@ def refused(like, tmp_path, capsys):
 
 
 def test_all_heads_are_kept_when_nothing_more_is_said(make_mask):
-    assert make_mask() == HeadMask.full(SHAPE)
+    assert make_mask() == Mask.full(SHAPE)
 
 
 def test_drop(make_mask):
     mask = make_mask("--drop", "E:1:1,2", "--drop", "A:1:2")
-    assert mask.heads == {"enc_self": [[0, 0, 1], [1, 1]], "enc_dec": [[1, 0]], "dec_self": [[1, 1]]}
+    assert mask.rows == {"enc_self": [[0, 0, 1], [1, 1]], "enc_dec": [[1, 0]], "dec_self": [[1, 1]]}
 
 
 def test_heads_that_were_pruned_before_are_told(make_mask, tmp_path, capsys):
     make_mask("--drop", "E:1:1,2").save(tmp_path / "first.json")
     capsys.readouterr()
     mask = make_mask("--drop", "E:1:2,3", like=tmp_path / "first.json")
-    assert mask.heads["enc_self"] == [[0, 0, 0], [1, 1]] and mask.source["pruned_before"] == ["enc_self layer 0 head 1"]
+    assert mask.rows["enc_self"] == [[0, 0, 0], [1, 1]] and mask.source["pruned_before"] == ["enc_self layer 0 head 1"]
     assert "pruned already: enc_self layer 0 head 1" in capsys.readouterr().out
 
 
@@ -86,26 +86,26 @@ def test_highest_scores_over_all_components(make_mask, scores):
     }
     for count, heads in expected.items():
         assert make_mask("--scores", scores, "--heads", count).kept() == heads
-    assert make_mask("--scores", scores, "--heads", 9) == HeadMask.full(SHAPE)
+    assert make_mask("--scores", scores, "--heads", 9) == Mask.full(SHAPE)
 
 
 def test_config_keeps_the_first_heads_and_leaves_other_components(make_mask):
     mask = make_mask("--config", "ES=21 DS=0")
-    assert mask.heads == {"enc_self": [[1, 1, 0], [1, 0]], "enc_dec": [[1, 1]], "dec_self": [[0, 0]]}
+    assert mask.rows == {"enc_self": [[1, 1, 0], [1, 0]], "enc_dec": [[1, 1]], "dec_self": [[0, 0]]}
     assert mask.source["chosen"] == "the first heads of each layer"
     assert make_mask("--config", "ES=21", "DS=0") == mask
 
 
 def test_config_with_scores_keeps_the_highest_of_each_layer(make_mask, scores):
     mask = make_mask("--config", "ES=21 ED=1", "--scores", scores)
-    assert mask.heads == {"enc_self": [[1, 1, 0], [1, 0]], "enc_dec": [[1, 0]], "dec_self": [[1, 1]]}
+    assert mask.rows == {"enc_self": [[1, 1, 0], [1, 0]], "enc_dec": [[1, 0]], "dec_self": [[1, 1]]}
     assert mask.source["chosen"] == "the highest scores of each layer"
     mask = make_mask("--config", "ES=10", "--scores", scores)
-    assert mask.heads["enc_self"] == [[0, 1, 0], [0, 0]]
+    assert mask.rows["enc_self"] == [[0, 1, 0], [0, 0]]
 
 
 def test_pruned_heads_stay_pruned(make_mask, scores, tmp_path):
-    start = HeadMask.full(SHAPE).without([Head("enc_self", 1, 0), Head("enc_self", 0, 0)])
+    start = Mask.full(SHAPE).without([Part("enc_self", 1, 0), Part("enc_self", 0, 0)])
     start.save(tmp_path / "start.json")
     start_path = tmp_path / "start.json"
     assert make_mask(like=start_path) == start
@@ -113,13 +113,13 @@ def test_pruned_heads_stay_pruned(make_mask, scores, tmp_path):
     # Without the .9: the two .5.
     kept = make_mask("--scores", scores, "--heads", 2, like=start_path).kept()
     assert kept == [("enc_self", 0, 1), ("enc_dec", 0, 0)]
-    assert make_mask("--config", "ES=11", like=start_path).heads["enc_self"] == [[0, 1, 0], [0, 1]]
+    assert make_mask("--config", "ES=11", like=start_path).rows["enc_self"] == [[0, 1, 0], [0, 1]]
 
 
 def test_heads_without_a_score_are_not_kept(make_mask, refused, tmp_path):
     values = json.loads(json.dumps(SCORES))
     values["enc_self"][1][0] = None
-    HeadScores(values, estimator="random").save(tmp_path / "s.json")
+    Scores(values, estimator="random").save(tmp_path / "s.json")
     assert make_mask("--scores", tmp_path / "s.json", "--heads", 8).dropped() == [("enc_self", 1, 0)]
     (tmp_path / "out.json").unlink()
     line = refused("--scores", tmp_path / "s.json", "--heads", 9)
@@ -127,7 +127,7 @@ def test_heads_without_a_score_are_not_kept(make_mask, refused, tmp_path):
 
 
 def test_scores_of_one_component_leave_the_others(make_mask, tmp_path):
-    HeadScores({"dec_self": [[0.1, 0.2]]}, estimator="random").save(tmp_path / "s.json")
+    Scores({"dec_self": [[0.1, 0.2]]}, estimator="random").save(tmp_path / "s.json")
     mask = make_mask("--scores", tmp_path / "s.json", "--heads", 1)
     assert mask.dropped() == [("dec_self", 0, 0)]
 
@@ -156,14 +156,14 @@ def test_like_a_checkpoint(make_mask, trained, trained_stock):
     tiny = {"enc_self": [2, 2], "enc_dec": [2, 2], "dec_self": [2, 2]}  # transformer_tiny: 2 + 2 layers, 2 heads
     for checkpoint in (trained["checkpoint"], trained_stock["checkpoint"]):
         mask = make_mask(like=checkpoint)
-        assert mask == HeadMask.full(tiny)
+        assert mask == Mask.full(tiny)
         assert mask.source["checkpoint"] == {"path": str(checkpoint), "sha256": sha256(checkpoint)}
 
 
 def test_like_a_checkpoint_that_holds_a_mask(make_mask, trained, tiny_model, tmp_path):
     state = torch.load(trained["checkpoint"], weights_only=True)
     gates = find_gates(tiny_model)
-    mask = HeadMask.full(gates.shape).without([Head("enc_dec", 1, 0)])
+    mask = Mask.full(gates.shape).without([Part("enc_dec", 1, 0)])
     gates.set_mask(mask)
     torch.save(state | {"model": tiny_model.state_dict()}, tmp_path / "masked.pt")
     assert make_mask(like=tmp_path / "masked.pt") == mask
@@ -200,7 +200,7 @@ def test_nan_scores_are_refused(refused, tmp_path):
 
 
 def test_scores_of_another_model_are_refused(refused, tmp_path):
-    HeadScores({"enc_self": [[0.1, 0.2]]}, estimator="random").save(tmp_path / "s.json")
+    Scores({"enc_self": [[0.1, 0.2]]}, estimator="random").save(tmp_path / "s.json")
     line = refused("--scores", tmp_path / "s.json", "--heads", 1)
     assert "scores of enc_self are for layers of [2] heads, --like has [3, 2]" in line
 

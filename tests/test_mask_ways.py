@@ -5,11 +5,11 @@ from verbs import refused
 
 from fairseq_headprune.cli import main
 from fairseq_headprune.files import sha256
-from fairseq_headprune.heads import COMPONENTS, HeadMask
-from fairseq_headprune.notation import format_config
+from fairseq_headprune.parts import HEADS, Mask
+from fairseq_headprune.parts.notation import format_config
 
 #: The paper's model (Budhraja et al. 2020, §2.2): 144 heads.
-PAPER = HeadMask.full({component: [8] * 6 for component in COMPONENTS})
+PAPER = Mask.full({component: [8] * 6 for component in HEADS})
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def made(like, tmp_path):
     def make(*arguments):
         output = tmp_path / "out.json"
         assert main(["mask", "--like", str(like), "-o", str(output), *map(str, arguments)]) == 0
-        return HeadMask.load(output)
+        return Mask.load(output)
 
     return make
 
@@ -66,7 +66,7 @@ def test_config_repeated_and_in_one_argument(made):
     assert repeated.source["drawn"]["seed"] == 2
     first = made("--config", "ES=777322 ED=233777 DS=777332")
     assert format_config(first) == wanted and first != repeated
-    assert first.heads["enc_self"][3] == [1, 1, 1, 0, 0, 0, 0, 0] and "seed" not in first.source["drawn"]
+    assert first.rows["enc_self"][3] == [1, 1, 1, 0, 0, 0, 0, 0] and "seed" not in first.source["drawn"]
 
 
 def test_mirror(made):
@@ -91,7 +91,7 @@ def test_layers(made):
 
 def test_complement(made, tmp_path):
     made("--random", "60%").save(tmp_path / "other.json")
-    other = HeadMask.load(tmp_path / "other.json")
+    other = Mask.load(tmp_path / "other.json")
     mask = made("--complement", tmp_path / "other.json")
     assert mask.kept() == other.dropped()
     assert mask.source["complement"]["sha256"] == sha256(tmp_path / "other.json")

@@ -8,15 +8,15 @@ from test_task import training
 
 from fairseq_headprune.checkpoints import read_state
 from fairseq_headprune.cli import main
-from fairseq_headprune.heads import Head, HeadMask
 from fairseq_headprune.modules.attach import find_gates
 from fairseq_headprune.modules.hold import PrunedWeights
+from fairseq_headprune.parts import Mask, Part
 from fairseq_headprune.removal.checkpoint import remove_heads
 from fairseq_headprune.tasks.translation_headprune import TranslationHeadpruneTask
 
 #: transformer_tiny: 2 + 2 layers with 2 heads of width 32; one layer loses all heads
 SHAPE = {"enc_self": [2, 2], "enc_dec": [2, 2], "dec_self": [2, 2]}
-DROPPED = [Head("enc_self", 0, 1), Head("enc_dec", 1, 0), Head("dec_self", 0, 0), Head("dec_self", 0, 1)]
+DROPPED = [Part("enc_self", 0, 1), Part("enc_dec", 1, 0), Part("dec_self", 0, 0), Part("dec_self", 0, 1)]
 WIDTH = 32
 GATED = ["--arch", "transformer_gated_tiny"]
 
@@ -24,7 +24,7 @@ GATED = ["--arch", "transformer_gated_tiny"]
 @pytest.fixture(scope="module")
 def mask_file(tmp_path_factory):
     path = tmp_path_factory.mktemp("mask") / "mask.json"
-    HeadMask.full(SHAPE).without(DROPPED).save(path)
+    Mask.full(SHAPE).without(DROPPED).save(path)
     return path
 
 
@@ -32,7 +32,7 @@ def place(head):
     """Where a head's weights are in a checkpoint, written by hand: prefix, first and last row."""
     side = "encoder" if head.component == "enc_self" else "decoder"
     attention = "encoder_attn" if head.component == "enc_dec" else "self_attn"
-    return f"{side}.layers.{head.layer}.{attention}", head.head * WIDTH, (head.head + 1) * WIDTH
+    return f"{side}.layers.{head.layer}.{attention}", head.index * WIDTH, (head.index + 1) * WIDTH
 
 
 def weights_of(checkpoint, head):
@@ -60,7 +60,7 @@ def losses(monkeypatch):
 def test_weight_decay_does_not_move_pruned_heads(trained, mask_file, tmp_path):
     start = ["--finetune-from-model", trained["checkpoint"], "--head-mask", mask_file, "--weight-decay", "0.1"]
     training(trained["data"], tmp_path, *GATED, *start, "--max-update", "3")
-    for head in HeadMask.full(SHAPE).kept():
+    for head in Mask.full(SHAPE).kept():
         before, after = (weights_of(path, head) for path in (trained["checkpoint"], tmp_path / "checkpoint_last.pt"))
         assert torch.equal(before, after) == (head in DROPPED)
 
@@ -69,7 +69,7 @@ def test_momentum_from_before_the_mask_does_not_move_pruned_heads(trained, mask_
     # The optimizer's state of 5 updates without a mask is resumed: all its moments are above 0.
     resumed = ["--restore-file", trained["checkpoint"], "--head-mask", mask_file]
     training(trained["data"], tmp_path, *GATED, *resumed, "--max-update", "8")
-    for head in HeadMask.full(SHAPE).kept():
+    for head in Mask.full(SHAPE).kept():
         before, after = (weights_of(path, head) for path in (trained["checkpoint"], tmp_path / "checkpoint_last.pt"))
         assert torch.equal(before, after) == (head in DROPPED)
 
@@ -79,7 +79,7 @@ def test_a_checkpoint_keeps_its_mask_when_the_file_holds_another(trained, mask_f
     copy = tmp_path / "mask.json"
     copy.write_bytes(mask_file.read_bytes())
     training(trained["data"], tmp_path, *GATED, "--head-mask", copy, "--max-update", "1")
-    HeadMask.full(SHAPE).save(copy)
+    Mask.full(SHAPE).save(copy)
     path, overrides = str(tmp_path / "checkpoint_last.pt"), {"data": str(trained["data"])}
     (model,), *_ = checkpoint_utils.load_model_ensemble_and_task([path], overrides)
     assert find_gates(model).mask().dropped() == DROPPED
@@ -89,7 +89,7 @@ def test_a_checkpoint_keeps_its_mask_when_the_file_holds_another(trained, mask_f
 def test_held_under_any_optimizer(half, tiny_model):
     model = tiny_model.half() if half else tiny_model
     gates = find_gates(model)
-    gates.set_mask(HeadMask.full(gates.shape).without([Head("enc_dec", 1, 0)]))
+    gates.set_mask(Mask.full(gates.shape).without([Part("enc_dec", 1, 0)]))
     before = {name: value.clone() for name, value in model.state_dict().items()}
     pruned = PrunedWeights(gates)
     for _ in range(2):
@@ -109,10 +109,10 @@ def test_held_under_any_optimizer(half, tiny_model):
 def test_another_mask_lets_go_of_the_first(tiny_model):
     gates = find_gates(tiny_model)
     pruned = PrunedWeights(gates)
-    full = HeadMask.full(gates.shape)
+    full = Mask.full(gates.shape)
     weight = gates.modules["enc_self"][0].q_proj.weight
     for head in (0, 1):
-        gates.set_mask(full.without([Head("enc_self", 0, head)]))
+        gates.set_mask(full.without([Part("enc_self", 0, head)]))
         before = weight.detach().clone()
         with pruned.held(), torch.no_grad():
             weight += 1

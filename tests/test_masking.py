@@ -8,8 +8,8 @@ import tiny
 import torch
 from fairseq.sequence_generator import SequenceGenerator
 
-from fairseq_headprune.heads import COMPONENTS, Head, HeadMask
 from fairseq_headprune.modules.attach import attach_gates, find_gates
+from fairseq_headprune.parts import HEADS, Mask, Part
 
 SIZES = {"encoder_attention_heads": 8, "decoder_attention_heads": 4}
 SHAPE = {"enc_self": [8, 8], "enc_dec": [4, 4], "dec_self": [4, 4]}
@@ -18,8 +18,8 @@ SHAPE = {"enc_self": [8, 8], "enc_dec": [4, 4], "dec_self": [4, 4]}
 def uneven(seed):
     """A random mask with another number of heads in every layer; one layer in two of the seeds loses all."""
     draw = random.Random(seed)
-    mask = HeadMask({c: [[draw.randint(0, 1) for _ in range(n)] for n in row] for c, row in SHAPE.items()})
-    return mask.without([Head("dec_self", 1, h) for h in range(4)]) if seed % 2 else mask
+    mask = Mask({c: [[draw.randint(0, 1) for _ in range(n)] for n in row] for c, row in SHAPE.items()})
+    return mask.without([Part("dec_self", 1, h) for h in range(4)]) if seed % 2 else mask
 
 
 def build(**settings):
@@ -62,9 +62,9 @@ def test_masked_equals_cut_teacher_forced(seed, training, batch):
     assert (logits(found, batch) - logits(build(), batch)).abs().max() > 0.01
 
 
-@pytest.mark.parametrize("component", COMPONENTS)
+@pytest.mark.parametrize("component", HEADS)
 def test_each_component_alone_has_an_effect(component, batch):
-    mask = HeadMask.full(SHAPE).without([Head(component, 0, 1)])
+    mask = Mask.full(SHAPE).without([Part(component, 0, 1)])
     assert torch.allclose(logits(masked(mask), batch), logits(cut(mask), batch), atol=1e-5)
     assert (logits(masked(mask), batch) - logits(build(), batch)).abs().max() > 1e-3
 
@@ -198,7 +198,7 @@ def test_gradients_are_those_of_the_cut_model(batch):
 
 
 def test_a_layer_without_heads_adds_its_bias_and_nothing_else(batch):
-    model = masked(HeadMask.full(SHAPE).without([Head("enc_self", 0, h) for h in range(8)]))
+    model = masked(Mask.full(SHAPE).without([Part("enc_self", 0, h) for h in range(8)]))
     module, seen = model.encoder.layers[0].self_attn, []
     module.register_forward_hook(lambda *call: seen.append(call[-1][0]))
     logits(model, batch)
@@ -210,7 +210,7 @@ def test_masks_by_gate_equal_masks_by_keep(batch):
     model, expected = build(), logits(masked(mask), batch)
     with find_gates(model).leaf_gates(lambda component, heads: (3, heads)) as gates, torch.no_grad():
         for component, rows in gates.items():
-            for gate, row in zip(rows, mask.heads[component], strict=True):
+            for gate, row in zip(rows, mask.rows[component], strict=True):
                 gate.copy_(torch.tensor(row).expand(3, -1))
         assert torch.allclose(logits(model, batch), expected, atol=1e-5)
 

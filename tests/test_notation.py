@@ -2,8 +2,8 @@
 
 import pytest
 
-from fairseq_headprune.heads import Head, HeadMask
-from fairseq_headprune.notation import (
+from fairseq_headprune.parts import Mask, Part
+from fairseq_headprune.parts.notation import (
     check_config,
     format_config,
     format_descriptor,
@@ -38,7 +38,7 @@ def test_configurations_of_budhraja_table_2(percent, es, ed, ds):
     kept = sum(map(sum, config.values()))
     assert round(100 * (1 - kept / 144)) == percent
     rows = {c: [[1] * n + [0] * (8 - n) for n in counts] for c, counts in config.items()}
-    assert format_config(HeadMask(rows)) == {"ES": es, "ED": ed, "DS": ds}
+    assert format_config(Mask(rows)) == {"ES": es, "ED": ed, "DS": ds}
 
 
 def test_layer_counts():
@@ -69,7 +69,7 @@ def test_config_keys():
 
 
 def test_more_than_9_heads_take_commas():
-    mask = HeadMask({"enc_self": [[1] * 16, [1] * 3 + [0] * 13], "enc_dec": [[1] * 12], "dec_self": [[1] * 9] * 2})
+    mask = Mask({"enc_self": [[1] * 16, [1] * 3 + [0] * 13], "enc_dec": [[1] * 12], "dec_self": [[1] * 9] * 2})
     written = format_config(mask)
     assert written == {"ES": "16,3", "ED": "12,", "DS": "99"}
     assert parse_config(f"{key}={value}" for key, value in written.items()) == {
@@ -99,8 +99,8 @@ def test_triple():
 
 
 def test_descriptor_counts_from_1():
-    assert parse_descriptor("E:1:1,2") == [Head("enc_self", 0, 0), Head("enc_self", 0, 1)]
-    assert parse_descriptor("A:6:8") == [Head("enc_dec", 5, 7)]
+    assert parse_descriptor("E:1:1,2") == [Part("enc_self", 0, 0), Part("enc_self", 0, 1)]
+    assert parse_descriptor("A:6:8") == [Part("enc_dec", 5, 7)]
     # Two-digit heads, several descriptors, both separators.
     assert parse_descriptor("D:2:10;A:1:1  E:3:4") == [("dec_self", 1, 9), ("enc_dec", 0, 0), ("enc_self", 2, 3)]
 
@@ -121,5 +121,5 @@ def test_descriptor_round_trip():
     text = "E:1:1,2 E:6:8 A:2:12 D:1:3"
     assert format_descriptor(parse_descriptor(text)) == text
     # Heads of one layer are collected and sorted.
-    assert format_descriptor([Head("enc_self", 0, 4), Head("enc_dec", 0, 0), Head("enc_self", 0, 1)]) == "E:1:2,5 A:1:1"
+    assert format_descriptor([Part("enc_self", 0, 4), Part("enc_dec", 0, 0), Part("enc_self", 0, 1)]) == "E:1:2,5 A:1:1"
     assert format_descriptor([]) == ""

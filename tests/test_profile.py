@@ -4,8 +4,8 @@ import pytest
 from verbs import refused, run_json
 
 from fairseq_headprune.choosing.time_budget import keep_in_time, parse_latency, parse_speed
-from fairseq_headprune.heads import Head, HeadMask
-from fairseq_headprune.importance.scores import HeadScores
+from fairseq_headprune.parts import Mask, Part
+from fairseq_headprune.parts.scores import Scores
 from fairseq_headprune.speed.costs import Group, groups, interpolate, module_costs, monotone
 from fairseq_headprune.speed.profile import Profile
 
@@ -23,7 +23,7 @@ def profile():
 def scores():
     """The decoder's heads matter least, and of each layer the last ones."""
     rows = {"enc_self": [[0.9, 0.8, 0.7, 0.6], [0.95, 0.5, 0.4, 0.3]], "dec_self": [[0.25, 0.2, 0.15, 0.1]]}
-    return HeadScores(rows, estimator="random")
+    return Scores(rows, estimator="random")
 
 
 def test_layers_alike_are_measured_together():
@@ -67,11 +67,11 @@ def test_costs_between_measured_numbers_are_on_the_line():
 
 
 def test_predictions_are_sums(profile):
-    assert [profile.whole(), profile.seconds(HeadMask.full(SHAPE))] == pytest.approx([0.026, 0.026])
-    mask = HeadMask({"enc_self": [[0, 0, 0, 0], [0, 1, 0, 0]], "dec_self": [[1, 0, 0, 1]]})
+    assert [profile.whole(), profile.seconds(Mask.full(SHAPE))] == pytest.approx([0.026, 0.026])
+    mask = Mask({"enc_self": [[0, 0, 0, 0], [0, 1, 0, 0]], "dec_self": [[1, 0, 0, 1]]})
     assert profile.seconds(mask) == pytest.approx(0.01 + 0 + 0.004 + 0.004)
     with pytest.raises(ValueError, match="the profiled model has 4"):
-        profile.seconds(HeadMask.full(SHAPE | {"dec_self": [2]}))
+        profile.seconds(Mask.full(SHAPE | {"dec_self": [2]}))
 
 
 def test_a_profile_is_saved_and_read_again(profile, tmp_path):
@@ -108,8 +108,8 @@ def test_a_wrong_profile_is_refused(profile, change, message):
     ],
 )
 def test_the_lowest_scores_go_until_the_time_is_kept(profile, scores, limit, dropped):
-    mask = keep_in_time(HeadMask.full(SHAPE), scores, profile.seconds, limit)
-    assert [f"{h.component} {h.layer} {h.head}" for h in mask.dropped()] == sorted(dropped, key=_order)
+    mask = keep_in_time(Mask.full(SHAPE), scores, profile.seconds, limit)
+    assert [f"{h.component} {h.layer} {h.index}" for h in mask.dropped()] == sorted(dropped, key=_order)
     assert profile.seconds(mask) <= limit * (1 + 1e-9)
 
 
@@ -121,8 +121,8 @@ def _order(name):
 def test_heads_that_save_nothing_come_back(profile):
     # By these scores decoder heads go first, three of four for nothing, then encoder layer 1: 2 + 4 ms.
     rows = {"enc_self": [[0.9, 0.8, 0.7, 0.6], [0.1, 0.2, 0.3, 0.4]], "dec_self": [[0.5, 0.01, 0.02, 0.03]]}
-    mask = keep_in_time(HeadMask.full(SHAPE), HeadScores(rows, "random"), profile.seconds, 0.020)
-    assert mask.dropped() == [Head("enc_self", 1, head) for head in range(4)]
+    mask = keep_in_time(Mask.full(SHAPE), Scores(rows, "random"), profile.seconds, 0.020)
+    assert mask.dropped() == [Part("enc_self", 1, head) for head in range(4)]
 
 
 def test_what_is_out_of_reach():
@@ -139,7 +139,7 @@ def test_what_is_out_of_reach():
 def test_the_mask_verb_meets_the_target_and_says_how(profile, scores, tmp_path, capsys):
     profile.save(tmp_path / "p.json")
     scores.save(tmp_path / "s.json")
-    HeadMask.full(SHAPE).save(tmp_path / "full.json")
+    Mask.full(SHAPE).save(tmp_path / "full.json")
     out = ["-o", tmp_path / "mask.json"]
     call = ["mask", "--like", tmp_path / "full.json", "--scores", tmp_path / "s.json", "--profile", tmp_path / "p.json"]
     value = run_json(*call, *out, "--for-speed", "1.3x")
@@ -148,7 +148,7 @@ def test_the_mask_verb_meets_the_target_and_says_how(profile, scores, tmp_path, 
     assert value["kept"] == 5 and budget["for_speed"] == "1.3x"
     assert budget["predicted"] == pytest.approx({"milliseconds": 20, "of": 26, "speed": 1.3})
     assert budget["profile"]["checkpoint"] == {"sha256": "1"} and len(budget["profile"]["sha256"]) == 64
-    assert HeadMask.load(tmp_path / "mask.json").source == value["source"]
+    assert Mask.load(tmp_path / "mask.json").source == value["source"]
     assert run_json(*call, *out, "--for-latency", "22")["kept"] == 8
     # Without heads 10 ms are left.
     line = refused(capsys, *call, *out, "--for-speed", "2.61x")

@@ -8,8 +8,8 @@ from slim_models import lively
 from verbs import refused, run_json
 
 from fairseq_headprune.cli.profile import _text
-from fairseq_headprune.heads import HeadMask
 from fairseq_headprune.modules.attach import find_gates
+from fairseq_headprune.parts import Mask
 from fairseq_headprune.speed.costs import Group
 from fairseq_headprune.speed.profile import Profile
 from fairseq_headprune.speed.variants import first_heads, random_masks, with_heads
@@ -17,7 +17,7 @@ from fairseq_headprune.speed.variants import first_heads, random_masks, with_hea
 
 def test_a_model_with_fewer_heads_is_the_masked_one_and_shares_the_rest(batch):
     model = lively({})
-    mask = HeadMask({"enc_self": [[0, 0], [0, 1]], "enc_dec": [[0, 1], [1, 1]], "dec_self": [[1, 0], [0, 0]]})
+    mask = Mask({"enc_self": [[0, 0], [0, 1]], "enc_dec": [[0, 1], [1, 1]], "dec_self": [[1, 0], [0, 0]]})
     fewer = with_heads(model, mask)
     with torch.no_grad():
         found = fewer(**batch["net_input"])[0]
@@ -31,9 +31,9 @@ def test_a_model_with_fewer_heads_is_the_masked_one_and_shares_the_rest(batch):
 
 
 def test_masks_that_are_measured():
-    full = HeadMask.full({"enc_self": [4, 4, 2], "dec_self": [4]}).without([])
+    full = Mask.full({"enc_self": [4, 4, 2], "dec_self": [4]}).without([])
     mask = first_heads(full, Group("enc_self", (0, 1), 4), 1)
-    assert mask.heads == {"enc_self": [[1, 0, 0, 0], [1, 0, 0, 0], [1, 1]], "dec_self": [[1, 1, 1, 1]]}
+    assert mask.rows == {"enc_self": [[1, 0, 0, 0], [1, 0, 0, 0], [1, 1]], "dec_self": [[1, 1, 1, 1]]}
     # 14 heads: halves go to the even number.
     counts = {name: len(mask.dropped()) for name, mask in random_masks(full).items()}
     assert counts == {"25% pruned": 4, "50% pruned": 7, "75% pruned": 10, "90% pruned": 13}
@@ -64,7 +64,7 @@ def test_the_file_tells_what_was_measured_and_how(call, trained, tmp_path):
     for check in value["checks"]:
         assert check["error"] == pytest.approx(check["predicted"] / check["measured"]["median"] - 1)
         mask = {c: [[1] * n + [0] * (2 - n) for n in counts] for c, counts in check["heads"].items()}
-        assert check["predicted"] == pytest.approx(profile.seconds(HeadMask(mask)))
+        assert check["predicted"] == pytest.approx(profile.seconds(Mask(mask)))
 
 
 def test_the_text_warns_of_a_prediction_that_is_far_off():

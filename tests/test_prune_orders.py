@@ -7,8 +7,8 @@ import pytest
 from verbs import cells, mask, refused, run_json, write_lively
 
 from fairseq_headprune.cli import main
-from fairseq_headprune.heads import Head
-from fairseq_headprune.importance.scores import HeadScores
+from fairseq_headprune.parts import Part
+from fairseq_headprune.parts.scores import Scores
 from fairseq_headprune.report.page.document import document
 from fairseq_headprune.studies import prune as study_module
 
@@ -35,13 +35,13 @@ def test_reestimated_importance_decides_the_next_step(flags, tmp_path, monkeypat
         rows = ranking(reverse=bool(pruned.dropped()))
         for component, layer, head in pruned.dropped():
             rows[component][layer][head] = None
-        return HeadScores(rows, estimator="gradient")
+        return Scores(rows, estimator="gradient")
 
     monkeypatch.setattr(study_module, "estimate_scores", estimate)
     run_json("prune", *flags, "-o", tmp_path / "s", "--step", "25%", "--reestimate")
     steps = [mask(tmp_path / "s", f"all-{step:02d}").dropped() for step in (1, 2, 3, 4)]
-    first = [Head("enc_self", 0, 0), Head("enc_self", 0, 1), Head("enc_self", 1, 0)]
-    last = [Head("dec_self", 0, 1), Head("dec_self", 1, 0), Head("dec_self", 1, 1)]
+    first = [Part("enc_self", 0, 0), Part("enc_self", 0, 1), Part("enc_self", 1, 0)]
+    last = [Part("dec_self", 0, 1), Part("dec_self", 1, 0), Part("dec_self", 1, 1)]
     assert steps[0] == first and steps[1] == first + last
     for smaller, larger in zip(steps, steps[1:], strict=False):
         assert set(smaller) < set(larger)
@@ -68,11 +68,11 @@ def test_reestimated_scores_are_those_of_the_pruned_model(flags, tmp_path, monke
 
 def test_order_from_a_file_and_a_part_of_the_components(flags, tmp_path):
     # Source: by hand; ascending from the first head, enc_dec (4 heads) and dec_self (4 heads) in play.
-    HeadScores(ranking(reverse=False), estimator="mine").save(tmp_path / "order.json")
+    Scores(ranking(reverse=False), estimator="mine").save(tmp_path / "order.json")
     argv = ["--order", tmp_path / "order.json", "--components", "enc_dec,dec_self", "--step", "0.5"]
     run_json("prune", *flags, "-o", tmp_path / "s", *argv)
     assert mask(tmp_path / "s", "enc_dec+dec_self-01").dropped() == [
-        Head("enc_dec", layer, head) for layer in (0, 1) for head in (0, 1)
+        Part("enc_dec", layer, head) for layer in (0, 1) for head in (0, 1)
     ]
     assert len(mask(tmp_path / "s", "enc_dec+dec_self-02").dropped()) == 8
 
@@ -96,7 +96,7 @@ def test_several_random_orders_are_averaged(flags, tmp_path, capsys):
     ]
     for place in ("3", "7"):
         name = f"all-seed{place}-01"
-        assert mask(tmp_path / "both", name).heads == mask(tmp_path / place, "all-01").heads
+        assert mask(tmp_path / "both", name).rows == mask(tmp_path / place, "all-01").rows
     for point, pair in zip(found["means"]["all"], zip(*alone, strict=True), strict=True):
         scores = [one["score"] for one in pair]
         assert point["score"] == pytest.approx(statistics.mean(scores))

@@ -15,9 +15,9 @@ from verbs import cells, count_masks, generated, mask, refused, run_json, write_
 from fairseq_headprune.cli import main
 from fairseq_headprune.evaluation.translate import Translator
 from fairseq_headprune.files import read_lines
-from fairseq_headprune.heads import COMPONENTS
-from fairseq_headprune.importance.scores import HeadScores
 from fairseq_headprune.modules import multihead
+from fairseq_headprune.parts import HEADS
+from fairseq_headprune.parts.scores import Scores
 from fairseq_headprune.studies import prune as study_module
 
 SHAPE = {"enc_self": [2, 2], "enc_dec": [2, 2], "dec_self": [2, 2]}
@@ -105,7 +105,7 @@ def test_scores_equal_the_score_verb_and_lead_the_pruning(joint, flags):
     stored = json.loads((joint["folder"] / "scores.json").read_text())
     scored = run_json("score", *[flag for flag in flags if flag not in ("--resamples", "50")])
     assert stored == {key: value for key, value in scored.items() if key != "environment"}  # study.json has it
-    order = HeadScores.load(joint["folder"] / "scores.json").pruning_order()
+    order = Scores.load(joint["folder"] / "scores.json").pruning_order()
     for cell in cells(joint["folder"]):
         assert set(mask(joint["folder"], cell["id"]).dropped()) == set(order[: cell["pruned"]])
 
@@ -123,10 +123,10 @@ def test_hypotheses_are_fairseq_generates_under_the_mask(joint, lively):
 
 def test_each_prunes_just_one_component(each):
     folder = each["folder"]
-    assert list(each["document"]["curves"]) == list(COMPONENTS)
-    order = HeadScores.load(folder / "scores.json")
+    assert list(each["document"]["curves"]) == list(HEADS)
+    order = Scores.load(folder / "scores.json")
     assert len(cells(folder)) == 1 + 3 * 2
-    for component in COMPONENTS:
+    for component in HEADS:
         # Source: by hand, 4 heads a component: 2, then all 4.
         for step, count in ((1, 2), (2, 4)):
             found = mask(folder, f"{component}-{step:02d}").dropped()

@@ -4,11 +4,11 @@ from fractions import Fraction
 
 import pytest
 
-from fairseq_headprune.heads import Head, HeadMask
-from fairseq_headprune.importance.scores import HeadScores
+from fairseq_headprune.parts import Mask, Part
+from fairseq_headprune.parts.scores import Scores
 from fairseq_headprune.pruning import curves, next_heads, parse_step, steps
 
-COMPONENTS = ["enc_self", "enc_dec", "dec_self"]
+HEADS = ["enc_self", "enc_dec", "dec_self"]
 
 
 @pytest.mark.parametrize(
@@ -63,10 +63,10 @@ def test_steps_without_heads_are_refused():
 
 
 def test_curves():
-    assert curves("all", COMPONENTS) == {"all": COMPONENTS}
-    assert curves("each", COMPONENTS) == {c: [c] for c in COMPONENTS}
-    assert curves("dec_self, enc_self", COMPONENTS) == {"enc_self+dec_self": ["enc_self", "dec_self"]}
-    assert curves("enc_dec", COMPONENTS) == {"enc_dec": ["enc_dec"]}
+    assert curves("all", HEADS) == {"all": HEADS}
+    assert curves("each", HEADS) == {c: [c] for c in HEADS}
+    assert curves("dec_self, enc_self", HEADS) == {"enc_self+dec_self": ["enc_self", "dec_self"]}
+    assert curves("enc_dec", HEADS) == {"enc_dec": ["enc_dec"]}
     # A decoder-only model has one component.
     assert curves("all", ["dec_self"]) == {"all": ["dec_self"]} and curves("each", ["dec_self"]) == {
         "dec_self": ["dec_self"]
@@ -75,35 +75,35 @@ def test_curves():
 
 def test_wrong_components_are_refused():
     with pytest.raises(KeyError, match="unknown component 'encoder'"):
-        curves("encoder", COMPONENTS)
+        curves("encoder", HEADS)
     with pytest.raises(KeyError, match="unknown component ''"):
-        curves("", COMPONENTS)
+        curves("", HEADS)
     with pytest.raises(ValueError, match="the model has no enc_self, enc_dec; it has dec_self"):
         curves("enc_self,enc_dec", ["dec_self"])
 
 
-SCORES = HeadScores({"enc_self": [[0.4, 0.1, 0.3]], "enc_dec": [[0.2, 0.0, 0.5]]}, estimator="gradient")
-FULL = HeadMask.full({"enc_self": [3], "enc_dec": [3]})
+SCORES = Scores({"enc_self": [[0.4, 0.1, 0.3]], "enc_dec": [[0.2, 0.0, 0.5]]}, estimator="gradient")
+FULL = Mask.full({"enc_self": [3], "enc_dec": [3]})
 
 
 def test_next_heads_by_hand():
     # Source: by hand, ascending: enc_dec 1 (0.0), enc_self 1 (0.1), enc_dec 0 (0.2), enc_self 2, enc_self 0, enc_dec 2.
-    first = next_heads(FULL, SCORES, COMPONENTS, FULL, 2)
-    assert first == [Head("enc_dec", 0, 1), Head("enc_self", 0, 1)]
-    assert next_heads(FULL.without(first), SCORES, COMPONENTS, FULL, 3) == [Head("enc_dec", 0, 0)]
-    assert next_heads(FULL.without(first), SCORES, COMPONENTS, FULL, 2) == []
-    assert next_heads(FULL, SCORES, ["enc_self"], FULL, 1) == [Head("enc_self", 0, 1)]
+    first = next_heads(FULL, SCORES, HEADS, FULL, 2)
+    assert first == [Part("enc_dec", 0, 1), Part("enc_self", 0, 1)]
+    assert next_heads(FULL.without(first), SCORES, HEADS, FULL, 3) == [Part("enc_dec", 0, 0)]
+    assert next_heads(FULL.without(first), SCORES, HEADS, FULL, 2) == []
+    assert next_heads(FULL, SCORES, ["enc_self"], FULL, 1) == [Part("enc_self", 0, 1)]
 
 
 def test_heads_pruned_at_the_start_do_not_count():
     # Source: by hand. The start lacks enc_dec 1; two more of the five in play are enc_self 1 and enc_dec 0.
-    start = FULL.without([Head("enc_dec", 0, 1)])
-    assert next_heads(start, SCORES, COMPONENTS, start, 2) == [Head("enc_self", 0, 1), Head("enc_dec", 0, 0)]
-    assert len(next_heads(start, SCORES, COMPONENTS, start, 5)) == 5
+    start = FULL.without([Part("enc_dec", 0, 1)])
+    assert next_heads(start, SCORES, HEADS, start, 2) == [Part("enc_self", 0, 1), Part("enc_dec", 0, 0)]
+    assert len(next_heads(start, SCORES, HEADS, start, 5)) == 5
 
 
 def test_unranked_heads_are_refused():
-    scores = HeadScores({"enc_self": [[0.4, None, 0.3]], "enc_dec": [[0.2, 0.0, 0.5]]}, estimator="gradient")
+    scores = Scores({"enc_self": [[0.4, None, 0.3]], "enc_dec": [[0.2, 0.0, 0.5]]}, estimator="gradient")
     with pytest.raises(ValueError, match="do not rank enc_self layer 0 head 1"):
-        next_heads(FULL, scores, COMPONENTS, FULL, 1)
-    assert next_heads(FULL.without([Head("enc_self", 0, 1)]), scores, ["enc_self"], FULL, 2) == [Head("enc_self", 0, 2)]
+        next_heads(FULL, scores, HEADS, FULL, 1)
+    assert next_heads(FULL.without([Part("enc_self", 0, 1)]), scores, ["enc_self"], FULL, 2) == [Part("enc_self", 0, 2)]

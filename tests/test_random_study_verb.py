@@ -14,7 +14,7 @@ from verbs import generated, refused, run_json, write_lively
 from fairseq_headprune.checkpoints import read_state, stored_mask
 from fairseq_headprune.cli import main
 from fairseq_headprune.files import read_json, read_lines
-from fairseq_headprune.heads import HeadMask
+from fairseq_headprune.parts import Mask
 from fairseq_headprune.report.page.document import document
 from fairseq_headprune.studies import random_pruning
 from fairseq_headprune.studies.fine_tuning import DONE, HYPOTHESES, run_job
@@ -63,7 +63,7 @@ def test_masks_are_drawn_trained_under_and_recorded(study):
     kept = set()
     for seed in (0, 1):
         name = f"random-50%-{seed}"
-        mask = HeadMask.load(study["folder"] / "masks" / f"{name}.json")
+        mask = Mask.load(study["folder"] / "masks" / f"{name}.json")
         assert len(mask.kept()) == 6  # of 12
         assert mask.source["drawn"] == {"kind": "random", "text": "50%", "mirror": False, "seed": seed}
         state = read_state(study["folder"] / "runs" / name / "checkpoint_best.pt")

@@ -3,14 +3,14 @@
 import pytest
 from scipy import stats
 
-from fairseq_headprune.importance.scores import HeadScores
+from fairseq_headprune.parts.scores import Scores
 from fairseq_headprune.studies.rankings import evolution
 
 ROWS = {1: [1.0, 2.0, 3.0, 4.0, 5.0], 2: [5.0, 4.0, 3.0, 2.0, 1.0], 3: [1.0, 3.0, 2.0, 5.0, 4.0], 4: [0.0] * 5}
 
 
 def scores(*epochs):
-    return {epoch: HeadScores({"enc_self": [ROWS[epoch][:3], ROWS[epoch][3:]]}, estimator="x") for epoch in epochs}
+    return {epoch: Scores({"enc_self": [ROWS[epoch][:3], ROWS[epoch][3:]]}, estimator="x") for epoch in epochs}
 
 
 def test_correlation_of_the_rankings():

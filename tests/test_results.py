@@ -3,7 +3,7 @@
 import pytest
 from ablations import SHAPE, write_ablation
 
-from fairseq_headprune.heads import Head, HeadMask
+from fairseq_headprune.parts import Mask, Part
 from fairseq_headprune.studies.folder import StudyFolder
 from fairseq_headprune.studies.results import Ablation, with_holm
 
@@ -25,15 +25,15 @@ def test_the_oracle_prunes_first_what_hurts_least(tmp_path):
     # By hand, Michel et al. (2019), §4.2: highest difference first; of equal ones the highest index.
     scores = Ablation(write_ablation(tmp_path / "s", [-1.0, 0.5, 0.25, -4.0, 0.5], "valid")).oracle()
     places = [(1, 1), (0, 1), (0, 2), (0, 0), (1, 0)]
-    assert scores.pruning_order() == [Head("enc_self", layer, head) for layer, head in places]
+    assert scores.pruning_order() == [Part("enc_self", layer, head) for layer, head in places]
     assert scores.data["split"] == "valid" and scores.checkpoint["sha256"] == "c" * 64
-    assert scores.estimator == "oracle" and scores[Head("enc_self", 1, 0)] == 4.0
+    assert scores.estimator == "oracle" and scores[Part("enc_self", 1, 0)] == 4.0
 
 
 def test_heads_that_were_not_removed_have_no_score(tmp_path):
-    start = HeadMask.full(SHAPE).without([Head("enc_self", 1, 1)])
-    scores = Ablation(write_ablation(tmp_path / "s", [0.1, 0.2, 0.3, 0.4], start=start.heads)).oracle()
-    assert scores[Head("enc_self", 1, 1)] is None
+    start = Mask.full(SHAPE).without([Part("enc_self", 1, 1)])
+    scores = Ablation(write_ablation(tmp_path / "s", [0.1, 0.2, 0.3, 0.4], start=start.rows)).oracle()
+    assert scores[Part("enc_self", 1, 1)] is None
     assert len(scores.pruning_order()) == 4
 
 

@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from fairseq_headprune.heads import Head, HeadMask
 from fairseq_headprune.modules.attach import find_gates
 from fairseq_headprune.modules.attention import apply_gate
 from fairseq_headprune.modules.row_masks import RowMasks, encoder_groups
+from fairseq_headprune.parts import Mask, Part
 
 SHAPE = {"enc_self": [2, 2], "enc_dec": [2, 2], "dec_self": [2, 2]}
 
@@ -14,8 +14,8 @@ SHAPE = {"enc_self": [2, 2], "enc_dec": [2, 2], "dec_self": [2, 2]}
 def test_rows_are_masked_as_whole_batches_are(tiny_model, batch):
     # Source: each mask set for the whole batch.
     gates = find_gates(tiny_model)
-    full = HeadMask.full(SHAPE)
-    masks = [full, full.without([Head("enc_self", 0, 1), Head("dec_self", 1, 0)]), full.without(full.kept(["enc_dec"]))]
+    full = Mask.full(SHAPE)
+    masks = [full, full.without([Part("enc_self", 0, 1), Part("dec_self", 1, 0)]), full.without(full.kept(["enc_dec"]))]
     inputs = batch["net_input"]
     rows = RowMasks(gates, masks)
     assert rows.masks == 3
@@ -40,25 +40,25 @@ def test_a_pruned_head_is_replaced_not_multiplied():
 
 def test_groups_of_the_encoder():
     # Source: by hand.
-    full = HeadMask.full(SHAPE)
-    first, second = full.without([Head("enc_self", 0, 0)]), full.without([Head("enc_self", 1, 0)])
-    masks = [full, first, full.without([Head("dec_self", 0, 0)]), second, first.without([Head("enc_self", 1, 0)])]
+    full = Mask.full(SHAPE)
+    first, second = full.without([Part("enc_self", 0, 0)]), full.without([Part("enc_self", 1, 0)])
+    masks = [full, first, full.without([Part("dec_self", 0, 0)]), second, first.without([Part("enc_self", 1, 0)])]
     assert encoder_groups(masks, 2) == [[0, 0, 0, 0, 0], [0, 1, 0, 0, 1], [0, 1, 0, 2, 3]]
 
 
 def test_a_mask_of_another_model_is_refused(tiny_model):
     with pytest.raises(ValueError, match="enc_self"):
-        RowMasks(find_gates(tiny_model), [HeadMask.full({"enc_self": [3, 2]})])
+        RowMasks(find_gates(tiny_model), [Mask.full({"enc_self": [3, 2]})])
 
 
 def test_feed_forward_parts_stay_pruned_while_rows_have_their_own_heads(tiny_model, batch):
     # Source: each mask set for the whole batch.
     gates = find_gates(tiny_model)
-    full = HeadMask(HeadMask.full(SHAPE).heads, ffn={"enc": [0, 1]})
-    masks = [full, full.without([Head("enc_self", 0, 1)])]
+    full = Mask(Mask.full(SHAPE).rows, ffn={"enc": [0, 1]})
+    masks = [full, full.without([Part("enc_self", 0, 1)])]
     with RowMasks(gates, masks).in_force(), torch.no_grad():
         found = tiny_model(**batch["net_input"])[0]
     with gates.masked(full), torch.no_grad():
         assert torch.equal(tiny_model(**batch["net_input"])[0], found)
     with pytest.raises(ValueError, match="different feed-forward parts"):
-        RowMasks(gates, [full, HeadMask.full(SHAPE)])
+        RowMasks(gates, [full, Mask.full(SHAPE)])

@@ -2,12 +2,12 @@
 
 import pytest
 
-from fairseq_headprune.heads import COMPONENTS, HeadMask
+from fairseq_headprune.parts import HEADS, Mask
 from fairseq_headprune.report.random_tables import config_table, layers_table, percent_table, triple_table
 from fairseq_headprune.studies.random_pruning import samplings
 from fairseq_headprune.studies.samplings import Item, facts, items
 
-PAPER = HeadMask.full({component: [8] * 6 for component in COMPONENTS})
+PAPER = Mask.full({component: [8] * 6 for component in HEADS})
 CONFIG = "ES=777322 ED=233777 DS=777332"
 
 #: what a mean has beside its item
@@ -48,10 +48,10 @@ def test_masks_of_items():
 
 def test_seeds_give_other_masks_and_the_same_again():
     plan = samplings(PAPER, items(["60%"], [], [], [], False, False), [0, 1, 2])
-    masks = [mask.heads for mask, _ in plan.values()]
+    masks = [mask.rows for mask, _ in plan.values()]
     assert list(plan) == ["random-60%-0", "random-60%-1", "random-60%-2"] and masks[0] != masks[1] != masks[2]
     again = samplings(PAPER, items(["60%"], [], [], [], False, False), [2])
-    assert again["random-60%-2"][0].heads == masks[2]
+    assert again["random-60%-2"][0].rows == masks[2]
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_wrong_input(call, message):
 
 
 def test_layers_are_recorded_from_0():
-    start = HeadMask.full({"enc_self": [2, 2, 2], "dec_self": [2, 2]})
+    start = Mask.full({"enc_self": [2, 2, 2], "dec_self": [2, 2]})
     drawn = Item("layers", "top:1").mask(start, 1).source["drawn"]
     assert drawn["text"] == "top:1" and drawn["pruned_layers"] == {"enc_self": [2], "dec_self": [1]}
 
@@ -103,7 +103,7 @@ def test_tables_2_and_3():
     lines = config_table(29.09, dict.fromkeys(config, "888888"), [entry], 0.01).render().splitlines()
     assert lines[2].split() == ["0", "888888", "888888", "888888", "29.09", "-"]
     assert lines[3].split() == ["40", "777322", "233777", "777332", "29.17", "(+0.08)", "0.20"]
-    lines = triple_table(29.09, dict.fromkeys(COMPONENTS, 48), [entry], 0.01).render().splitlines()
+    lines = triple_table(29.09, dict.fromkeys(HEADS, 48), [entry], 0.01).render().splitlines()
     assert lines[2].split() == ["Baseline", "(48,48,48)", "29.09", "-"]
     assert lines[3].split() == ["40%", "(14,31,30)", "29.17", "(+0.08)", "0.20"]
 

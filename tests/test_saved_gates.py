@@ -13,7 +13,7 @@ from fairseq_headprune.gates.learner import GateLearner
 from fairseq_headprune.gates.rules import L0Rule, SubsetRule
 from fairseq_headprune.gates.saved import saved_gates
 from fairseq_headprune.gates.temperature import Temperature
-from fairseq_headprune.heads import HeadMask, all_heads
+from fairseq_headprune.parts import Mask, all_heads
 
 #: transformer_gated_tiny: 12 heads, four a component
 SHAPE = {"enc_self": [2, 2], "enc_dec": [2, 2], "dec_self": [2, 2]}
@@ -111,7 +111,7 @@ def test_mask_of_a_checkpoint(l0, tmp_path, capsys):
         "included": [],
         "excluded": [["enc_self", 0, 1], ["enc_dec", 0, 1]],
     }
-    mask = HeadMask.load(tmp_path / "mask.json")
+    mask = Mask.load(tmp_path / "mask.json")
     assert places(mask.kept()) == [0, 2, 3, 8] and mask.source == document["source"]
 
 
@@ -134,7 +134,7 @@ def test_heads_without_a_gate_are_kept(checkpoint, tmp_path):
     path = checkpoint(learner(SubsetRule(gated, 1, straight_through=True), [0.0, 0.0, 3.0, 0.0], gated))
     run_json("mask", "--from-checkpoint", path, "-o", tmp_path / "mask.json")
     # All of enc_self and dec_self, and enc_dec's third gate.
-    assert places(HeadMask.load(tmp_path / "mask.json").kept()) == [0, 1, 2, 3, 6, 8, 9, 10, 11]
+    assert places(Mask.load(tmp_path / "mask.json").kept()) == [0, 1, 2, 3, 6, 8, 9, 10, 11]
 
 
 def test_wrong_input_of_from_checkpoint_is_named(l0, trained, tmp_path, capsys):
@@ -179,11 +179,11 @@ def test_a_training_keeps_the_learned_set_as_its_mask(trained, tmp_path):
     state = train(trained["data"], tmp_path, *DSP, "--heads-kept", "5")
     path = tmp_path / "checkpoint_last.pt"
     document = run_json("mask", "--from-checkpoint", path, "-o", tmp_path / "mask.json")
-    assert HeadMask.load(tmp_path / "mask.json").kept() == stored_mask(state).kept()
+    assert Mask.load(tmp_path / "mask.json").kept() == stored_mask(state).kept()
     assert document["kept"] == 5 and document["source"]["correction"]["changed"] == 0
     document = run_json("mask", "--from-checkpoint", path, "--heads", 6, "-o", tmp_path / "six.json")
     assert document["kept"] == 6 and document["source"]["correction"]["changed"] == 1
-    six = HeadMask.load(tmp_path / "six.json")
+    six = Mask.load(tmp_path / "six.json")
     weights = dict(zip(HEADS, state["model"]["head_gates.weight"].tolist(), strict=True))
     new = set(six.kept()) - set(stored_mask(state).kept())
     assert new == {max(stored_mask(state).dropped(), key=weights.get)}

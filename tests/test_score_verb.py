@@ -10,8 +10,8 @@ from verbs import refused, run_json, write_lively
 
 from fairseq_headprune.cli import main
 from fairseq_headprune.files import sha256
-from fairseq_headprune.heads import Head, HeadMask
-from fairseq_headprune.importance.scores import HeadScores
+from fairseq_headprune.parts import Mask, Part
+from fairseq_headprune.parts.scores import Scores
 from fairseq_headprune.studies.provenance import environment
 
 SHAPE = {"enc_self": [2, 2], "enc_dec": [2, 2], "dec_self": [2, 2]}
@@ -48,7 +48,7 @@ def test_the_document_is_the_score_file(lively, tmp_path):
     # Source: what was called, in what, with what.
     assert found["environment"] == environment(shlex.join(["headprune", *map(str, argv), *figure, "--json"]))
     assert found["precision"] == "fp32"
-    assert HeadScores.load(tmp_path / "scores.json").shape == SHAPE
+    assert Scores.load(tmp_path / "scores.json").shape == SHAPE
     # Source: the definition of the normalisation: l2 norm 1 in every module.
     for rows in found["scores"].values():
         for row in rows:
@@ -93,8 +93,8 @@ def test_the_precision_is_noted(lively, precision):
 
 
 def test_pruned_heads_are_not_ranked(lively, tmp_path):
-    dropped = [Head("enc_self", 0, 1), Head("dec_self", 1, 0), Head("dec_self", 1, 1)]
-    HeadMask.full(SHAPE).without(dropped).save(tmp_path / "mask.json")
+    dropped = [Part("enc_self", 0, 1), Part("dec_self", 1, 0), Part("dec_self", 1, 1)]
+    Mask.full(SHAPE).without(dropped).save(tmp_path / "mask.json")
     argv = [*flags(lively), "--score-sentences", "5", "--head-mask", tmp_path / "mask.json"]
     found = run_json("score", *argv, "--figure", tmp_path / "map")
     assert [rows for rows in found["scores"]["dec_self"]][1] == [None, None]
@@ -121,7 +121,7 @@ def test_wrong_input_is_refused_before_the_work(lively, tmp_path, capsys):
     assert "model.pt is the input" in refused(capsys, *mine) and (tmp_path / "model.pt").read_bytes() == whole
     assert "cannot draw -1 sentences" in refused(capsys, *argv, "--score-sentences", "-1")
     assert "label smoothing" in refused(capsys, *argv, "--loss", "label-smoothed", "--score-label-smoothing", "1")
-    HeadMask.full({"enc_self": [2, 2]}).save(tmp_path / "mask.json")
+    Mask.full({"enc_self": [2, 2]}).save(tmp_path / "mask.json")
     assert "0 layers of enc_dec" in refused(capsys, *argv, "--head-mask", tmp_path / "mask.json")
 
 

@@ -4,27 +4,27 @@ import json
 
 import pytest
 
-from fairseq_headprune.heads import Head
-from fairseq_headprune.importance.scores import FORMAT, HeadScores
+from fairseq_headprune.parts import Part
+from fairseq_headprune.parts.scores import FORMAT, Scores
 
 SCORES = {"enc_self": [[0.5, 0.1], [0.1, None]], "enc_dec": [[0.2, 0.1]], "dec_self": [[0.0, 0.1]]}
 
 
 def make(**more):
-    return HeadScores(SCORES, estimator="gradient", reduction="sentence", normalize="layer", sentences=7, **more)
+    return Scores(SCORES, estimator="gradient", reduction="sentence", normalize="layer", sentences=7, **more)
 
 
 def test_round_trip(tmp_path):
     more = {"details": {"x": [1]}, "precision": "fp16", "environment": {"command": "headprune score"}}
     scores = make(data={"split": "train"}, checkpoint={"path": "a.pt", "sha256": "00"}, **more)
     scores.save(tmp_path / "scores.json")
-    assert HeadScores.load(tmp_path / "scores.json") == scores
+    assert Scores.load(tmp_path / "scores.json") == scores
 
 
 def test_a_file_without_environment_and_precision_is_read(tmp_path):
     make().save(tmp_path / "scores.json")  # as files were before these were noted
     assert not {"environment", "precision"} & set(json.loads((tmp_path / "scores.json").read_text()))
-    assert HeadScores.load(tmp_path / "scores.json") == make()
+    assert Scores.load(tmp_path / "scores.json") == make()
 
 
 def test_the_file_holds_the_promised_keys(tmp_path):
@@ -39,19 +39,19 @@ def test_the_file_holds_the_promised_keys(tmp_path):
 def test_order_is_ascending_and_of_equal_scores_the_highest_index_goes_first():
     # Source: by hand. 0.0; then the four heads of 0.1 from the last to the first; 0.2; 0.5. None is not ranked.
     assert make().pruning_order() == [
-        Head("dec_self", 0, 0),
-        Head("dec_self", 0, 1),
-        Head("enc_dec", 0, 1),
-        Head("enc_self", 1, 0),
-        Head("enc_self", 0, 1),
-        Head("enc_dec", 0, 0),
-        Head("enc_self", 0, 0),
+        Part("dec_self", 0, 0),
+        Part("dec_self", 0, 1),
+        Part("enc_dec", 0, 1),
+        Part("enc_self", 1, 0),
+        Part("enc_self", 0, 1),
+        Part("enc_dec", 0, 0),
+        Part("enc_self", 0, 0),
     ]
 
 
 def test_order_within_one_component():
-    assert make().pruning_order(["enc_dec"]) == [Head("enc_dec", 0, 1), Head("enc_dec", 0, 0)]
-    assert make()[Head("enc_self", 1, 1)] is None and make()[Head("enc_self", 0, 0)] == 0.5
+    assert make().pruning_order(["enc_dec"]) == [Part("enc_dec", 0, 1), Part("enc_dec", 0, 0)]
+    assert make()[Part("enc_self", 1, 1)] is None and make()[Part("enc_self", 0, 0)] == 0.5
     assert make().shape == {"enc_self": [2, 2], "enc_dec": [2], "dec_self": [2]}
 
 
@@ -77,20 +77,20 @@ def test_wrong_files_are_refused_by_name(content, error, message, tmp_path):
     path = tmp_path / "scores.json"
     path.write_text(content)
     with pytest.raises(error) as found:
-        HeadScores.load(path)
+        Scores.load(path)
     assert message in str(found.value.args[0]) and str(path) in str(found.value.args[0])
 
 
 def test_a_missing_file_and_a_nan_score(tmp_path):
     with pytest.raises(FileNotFoundError):
-        HeadScores.load(tmp_path / "none.json")
+        Scores.load(tmp_path / "none.json")
     with pytest.raises(ValueError, match="enc_self layer 0 head 0 is nan, not a finite number"):
-        HeadScores({"enc_self": [[float("nan")]]}, estimator="gradient")
+        Scores({"enc_self": [[float("nan")]]}, estimator="gradient")
 
 
 def test_a_hand_made_file_needs_only_scores(tmp_path):
     (tmp_path / "s.json").write_text(
         json.dumps({"format": FORMAT, "scores": {"enc_self": [[2, 1]]}, "comment": "mine"})
     )
-    scores = HeadScores.load(tmp_path / "s.json")
-    assert scores.pruning_order() == [Head("enc_self", 0, 1), Head("enc_self", 0, 0)] and scores.estimator == "unknown"
+    scores = Scores.load(tmp_path / "s.json")
+    assert scores.pruning_order() == [Part("enc_self", 0, 1), Part("enc_self", 0, 0)] and scores.estimator == "unknown"

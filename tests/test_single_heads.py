@@ -2,28 +2,28 @@
 
 import pytest
 
-from fairseq_headprune.heads import Head, HeadMask
+from fairseq_headprune.parts import Mask, Part
 from fairseq_headprune.single_heads import one_kept, one_removed
 
-START = HeadMask({"enc_self": [[1, 1, 1], [0, 1]], "dec_self": [[1, 0, 1], [0, 0]]})
+START = Mask({"enc_self": [[1, 1, 1], [0, 1]], "dec_self": [[1, 0, 1], [0, 0]]})
 
 
 def test_one_removed_passes_pruned_heads_over():
     masks = one_removed(START, ["enc_self", "dec_self"])
     # By hand: 3 + 1 + 2 + 0 heads are kept.
     assert list(masks) == [
-        Head("enc_self", 0, 0), Head("enc_self", 0, 1), Head("enc_self", 0, 2), Head("enc_self", 1, 1),
-        Head("dec_self", 0, 0), Head("dec_self", 0, 2),
+        Part("enc_self", 0, 0), Part("enc_self", 0, 1), Part("enc_self", 0, 2), Part("enc_self", 1, 1),
+        Part("dec_self", 0, 0), Part("dec_self", 0, 2),
     ]  # fmt: skip
     for head, mask in masks.items():
         assert set(mask.dropped()) - set(START.dropped()) == {head}
-    assert masks[Head("enc_self", 0, 1)].heads == {"enc_self": [[1, 0, 1], [0, 1]], "dec_self": [[1, 0, 1], [0, 0]]}
+    assert masks[Part("enc_self", 0, 1)].rows == {"enc_self": [[1, 0, 1], [0, 1]], "dec_self": [[1, 0, 1], [0, 0]]}
 
 
 def test_one_kept_keeps_one_head_there_and_all_elsewhere():
     layers = one_kept(START, ["enc_self", "dec_self"])
     # By hand: layers with one head or none are left out.
-    assert {layer: [head.head for head in masks] for layer, masks in layers.items()} == {
+    assert {layer: [head.index for head in masks] for layer, masks in layers.items()} == {
         ("enc_self", 0): [0, 1, 2],
         ("dec_self", 0): [0, 2],
     }
@@ -40,8 +40,8 @@ def test_only_the_chosen_components():
 
 
 def test_nothing_to_mask_is_refused():
-    empty = HeadMask({"enc_self": [[0, 0], [0, 1]]})
+    empty = Mask({"enc_self": [[0, 0], [0, 1]]})
     with pytest.raises(ValueError, match="nothing to choose from"):
         one_kept(empty, ["enc_self"])
     with pytest.raises(ValueError, match="no head to ablate"):
-        one_removed(empty.without([Head("enc_self", 1, 1)]), ["enc_self"])
+        one_removed(empty.without([Part("enc_self", 1, 1)]), ["enc_self"])

@@ -9,14 +9,14 @@ from fairseq.modules import MultiheadAttention
 from slim_models import SETTINGS, beam_five, incremental, lively, masked_and_slim, rebuild, state_of, uneven
 
 from fairseq_headprune.checkpoints import head_layout, head_shape, saved_settings, stored_mask
-from fairseq_headprune.heads import Head, HeadMask, all_heads
 from fairseq_headprune.importance.estimate import ESTIMATORS, ScoreSettings, estimate
 from fairseq_headprune.importance.reading import TranslationReading
-from fairseq_headprune.modules.attach import GatedHeads, find_gates
+from fairseq_headprune.modules.attach import GatedParts, find_gates
 from fairseq_headprune.modules.multihead import GatedMultiheadAttention
 from fairseq_headprune.modules.shrink import shrink
+from fairseq_headprune.parts import Mask, Part, all_heads
+from fairseq_headprune.parts.layout import Layout
 from fairseq_headprune.removal.checkpoint import remove_heads
-from fairseq_headprune.removal.layout import HeadLayout
 
 
 @pytest.mark.parametrize("settings", SETTINGS)
@@ -71,7 +71,7 @@ def test_gradients_of_kept_heads_are_the_masked_models(settings, tmp_path, batch
 def test_parameters_fall_by_the_hand_count(tmp_path):
     # 8 -> 2 heads in all 6 attention modules, d = 64, hd = 8: 6 * hd * (4 d + 3) = 12432 each.
     model = tiny.make_model(encoder_attention_heads=8, decoder_attention_heads=8)
-    mask = HeadMask({c: [[0, 1, 0, 0, 0, 0, 1, 0]] * 2 for c in ("enc_self", "enc_dec", "dec_self")})
+    mask = Mask({c: [[0, 1, 0, 0, 0, 0, 1, 0]] * 2 for c in ("enc_self", "enc_dec", "dec_self")})
     removal = remove_heads(state_of(model), mask)
     small = rebuild(removal.state)
     before, after = (sum(p.numel() for p in m.parameters()) for m in (model, small))
@@ -103,11 +103,11 @@ def test_removing_again_goes_by_original_numbers():
     model = lively(
         {"encoder_attention_heads": 4, "encoder_embed_dim": 48, "decoder_embed_dim": 48, "decoder_attention_heads": 6}
     )
-    full = HeadMask.full(find_gates(model).shape)
+    full = Mask.full(find_gates(model).shape)
 
     def prune(state, *heads):
         mask = stored_mask(state) or full
-        return remove_heads(state, mask.without([Head("dec_self", 1, h) for h in heads])).state
+        return remove_heads(state, mask.without([Part("dec_self", 1, h) for h in heads])).state
 
     start = state_of(model)
     first = prune(prune(start, 1), 3)
@@ -145,7 +145,7 @@ def test_masks_and_scores_speak_original_numbers(tmp_path, batch):
         find_gates(masked).set_mask(fewer)
         assert torch.allclose(slim(**batch["net_input"])[0], masked(**batch["net_input"])[0], atol=1e-5)
     with pytest.raises(ValueError, match="cannot come back"):
-        gates.set_mask(HeadMask.full(mask.shape))
+        gates.set_mask(Mask.full(mask.shape))
     gates.set_mask(fewer)
     again = state_of(slim)
     assert stored_mask(again) == fewer
@@ -157,7 +157,7 @@ def test_tied_embeddings_are_stored_once(tmp_path):
     state = state_of(model)
     # As written from a GPU: every name has a copy of its own.
     state["model"] = type(state["model"])((name, value.clone()) for name, value in state["model"].items())
-    mask = HeadMask.full(find_gates(model).shape).without([Head("enc_self", 0, 0)])
+    mask = Mask.full(find_gates(model).shape).without([Part("enc_self", 0, 0)])
     weights = remove_heads(state, mask).state["model"]
     names = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "decoder.output_projection.weight")
     assert len({weights[name].data_ptr() for name in names}) == 1
@@ -190,7 +190,7 @@ def test_modules_without_bias_or_with_extra_keys(bias, kept, extra):
     stock = MultiheadAttention(12, 3, bias=bias, add_bias_kv=extra, add_zero_attn=extra, self_attention=True)
     module = GatedMultiheadAttention.adopt(stock).eval()
     small = copy.deepcopy(module)
-    shrink(GatedHeads({"enc_self": [small]}), HeadLayout({"enc_self": [3]}, {"enc_self": [kept]}))
+    shrink(GatedParts({"enc_self": [small]}), Layout({"enc_self": [3]}, {"enc_self": [kept]}))
     module.set_keep([int(h in kept) for h in range(3)])
     x = torch.randn(5, 2, 12)
     with torch.no_grad():
@@ -217,14 +217,14 @@ def test_modules_without_bias_or_with_extra_keys(bias, kept, extra):
     ],
 )
 def test_a_wrong_layout_is_refused(change, message):
-    value = HeadLayout({"enc_self": [2, 2]}, {"enc_self": [[0], []]}).to_dict()
+    value = Layout({"enc_self": [2, 2]}, {"enc_self": [[0], []]}).to_dict()
     with pytest.raises(ValueError, match=message):
-        HeadLayout.from_dict(value | change)
+        Layout.from_dict(value | change)
 
 
 def test_an_edited_file_is_refused_by_layer_and_component():
     model = lively(SETTINGS[0])
-    mask = HeadMask.full(find_gates(model).shape).without([Head("enc_dec", 1, 0)])
+    mask = Mask.full(find_gates(model).shape).without([Part("enc_dec", 1, 0)])
     state = remove_heads(state_of(model), mask).state
     settings = saved_settings(state)
     settings.head_layout["kept"]["enc_dec"][1] = [2, 3]
@@ -247,7 +247,7 @@ def test_an_edited_file_is_refused_by_layer_and_component():
 
 def test_what_cannot_be_cut_is_refused():
     model = tiny.make_model()
-    mask = HeadMask.full(find_gates(model).shape).without([Head("enc_self", 0, 0)])
+    mask = Mask.full(find_gates(model).shape).without([Part("enc_self", 0, 0)])
     for change, message in (
         (
             {"arch": "fconv", "_name": "fconv"},
@@ -269,6 +269,6 @@ def test_what_cannot_be_cut_is_refused():
     quantised["model"]["encoder.layers.0.self_attn.q_proj.centroids"] = centroids
     with pytest.raises(ValueError, match="enc_self layer 0: its projections are not plain .*quantised"):
         remove_heads(quantised, mask)
-    ffn = HeadMask(mask.heads, ffn={"enc": [1, 0]})
+    ffn = Mask(mask.rows, ffn={"enc": [1, 0]})
     with pytest.raises(ValueError, match="prunes feed-forward units or blocks; remove them, too, with --ffn"):
         remove_heads(state_of(model), ffn)

@@ -13,14 +13,14 @@ from verbs import generated, refused, run_json, write_lively
 from fairseq_headprune.checkpoints import GatedSettings, read_state, saved_settings, stored_mask
 from fairseq_headprune.cli import main
 from fairseq_headprune.files import sha256
-from fairseq_headprune.heads import Head, HeadMask
+from fairseq_headprune.parts import Mask, Part
 
 PLUGIN = ["--user-dir", tiny.ROOT / "fairseq_headprune"]
 TASK = [*PLUGIN, "--task", "translation_headprune"]
 SHAPE = {"enc_self": [2, 2], "enc_dec": [2, 2], "dec_self": [2, 2]}
 
 #: ES=01 ED=12 DS=10, so 5 heads stay: a layer of each kind of self-attention is empty
-MASK = HeadMask({"enc_self": [[0, 0], [0, 1]], "enc_dec": [[0, 1], [1, 1]], "dec_self": [[1, 0], [0, 0]]})
+MASK = Mask({"enc_self": [[0, 0], [0, 1]], "enc_dec": [[0, 1], [1, 1]], "dec_self": [[1, 0], [0, 0]]})
 
 #: 7 heads go, each of 32 * (4 * 64 + 3) parameters (public report 33)
 REMOVED = 7 * 32 * (4 * 64 + 3)
@@ -167,8 +167,8 @@ def test_the_old_optimizer_is_refused_with_the_way_out(pruned, tmp_path):
 def test_the_other_verbs_know_slim_checkpoints(pruned, tmp_path):
     made = run_json("mask", "--like", pruned["gated slim"], "--drop", "A:2:1", "-o", tmp_path / "m.json")
     assert made["kept"] == 4 and made["total"] == 12
-    fewer = HeadMask.load(tmp_path / "m.json")
-    assert fewer == MASK.without([Head("enc_dec", 1, 0)])
+    fewer = Mask.load(tmp_path / "m.json")
+    assert fewer == MASK.without([Part("enc_dec", 1, 0)])
     twice = run_json("slim", pruned["gated slim"], "--mask", tmp_path / "m.json", "-o", tmp_path / "twice.pt")
     once = run_json("slim", pruned["gated"], "--mask", tmp_path / "m.json", "-o", tmp_path / "once.pt")
     assert (twice["removed"], twice["removed_before"], once["removed"]) == (1, 7, 8)
@@ -210,7 +210,7 @@ def test_the_mask_in_the_checkpoint_is_the_default(pruned, tmp_path):
 
 
 def test_a_mask_that_keeps_everything(pruned, tmp_path, capsys):
-    HeadMask.full(SHAPE).save(tmp_path / "full.json")
+    Mask.full(SHAPE).save(tmp_path / "full.json")
     assert (
         main(["slim", str(pruned["gated"]), "--mask", str(tmp_path / "full.json"), "-o", str(tmp_path / "o.pt")]) == 0
     )
@@ -223,8 +223,8 @@ def test_a_mask_that_keeps_everything(pruned, tmp_path, capsys):
 
 def test_wrong_input_is_one_line(pruned, tmp_path, capsys):
     output = tmp_path / "o.pt"
-    HeadMask.full({"enc_self": [2, 2], "enc_dec": [4, 2], "dec_self": [2, 2]}).save(tmp_path / "wide.json")
-    HeadMask.full(SHAPE).save(tmp_path / "full.json")
+    Mask.full({"enc_self": [2, 2], "enc_dec": [4, 2], "dec_self": [2, 2]}).save(tmp_path / "wide.json")
+    Mask.full(SHAPE).save(tmp_path / "full.json")
     gated, mask = pruned["gated"], pruned["mask"]
     os.link(gated, tmp_path / "same.pt")
     for call, message in (

@@ -14,9 +14,9 @@ from verbs import refused, run_json
 
 from fairseq_headprune.checkpoints import head_layout, read_state
 from fairseq_headprune.gates.rules import L0Rule, SubsetRule
-from fairseq_headprune.gates.soft import SoftGates
-from fairseq_headprune.heads import Head, HeadMask
 from fairseq_headprune.modules.attach import find_gates
+from fairseq_headprune.parts import Mask, Part
+from fairseq_headprune.parts.soft_gates import SoftGates
 from fairseq_headprune.removal.checkpoint import remove_heads
 from fairseq_headprune.removal.fold import fold_gates
 
@@ -39,7 +39,7 @@ def gated(model, gates):
     """A copy of the model with these gates in force."""
     result = copy.deepcopy(model)
     for component, layer, module in find_gates(result).items():
-        module.head_gate = torch.tensor(gates.gates[component][layer])
+        module.head_gate = torch.tensor(gates.rows[component][layer])
     return result
 
 
@@ -92,8 +92,8 @@ def test_masked_feed_forward_parts_are_not_lost(batch):
 
 def test_half_precision_is_rounded_once():
     state = state_of(lively(SETTINGS[0]).half())
-    full = HeadMask.full({"enc_self": [4, 4], "enc_dec": [4, 4], "dec_self": [4, 4]})
-    gates = SoftGates({c: [[0.3] * len(row) for row in rows] for c, rows in full.heads.items()})
+    full = Mask.full({"enc_self": [4, 4], "enc_dec": [4, 4], "dec_self": [4, 4]})
+    gates = SoftGates({c: [[0.3] * len(row) for row in rows] for c, rows in full.rows.items()})
     name = "decoder.layers.1.encoder_attn.out_proj"
     found = fold_gates(state, gates)["model"]
     expected = (state["model"][f"{name}.weight"].double() * 0.3).half()
@@ -108,8 +108,8 @@ def test_a_gate_file_is_saved_and_read_again(tmp_path):
     GATES.save(tmp_path / "g.json")
     again = SoftGates.load(tmp_path / "g.json")
     assert (again.gates, again.source) == (GATES.gates, {"command": "test"})
-    assert again.mask() == HeadMask({"enc_self": [[1, 1, 0], [0, 0, 0]], "dec_self": [[1, 1, 1]]})
-    assert again.soft() == [Head("enc_self", 0, 0), Head("dec_self", 0, 2)]
+    assert again.mask() == Mask({"enc_self": [[1, 1, 0], [0, 0, 0]], "dec_self": [[1, 1, 1]]})
+    assert again.soft() == [Part("enc_self", 0, 0), Part("dec_self", 0, 2)]
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_the_gates_of_an_l0_training_become_a_slim_model(saved, tmp_path, batch,
     assert (value["soft"], value["kept"], value["gates"]) == (4, 6, str(tmp_path / "g.json"))
     assert gates.source["updates"] == 40 and gates.source["gates"]["kind"] == "l0"
     run_json("mask", "--from-checkpoint", path, "-o", tmp_path / "m.json")
-    assert HeadMask.load(tmp_path / "m.json") == gates.mask()
+    assert Mask.load(tmp_path / "m.json") == gates.mask()
     slimmed = run_json("slim", path, "--gates", tmp_path / "g.json", "-o", tmp_path / "slim.pt")
     assert slimmed["folded"] == 4 and slimmed["removed"] == 6 and slimmed["mask"]["path"] == str(tmp_path / "g.json")
     assert "gates of 4 heads are folded into the columns of out_proj" in slimmed["notes"]

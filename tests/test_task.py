@@ -17,13 +17,13 @@ from fairseq.logging import metrics
 from fairseq.tasks import TASK_REGISTRY
 
 from fairseq_headprune.files import sha256
-from fairseq_headprune.heads import Head, HeadMask
 from fairseq_headprune.modules.attach import find_gates
+from fairseq_headprune.parts import Mask, Part
 from fairseq_headprune.tasks.translation_headprune import TranslationHeadpruneTask
 
 #: transformer_tiny: 2 + 2 layers with 2 heads each
 SHAPE = {"enc_self": [2, 2], "enc_dec": [2, 2], "dec_self": [2, 2]}
-DROPPED = [Head("enc_self", 0, 1), Head("enc_dec", 1, 0), Head("dec_self", 0, 0), Head("dec_self", 0, 1)]
+DROPPED = [Part("enc_self", 0, 1), Part("enc_dec", 1, 0), Part("dec_self", 0, 0), Part("dec_self", 0, 1)]
 #: heads of each component that DROPPED leaves, counted by hand
 ACTIVE = {"heads_enc_self": 3, "heads_enc_dec": 3, "heads_dec_self": 2}
 OURS = ["--task", "translation_headprune", "--cpu", "--num-workers", "0"]
@@ -81,7 +81,7 @@ def of_input_order(text):
 @pytest.fixture(scope="module")
 def mask_file(tmp_path_factory):
     path = tmp_path_factory.mktemp("mask") / "mask.json"
-    HeadMask.full(SHAPE, {"why": "a test"}).without(DROPPED).save(path)
+    Mask.full(SHAPE, {"why": "a test"}).without(DROPPED).save(path)
     return path
 
 
@@ -136,7 +136,7 @@ def test_the_checkpoint_stores_the_mask_and_its_origin(masked_run, mask_file):
     origin = state["task_state"]["head_mask"]
     assert set(origin) == {"path", "sha256", "source", "heads"}
     assert origin["path"] == str(mask_file) and origin["sha256"] == sha256(mask_file)
-    assert origin["source"] == {"why": "a test"} and origin["heads"] == HeadMask.load(mask_file).heads
+    assert origin["source"] == {"why": "a test"} and origin["heads"] == Mask.load(mask_file).rows
 
 
 def test_pruned_heads_do_not_train(masked_run):
@@ -182,7 +182,7 @@ def test_generation_uses_the_stored_mask(masked_run, mask_file, tmp_path):
     assert full != stored
     assert hypotheses(data, masked_run["checkpoint"], "--head-mask", "none") == full
     other = tmp_path / "other.json"
-    HeadMask.full(SHAPE).without([Head("enc_self", 1, 0)]).save(other)
+    Mask.full(SHAPE).without([Part("enc_self", 1, 0)]).save(other)
     replaced = hypotheses(data, masked_run["checkpoint"], "--head-mask", other)
     assert replaced == hypotheses(data, unmasked, "--head-mask", other) and replaced not in (stored, full)
 
@@ -253,15 +253,15 @@ def test_a_checkpoint_alone_rebuilds_its_mask_when_the_file_is_gone(masked_run, 
     torch.save(state, tmp_path / "moved.pt")
     overrides = {"data": str(masked_run["data"])}
     (model,), _, task = checkpoint_utils.load_model_ensemble_and_task([str(tmp_path / "moved.pt")], overrides)
-    assert find_gates(model).mask() == HeadMask.load(mask_file)
+    assert find_gates(model).mask() == Mask.load(mask_file)
     assert task.state_dict()["head_mask"]["sha256"] == sha256(mask_file)
 
 
 @pytest.mark.parametrize(
     "content, error, message",
     [
-        (HeadMask.full({**SHAPE, "enc_dec": [2, 4]}), ValueError, "4 heads in enc_dec layer 1, the model has 2"),
-        (HeadMask.full({**SHAPE, "enc_self": [2] * 6}), ValueError, "6 layers of enc_self, the model has 2"),
+        (Mask.full({**SHAPE, "enc_dec": [2, 4]}), ValueError, "4 heads in enc_dec layer 1, the model has 2"),
+        (Mask.full({**SHAPE, "enc_self": [2] * 6}), ValueError, "6 layers of enc_self, the model has 2"),
         (None, FileNotFoundError, "mask.json"),
     ],
 )

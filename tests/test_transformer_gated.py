@@ -8,9 +8,9 @@ import torch
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY, MODEL_REGISTRY
 from fairseq.models.transformer import TransformerModel
 
-from fairseq_headprune.heads import Head
 from fairseq_headprune.models.transformer_gated import TransformerGatedModel
 from fairseq_headprune.modules.attach import find_gates
+from fairseq_headprune.parts import Part
 
 #: the names fixed for the architectures, and fairseq's own that they follow
 ARCHS = {
@@ -126,7 +126,7 @@ def test_stock_weights_load_strictly_and_ours_load_into_stock(batch):
     other.load_state_dict(gated.state_dict())
     assert torch.equal(other(**batch["net_input"])[0][real], expected)
     gates = find_gates(gated)
-    gates.set_mask(gates.mask().without([Head("enc_self", 0, 0)]))
+    gates.set_mask(gates.mask().without([Part("enc_self", 0, 0)]))
     with pytest.raises(RuntimeError, match="encoder.layers.0.self_attn.head_keep"):
         other.load_state_dict(gated.state_dict())
 

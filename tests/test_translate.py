@@ -4,7 +4,7 @@ import pytest
 from verbs import generated, write_lively
 
 from fairseq_headprune.evaluation.translate import Translator
-from fairseq_headprune.heads import Head
+from fairseq_headprune.parts import Part
 from fairseq_headprune.session import Session, parse_generation_args
 
 
@@ -36,7 +36,7 @@ def test_a_mask_changes_translations_as_in_fairseq_generate(lively, tmp_path):
     # Source: fairseq-generate under the same mask file.
     loaded = session(lively)
     ours = Translator(loaded, "test")
-    dropped = [Head("enc_dec", 0, 0), Head("dec_self", 1, 1), Head("dec_self", 0, 0), Head("dec_self", 0, 1)]
+    dropped = [Part("enc_dec", 0, 0), Part("dec_self", 1, 1), Part("dec_self", 0, 0), Part("dec_self", 0, 1)]
     mask = loaded.gates.mask().without(dropped)
     mask.save(tmp_path / "mask.json")
     full = ours.translate()

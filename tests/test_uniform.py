@@ -6,15 +6,15 @@ import random
 import pytest
 
 from fairseq_headprune.export.uniform import uniform_mask
-from fairseq_headprune.heads import HeadMask, all_heads
-from fairseq_headprune.importance.scores import HeadScores
+from fairseq_headprune.parts import Mask, all_heads
+from fairseq_headprune.parts.scores import Scores
 
 SHAPE = {"enc_self": [4, 4, 4], "enc_dec": [3, 3], "dec_self": [3, 3]}
 
 
 def scores_of(seed):
     draw = random.Random(seed)
-    return HeadScores({c: [[draw.random() for _ in range(n)] for n in rows] for c, rows in SHAPE.items()}, "test")
+    return Scores({c: [[draw.random() for _ in range(n)] for n in rows] for c, rows in SHAPE.items()}, "test")
 
 
 @pytest.mark.parametrize("seed, heads", itertools.product(range(3), (0, 2, 5, 9, 14, 24, 30)))
@@ -26,19 +26,19 @@ def test_best_of_all_pairs(seed, heads):
             totals.append(
                 sum(
                     sum(sorted(row)[len(row) - (encoder if c == "enc_self" else decoder) :])
-                    for c, rows in scores.scores.items()
+                    for c, rows in scores.rows.items()
                     for row in rows
                 )
             )
-    found = uniform_mask(HeadMask.full(SHAPE), scores, heads)
+    found = uniform_mask(Mask.full(SHAPE), scores, heads)
     assert sum(scores[head] for head in found.kept()) == pytest.approx(max(totals))
-    counts = {c: {sum(row) for row in rows} for c, rows in found.heads.items()}
+    counts = {c: {sum(row) for row in rows} for c, rows in found.rows.items()}
     assert len(counts["enc_self"]) == 1 and counts["enc_dec"] == counts["dec_self"] and len(counts["enc_dec"]) == 1
     assert len(found.kept()) <= heads
 
 
 def test_heads_that_are_gone_stay_gone():
-    mask = HeadMask.full(SHAPE).without([head for head in all_heads(SHAPE) if head[:2] == ("dec_self", 1)])
+    mask = Mask.full(SHAPE).without([head for head in all_heads(SHAPE) if head[:2] == ("dec_self", 1)])
     found = uniform_mask(mask, scores_of(1), 24)
     # One decoder module has no head left, so none can have any.
     assert {c: len(found.kept([c])) for c in SHAPE} == {"enc_self": 12, "enc_dec": 0, "dec_self": 0}
@@ -46,6 +46,6 @@ def test_heads_that_are_gone_stay_gone():
 
 def test_wrong_input():
     with pytest.raises(ValueError, match="cannot keep -1 heads"):
-        uniform_mask(HeadMask.full(SHAPE), scores_of(1), -1)
+        uniform_mask(Mask.full(SHAPE), scores_of(1), -1)
     with pytest.raises(ValueError, match="the scores are of a model with heads"):
-        uniform_mask(HeadMask.full({"enc_self": [2]}), scores_of(1), 1)
+        uniform_mask(Mask.full({"enc_self": [2]}), scores_of(1), 1)

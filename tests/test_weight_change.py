@@ -8,7 +8,7 @@ import torch
 from verbs import refused, run_json
 
 from fairseq_headprune.cli import main
-from fairseq_headprune.heads import Head, HeadMask
+from fairseq_headprune.parts import Mask, Part
 from fairseq_headprune.studies.weight_change import layer_effects, overall
 
 #: transformer_tiny: 2 + 2 layers with 2 heads of width 32
@@ -52,7 +52,7 @@ def test_changes_by_hand(trained, after, by_hand):
 
 
 def test_slim_after_has_original_numbers(trained, after, by_hand, tmp_path):
-    mask = HeadMask.full(SHAPE).without([Head("enc_dec", 1, 0), Head("dec_self", 0, 0), Head("dec_self", 0, 1)])
+    mask = Mask.full(SHAPE).without([Part("enc_dec", 1, 0), Part("dec_self", 0, 0), Part("dec_self", 0, 1)])
     mask.save(tmp_path / "mask.json")
     slim = tmp_path / "slim.pt"
     assert main(["slim", str(after), "--mask", str(tmp_path / "mask.json"), "-o", str(slim)]) == 0

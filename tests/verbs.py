@@ -9,7 +9,7 @@ import torch
 
 from fairseq_headprune.cli import main
 from fairseq_headprune.evaluation.translate import Translator
-from fairseq_headprune.heads import HeadMask
+from fairseq_headprune.parts import Mask
 
 
 def run_json(*argv):
@@ -72,4 +72,4 @@ def cells(folder):
 
 def mask(folder, cell):
     """The mask of a cell of a study."""
-    return HeadMask.load(folder / "masks" / f"{cell}.json")
+    return Mask.load(folder / "masks" / f"{cell}.json")

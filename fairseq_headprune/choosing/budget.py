@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from fractions import Fraction
 
 from fairseq_headprune.choosing.scored import ranked
-from fairseq_headprune.heads import Head, HeadMask
-from fairseq_headprune.importance.scores import HeadScores
+from fairseq_headprune.parts import Mask, Part
+from fairseq_headprune.parts.scores import Scores
 
 
 def parse_share(text: str) -> Fraction:
@@ -25,8 +25,8 @@ def parse_share(text: str) -> Fraction:
 
 
 def keep_within(
-    mask: HeadMask, scores: HeadScores, parameters: int, per_head: Mapping[Head, int], share: Fraction, other: int = 0
-) -> tuple[HeadMask, int]:
+    mask: Mask, scores: Scores, parameters: int, per_head: Mapping[Part, int], share: Fraction, other: int = 0
+) -> tuple[Mask, int]:
     """Prune the lowest-scored heads, one after the other, until the parameters are within a share of what there are.
 
     Args:

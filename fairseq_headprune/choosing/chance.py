@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from math import comb
 
-from fairseq_headprune.heads import Head
+from fairseq_headprune.parts import Part
 
 
 def generator(seed: int) -> random.Random:
@@ -23,14 +23,14 @@ def generator(seed: int) -> random.Random:
     return random.Random(seed)
 
 
-def draw(heads: Sequence[Head], count: int, chance: random.Random) -> list[Head]:
+def draw(heads: Sequence[Part], count: int, chance: random.Random) -> list[Part]:
     """Draw ``count`` of these heads without replacement, each set with the same probability."""
     keys = [chance.random() for _ in heads]
     places = sorted(range(len(heads)), key=keys.__getitem__)[:count]
     return [heads[place] for place in sorted(places)]
 
 
-def draw_from_each(layers: Sequence[Sequence[Head]], count: int, chance: random.Random) -> list[Head]:
+def draw_from_each(layers: Sequence[Sequence[Part]], count: int, chance: random.Random) -> list[Part]:
     """Draw ``count`` heads with at least one of each layer, each such set with the same probability.
 
     How many come from a layer is drawn first, in proportion to the number of sets that have so many there.
@@ -44,7 +44,7 @@ def draw_from_each(layers: Sequence[Sequence[Head]], count: int, chance: random.
             f"cannot keep at least one head in each of {len(layers)} layers with {count} of {sum(sizes)} heads"
         )
     ways = _ways(sizes, count)
-    drawn: list[Head] = []
+    drawn: list[Part] = []
     left = count
     for place, layer in enumerate(layers):
         # ways[place][left] sets remain; choose one of them by its number, and see how many heads it has here.

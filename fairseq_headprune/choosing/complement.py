@@ -1,9 +1,9 @@
 """The opposite of a mask: what it keeps is pruned, what it prunes is kept."""
 
-from fairseq_headprune.heads import HeadMask
+from fairseq_headprune.parts import Mask
 
 
-def complement(mask: HeadMask, other: HeadMask) -> HeadMask:
+def complement(mask: Mask, other: Mask) -> Mask:
     """Prune the heads that the other mask keeps. (Not the mirror, which keeps the number of heads.)
 
     Raises:

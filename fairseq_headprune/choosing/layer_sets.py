@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 
-from fairseq_headprune.heads import HeadMask
+from fairseq_headprune.parts import Mask
 
 
 def parse_layers(text: str, count: int) -> list[int]:
@@ -50,12 +50,12 @@ def _part(part: str, text: str, count: int) -> list[int]:
     return every[:number] if which == "bottom" else every[-number:]
 
 
-def prune_layers(mask: HeadMask, text: str, components: Sequence[str]) -> tuple[HeadMask, dict[str, list[int]]]:
+def prune_layers(mask: Mask, text: str, components: Sequence[str]) -> tuple[Mask, dict[str, list[int]]]:
     """Prune all heads of a set of layers of each component; return the mask and the layers, from 0.
 
     Raises:
         ValueError: as for :func:`parse_layers`.
     """
-    layers = {component: parse_layers(text, len(mask.heads[component])) for component in components}
+    layers = {component: parse_layers(text, len(mask.rows[component])) for component in components}
     gone = [head for head in mask.kept(components) if head.layer in layers[head.component]]
     return mask.without(gone), layers

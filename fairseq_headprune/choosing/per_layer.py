@@ -4,15 +4,15 @@ from collections.abc import Callable
 
 from fairseq_headprune.choosing.chance import draw, generator
 from fairseq_headprune.choosing.scored import ranked
-from fairseq_headprune.heads import Head, HeadMask
-from fairseq_headprune.importance.scores import HeadScores
-from fairseq_headprune.notation import check_config
+from fairseq_headprune.parts import Mask, Part
+from fairseq_headprune.parts.notation import check_config
+from fairseq_headprune.parts.scores import Scores
 
 #: from the kept heads of one layer and a number to that many of them
-Pick = Callable[[list[Head], int], list[Head]]
+Pick = Callable[[list[Part], int], list[Part]]
 
 
-def keep_per_layer(mask: HeadMask, config: dict[str, list[int]], pick: Pick | None = None) -> HeadMask:
+def keep_per_layer(mask: Mask, config: dict[str, list[int]], pick: Pick | None = None) -> Mask:
     """Keep the given number of heads in each layer; components that the configuration does not name stay as they are.
 
     Args:
@@ -36,18 +36,18 @@ def keep_per_layer(mask: HeadMask, config: dict[str, list[int]], pick: Pick | No
     return result
 
 
-def picking_highest(mask: HeadMask, scores: HeadScores, config: dict[str, list[int]]) -> Pick:
+def picking_highest(mask: Mask, scores: Scores, config: dict[str, list[int]]) -> Pick:
     """Pick the highest-scored heads of a layer.
 
     Raises:
         ValueError: a component without scores; when picking, too few heads with a score.
     """
-    missing = [component for component in config if component not in scores.scores]
+    missing = [component for component in config if component not in scores.rows]
     if missing:
         raise ValueError(f"the score file has no scores of {missing[0]}, which --config names")
     order = ranked(mask, scores)
 
-    def pick(heads: list[Head], count: int) -> list[Head]:
+    def pick(heads: list[Part], count: int) -> list[Part]:
         here = [head for head in order if head in heads]
         if count > len(here):
             where = f"{heads[0].component} layer {heads[0].layer}"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from fairseq_headprune.choosing.chance import draw, draw_from_each, generator
-from fairseq_headprune.heads import Head, HeadMask
+from fairseq_headprune.parts import Mask, Part
 
 
 @dataclass(frozen=True)
@@ -49,8 +49,8 @@ def parse_amount(text: str) -> Amount:
 
 
 def prune_random(
-    mask: HeadMask, amount: Amount, groups: Iterable[Sequence[str]], seed: int, at_least_one: bool = False
-) -> HeadMask:
+    mask: Mask, amount: Amount, groups: Iterable[Sequence[str]], seed: int, at_least_one: bool = False
+) -> Mask:
     """Prune exactly so many of the kept heads, drawn uniformly over each group of components.
 
     Args:
@@ -69,7 +69,7 @@ def prune_random(
     return result
 
 
-def keep_random(mask: HeadMask, counts: Mapping[str, int], seed: int, at_least_one: bool = False) -> HeadMask:
+def keep_random(mask: Mask, counts: Mapping[str, int], seed: int, at_least_one: bool = False) -> Mask:
     """Keep exactly so many heads of each component, drawn uniformly within it (Table 3's triples).
 
     Raises:
@@ -79,8 +79,8 @@ def keep_random(mask: HeadMask, counts: Mapping[str, int], seed: int, at_least_o
     chance = generator(seed)
     result = mask
     for component, count in counts.items():
-        if component not in mask.heads:
-            raise ValueError(f"the model has no {component}; it has {', '.join(mask.heads)}")
+        if component not in mask.rows:
+            raise ValueError(f"the model has no {component}; it has {', '.join(mask.rows)}")
         present = len(mask.kept([component]))
         if count > present:
             raise ValueError(f"{component}: cannot keep {count} heads, {present} are not pruned yet")
@@ -88,7 +88,7 @@ def keep_random(mask: HeadMask, counts: Mapping[str, int], seed: int, at_least_o
     return result
 
 
-def _keep(mask: HeadMask, components: Sequence[str], count: int, chance: random.Random, at_least_one: bool) -> HeadMask:
+def _keep(mask: Mask, components: Sequence[str], count: int, chance: random.Random, at_least_one: bool) -> Mask:
     present = mask.kept(components)
     if not at_least_one:
         chosen = set(draw(present, count, chance))
@@ -101,13 +101,13 @@ def _keep(mask: HeadMask, components: Sequence[str], count: int, chance: random.
     return mask.without(head for head in present if head not in chosen)
 
 
-def _layers(mask: HeadMask, components: Sequence[str]) -> list[list[Head]]:
+def _layers(mask: Mask, components: Sequence[str]) -> list[list[Part]]:
     """Return the kept heads of each layer.
 
     Raises:
         ValueError: a layer has none.
     """
-    layers = {(c, i): [] for c in components for i in range(len(mask.heads.get(c, [])))}
+    layers = {(c, i): [] for c in components for i in range(len(mask.rows.get(c, [])))}
     for head in mask.kept(components):
         layers[head.component, head.layer].append(head)
     empty = [place for place, heads in layers.items() if not heads]

@@ -1,10 +1,10 @@
 """Keep the heads with the highest scores."""
 
-from fairseq_headprune.heads import Head, HeadMask, all_heads
-from fairseq_headprune.importance.scores import HeadScores
+from fairseq_headprune.parts import Mask, Part, all_heads
+from fairseq_headprune.parts.scores import Scores
 
 
-def keep_highest(mask: HeadMask, scores: HeadScores, count: int) -> HeadMask:
+def keep_highest(mask: Mask, scores: Scores, count: int) -> Mask:
     """Keep the highest-scored heads among those the mask keeps in the scored components.
 
     Of equal scores the lowest index, in the order component, layer, head, is kept. Heads without a score were pruned
@@ -20,7 +20,7 @@ def keep_highest(mask: HeadMask, scores: HeadScores, count: int) -> HeadMask:
     return mask.without(head for head in all_heads(scores.shape) if head not in chosen)
 
 
-def ranked(mask: HeadMask, scores: HeadScores) -> list[Head]:
+def ranked(mask: Mask, scores: Scores) -> list[Part]:
     """List the kept heads that have a score, the best first."""
     kept = set(mask.kept())
     return [head for head in reversed(scores.pruning_order()) if head in kept]

@@ -4,11 +4,11 @@ import math
 from collections.abc import Callable
 
 from fairseq_headprune.choosing.scored import ranked
-from fairseq_headprune.heads import HeadMask
-from fairseq_headprune.importance.scores import HeadScores
+from fairseq_headprune.parts import Mask
+from fairseq_headprune.parts.scores import Scores
 
 #: predicted time of a mask
-Time = Callable[[HeadMask], float]
+Time = Callable[[Mask], float]
 
 #: what sums of floating-point numbers may be off by, as a share
 _ROUNDING = 1e-9
@@ -38,7 +38,7 @@ def parse_latency(text: str) -> float:
     return value
 
 
-def keep_in_time(mask: HeadMask, scores: HeadScores, time: Time, limit: float) -> HeadMask | None:
+def keep_in_time(mask: Mask, scores: Scores, time: Time, limit: float) -> Mask | None:
     """Prune the lowest-scored heads, one after the other, until the predicted time is within a limit.
 
     Time is not proportional to heads: of those that went, heads with which the limit is kept all the same come back,
@@ -64,7 +64,7 @@ def keep_in_time(mask: HeadMask, scores: HeadScores, time: Time, limit: float) -
     return mask.without(dropped)
 
 
-def fastest(mask: HeadMask, scores: HeadScores, time: Time) -> float:
+def fastest(mask: Mask, scores: Scores, time: Time) -> float:
     """Return the predicted time without any scored head."""
     return time(mask.without(ranked(mask, scores)))
 

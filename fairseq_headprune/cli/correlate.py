@@ -37,7 +37,7 @@ def run(argv: list[str]) -> int:
         **({} if _two_tasks(first, second) else {"checkpoint": first.settings["checkpoint"]}),
     }
     value["studies"] = [_described(study) for study in (first, second)]
-    value["effects"] = [{**head._asdict(), "delta": [x, y]} for head, x, y in zip(heads, *effects, strict=True)]
+    value["effects"] = [{**head.facts(), "delta": [x, y]} for head, x, y in zip(heads, *effects, strict=True)]
     value["figures"] = [str(path) for path in _figure(first, second, found["pearson"], args.figure)]
     emit(value, args.json, _text(value, found, args.format))
     return 0

@@ -8,7 +8,7 @@ from fairseq_headprune.cli.common import Parser, emit
 from fairseq_headprune.files import sha256
 from fairseq_headprune.gates import dynamics
 from fairseq_headprune.gates.dynamics import GateRun
-from fairseq_headprune.heads import PAPER_NAMES
+from fairseq_headprune.parts import PAPER_NAMES
 from fairseq_headprune.report.gate_dynamics import dynamics_figure
 from fairseq_headprune.report.gate_runs import head_distribution, heads_against_penalty
 from fairseq_headprune.report.tables import FORMS, Table, render_parts

@@ -63,7 +63,7 @@ def _add_flags(parser: argparse.ArgumentParser) -> None:
 
 def _mask(args: Any, session: Any) -> dict[str, Any]:
     mask = session.gates.mask()
-    return {"given": args.head_mask, "source": mask.source, "components": mask.counts(), "heads": mask.heads}
+    return {"given": args.head_mask, "source": mask.source, "components": mask.counts(), "heads": mask.rows}
 
 
 def _scored(session: Any, split: str) -> tuple[dict[str, Any], np.ndarray]:

@@ -11,9 +11,9 @@ from typing import Any
 
 from fairseq_headprune.cli.common import Parser, emit
 from fairseq_headprune.files import sha256, write_json
-from fairseq_headprune.heads import HeadMask
-from fairseq_headprune.importance.scores import HeadScores
-from fairseq_headprune.notation import format_config
+from fairseq_headprune.parts import Mask
+from fairseq_headprune.parts.notation import format_config
+from fairseq_headprune.parts.scores import Scores
 
 _DESCRIPTION = """Write a fairseq transformer checkpoint (slim, masked or whole, gated or stock) for another program,
 in float32, and check that it computes the same log-probabilities. Pruned heads are removed. CTranslate2 knows one head
@@ -135,29 +135,29 @@ def _export(args: argparse.Namespace, target: str, folder: Path) -> dict[str, An
     return {**value, "files": files}
 
 
-def _mask(args: argparse.Namespace, state: Any) -> HeadMask:
+def _mask(args: argparse.Namespace, state: Any) -> Mask:
     from fairseq_headprune.export.model import own_mask
     from fairseq_headprune.export.uniform import uniform_mask
 
     if args.mask:
-        mask = HeadMask.load(args.mask)
+        mask = Mask.load(args.mask)
         mask.source = {"path": args.mask, "sha256": sha256(args.mask), "source": mask.source}
         return mask
     mask = own_mask(state)
     if args.uniform:
-        mask = uniform_mask(mask, HeadScores.load(args.uniform), args.heads)
+        mask = uniform_mask(mask, Scores.load(args.uniform), args.heads)
         mask.source = {"uniform": {"path": args.uniform, "sha256": sha256(args.uniform), "heads": args.heads}}
     return mask
 
 
-def _hugging_face(args: argparse.Namespace, state: Any, mask: HeadMask, target: str) -> Callable[[Path], dict]:
+def _hugging_face(args: argparse.Namespace, state: Any, mask: Mask, target: str) -> Callable[[Path], dict]:
     """Return what writes the folder and says what was written."""
     from fairseq_headprune.export import huggingface
 
     return lambda folder: huggingface.save(state, mask, folder)
 
 
-def _translator(args: argparse.Namespace, state: Any, mask: HeadMask, target: str) -> Callable[[Path], dict]:
+def _translator(args: argparse.Namespace, state: Any, mask: Mask, target: str) -> Callable[[Path], dict]:
     """The same for a translation model, which is loaded at once: what is wrong with it is told before all else."""
     from fairseq_headprune.export.check import check
     from fairseq_headprune.export.model import load

@@ -11,8 +11,8 @@ from fairseq_headprune.cli.mask_learned import correction_text, learned_gates, l
 from fairseq_headprune.cli.mask_time import time_lines
 from fairseq_headprune.cli.mask_ways import add_ways, chosen_way
 from fairseq_headprune.files import PathLike, sha256
-from fairseq_headprune.heads import PAPER_NAMES, HeadMask
-from fairseq_headprune.notation import format_config, format_descriptor
+from fairseq_headprune.parts import PAPER_NAMES, Mask
+from fairseq_headprune.parts.notation import format_config, format_descriptor
 
 _DESCRIPTION = """Make a mask file for a model: all its heads are kept unless something more is said. Heads that the
 checkpoint or mask of --like has pruned stay pruned."""
@@ -87,18 +87,18 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _like(path: PathLike) -> tuple[HeadMask, dict[str, Any]]:
+def _like(path: PathLike) -> tuple[Mask, dict[str, Any]]:
     """Return the mask to start from and its source: the mask file's, or the checkpoint's own (all heads if none)."""
     if not Path(path).exists():
         raise FileNotFoundError(f"--like {path}: there is no such file")
     if _is_text(path):
-        mask = HeadMask.load(path)
+        mask = Mask.load(path)
         return mask, {"like": {"path": str(path), "sha256": sha256(path), "source": mask.source}}
     from fairseq_headprune.checkpoints import head_shape, read_state, stored_mask  # torch: not for mask files
 
     state = read_state(path)
     try:
-        mask = stored_mask(state) or HeadMask.full(head_shape(state))
+        mask = stored_mask(state) or Mask.full(head_shape(state))
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
     return mask, {"checkpoint": {"path": str(path), "sha256": sha256(path)}}
@@ -112,7 +112,7 @@ def _is_text(path: PathLike) -> bool:
         return str(path).endswith(".json") or stream.read(64).lstrip().startswith(b"{")
 
 
-def _value(mask: HeadMask, path: PathLike) -> dict[str, Any]:
+def _value(mask: Mask, path: PathLike) -> dict[str, Any]:
     counts = mask.counts()
     return {
         "mask": str(path),
@@ -126,7 +126,7 @@ def _value(mask: HeadMask, path: PathLike) -> dict[str, Any]:
     }
 
 
-def _text(mask: HeadMask, path: PathLike) -> str:
+def _text(mask: Mask, path: PathLike) -> str:
     rows = [("component", "", "kept", "of", "kept in each layer")]
     for (component, n), config in zip(mask.counts().items(), format_config(mask).values(), strict=True):
         rows.append((component, PAPER_NAMES[component], str(n["kept"]), str(n["total"]), config))

@@ -4,8 +4,8 @@ import argparse
 from typing import Any
 
 from fairseq_headprune.files import sha256
-from fairseq_headprune.heads import HeadMask
-from fairseq_headprune.importance.scores import HeadScores
+from fairseq_headprune.parts import Mask
+from fairseq_headprune.parts.scores import Scores
 
 
 def add_ffn_flag(parser: argparse.ArgumentParser) -> None:
@@ -19,7 +19,7 @@ def add_ffn_flag(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def ffn_entry(args: argparse.Namespace, start: HeadMask) -> tuple[dict[str, Any], dict[str, Any]]:
+def ffn_entry(args: argparse.Namespace, start: Mask) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the mask's "ffn" entry, the highest-scored parts of what ``--like`` has, and where the scores are from.
 
     Raises:
@@ -33,7 +33,7 @@ def ffn_entry(args: argparse.Namespace, start: HeadMask) -> tuple[dict[str, Any]
         raise ValueError(
             "--ffn keeps the highest-scored feed-forward parts: say where the scores are with --scores FILE"
         )
-    scores = HeadScores.load(args.scores)
+    scores = Scores.load(args.scores)
     if scores.ffn is None:
         raise ValueError(f"{args.scores} has no feed-forward scores; make them with headprune score --ffn")
     try:

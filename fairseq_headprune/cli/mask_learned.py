@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from fairseq_headprune.files import sha256
 from fairseq_headprune.gates.counts import parse_count
-from fairseq_headprune.gates.soft import SoftGates
-from fairseq_headprune.heads import Head, HeadMask
+from fairseq_headprune.parts import Mask, Part
+from fairseq_headprune.parts.soft_gates import SoftGates
 
 if TYPE_CHECKING:
     from fairseq_headprune.gates.saved import SavedGates
@@ -25,7 +25,7 @@ def heads_flag(text: str) -> int | dict[str, int]:
         raise argparse.ArgumentTypeError(str(error)) from error
 
 
-def learned_mask(args: argparse.Namespace) -> tuple[HeadMask, dict[str, Any]]:
+def learned_mask(args: argparse.Namespace) -> tuple[Mask, dict[str, Any]]:
     """Return the mask of the learned set, with exactly ``--heads`` heads if given, and where it comes from.
 
     Raises:
@@ -53,14 +53,14 @@ def learned_gates(args: argparse.Namespace) -> tuple[SoftGates, dict[str, Any]]:
     with _read(args) as (full, gates):
         if gates.description["kind"] != "l0":
             raise ValueError(f"gates of {gates.description['kind']} are 0 or 1: make a mask, without --soft")
-        values = {c: [list(map(float, row)) for row in rows] for c, rows in full.heads.items()}
+        values = {c: [list(map(float, row)) for row in rows] for c, rows in full.rows.items()}
         for (component, layer, head), gate in zip(gates.heads, gates.evaluated().tolist(), strict=True):
             values[component][layer][head] *= gate
     return SoftGates(values), _source(args, gates)
 
 
 @contextmanager
-def _read(args: argparse.Namespace) -> Iterator[tuple[HeadMask, "SavedGates"]]:
+def _read(args: argparse.Namespace) -> Iterator[tuple[Mask, "SavedGates"]]:
     """Give the mask of the heads that are there and the checkpoint's gates; errors inside name the checkpoint."""
     for name, value in vars(args).items():
         if name not in _FLAGS and value not in (None, False):
@@ -95,9 +95,9 @@ def correction_text(source: dict[str, Any]) -> str:
     line = f"the learned set has {found['learned']} heads; {found['changed']} changed"
     for name, verb in (("included", "included again"), ("excluded", "excluded")):
         if found[name]:
-            line += f"; {verb}: " + ", ".join(str(Head(*place)) for place in found[name])
+            line += f"; {verb}: " + ", ".join(str(Part(*place)) for place in found[name])
     return line
 
 
-def _plain(heads: list[Head]) -> list[list]:
+def _plain(heads: list[Part]) -> list[list]:
     return [list(head) for head in heads]

@@ -7,14 +7,14 @@ from typing import Any
 
 from fairseq_headprune.choosing.time_budget import fastest, keep_in_time
 from fairseq_headprune.files import sha256
-from fairseq_headprune.heads import HeadMask
-from fairseq_headprune.importance.scores import HeadScores
+from fairseq_headprune.parts import Mask
+from fairseq_headprune.parts.scores import Scores
 from fairseq_headprune.speed.profile import Profile
 
 
 def in_time(
-    args: argparse.Namespace, start: HeadMask, scores: HeadScores, limit: Callable[[float], float]
-) -> tuple[HeadMask, dict[str, Any]]:
+    args: argparse.Namespace, start: Mask, scores: Scores, limit: Callable[[float], float]
+) -> tuple[Mask, dict[str, Any]]:
     """Return the mask whose slim model is within the limit, and what its file says of the budget.
 
     Args:

@@ -18,26 +18,26 @@ from fairseq_headprune.choosing.time_budget import parse_latency, parse_speed
 from fairseq_headprune.cli.mask_learned import heads_flag
 from fairseq_headprune.cli.mask_time import in_time
 from fairseq_headprune.files import PathLike, sha256
-from fairseq_headprune.heads import HeadMask
-from fairseq_headprune.importance.scores import HeadScores
-from fairseq_headprune.notation import parse_config, parse_descriptor, parse_triple
+from fairseq_headprune.parts import Mask
+from fairseq_headprune.parts.notation import parse_config, parse_descriptor, parse_triple
+from fairseq_headprune.parts.scores import Scores
 from fairseq_headprune.pruning import chosen_components, curves
 
 #: a mask, and what its source says of how it was chosen
-Chosen = tuple[HeadMask, dict[str, Any]]
-Way = Callable[[argparse.Namespace, HeadMask], Chosen]
+Chosen = tuple[Mask, dict[str, Any]]
+Way = Callable[[argparse.Namespace, Mask], Chosen]
 
 #: seed of the draws where none is given
 DEFAULT_SEED = 1
 
 
-def by_scores(args: argparse.Namespace, start: HeadMask) -> Chosen:
+def by_scores(args: argparse.Namespace, start: Mask) -> Chosen:
     """``--heads K --scores FILE``."""
     scores, source = _read_scores(args.scores, start)
     return keep_highest(start, scores, args.heads), {"chosen": "the highest scores", **source}
 
 
-def by_config(args: argparse.Namespace, start: HeadMask) -> Chosen:
+def by_config(args: argparse.Namespace, start: Mask) -> Chosen:
     """``--config``: with ``--scores`` the highest heads of each layer, with ``--seed`` by chance, else the first."""
     config = parse_config(args.config)
     config = mirrored(config) if args.mirror else config
@@ -54,7 +54,7 @@ def by_config(args: argparse.Namespace, start: HeadMask) -> Chosen:
     return keep_per_layer(start, config, pick), how | {"drawn": drawn}
 
 
-def by_parameters(args: argparse.Namespace, start: HeadMask) -> Chosen:
+def by_parameters(args: argparse.Namespace, start: Mask) -> Chosen:
     """``--for-params``."""
     from fairseq_headprune.checkpoints import read_state  # torch: not for masks of other ways
     from fairseq_headprune.removal.checkpoint import LEARNED, parameters_of_ffn, parameters_of_heads
@@ -74,7 +74,7 @@ def by_parameters(args: argparse.Namespace, start: HeadMask) -> Chosen:
     return mask, {"chosen": "the highest scores within a number of parameters", "budget": budget, **source}
 
 
-def by_speed(args: argparse.Namespace, start: HeadMask) -> Chosen:
+def by_speed(args: argparse.Namespace, start: Mask) -> Chosen:
     """``--for-speed``."""
     factor = parse_speed(args.for_speed)
     scores, source = _read_scores(args.scores, start)
@@ -82,7 +82,7 @@ def by_speed(args: argparse.Namespace, start: HeadMask) -> Chosen:
     return mask, {"chosen": "the highest scores within a predicted time", "budget": budget, **source}
 
 
-def by_latency(args: argparse.Namespace, start: HeadMask) -> Chosen:
+def by_latency(args: argparse.Namespace, start: Mask) -> Chosen:
     """``--for-latency``."""
     limit = parse_latency(args.for_latency) / 1000
     scores, source = _read_scores(args.scores, start)
@@ -90,7 +90,7 @@ def by_latency(args: argparse.Namespace, start: HeadMask) -> Chosen:
     return mask, {"chosen": "the highest scores within a predicted time", "budget": budget, **source}
 
 
-def by_name(args: argparse.Namespace, start: HeadMask) -> Chosen:
+def by_name(args: argparse.Namespace, start: Mask) -> Chosen:
     """``--drop``."""
     heads = {head for text in args.drop for head in parse_descriptor(text)}
     mask = start.without(heads)
@@ -98,7 +98,7 @@ def by_name(args: argparse.Namespace, start: HeadMask) -> Chosen:
     return mask, {"chosen": "all but those named", **({"pruned_before": list(map(str, before))} if before else {})}
 
 
-def by_chance(args: argparse.Namespace, start: HeadMask) -> Chosen:
+def by_chance(args: argparse.Namespace, start: Mask) -> Chosen:
     """``--random``."""
     seed = DEFAULT_SEED if args.seed is None else args.seed
     groups = curves(args.components or "all", list(start.shape))
@@ -107,7 +107,7 @@ def by_chance(args: argparse.Namespace, start: HeadMask) -> Chosen:
     return mask, _drawn("by chance", drawn, seed, args.at_least_one, start, mask)
 
 
-def by_triple(args: argparse.Namespace, start: HeadMask) -> Chosen:
+def by_triple(args: argparse.Namespace, start: Mask) -> Chosen:
     """``--triple``."""
     seed = DEFAULT_SEED if args.seed is None else args.seed
     counts = parse_triple(args.triple)
@@ -115,7 +115,7 @@ def by_triple(args: argparse.Namespace, start: HeadMask) -> Chosen:
     return mask, _drawn("by chance in each component", {"triple": counts}, seed, args.at_least_one, start, mask)
 
 
-def by_layers(args: argparse.Namespace, start: HeadMask) -> Chosen:
+def by_layers(args: argparse.Namespace, start: Mask) -> Chosen:
     """``--layers``: of the encoder unless ``--components`` says more."""
     named = "all" if args.components == "each" else args.components  # a layer is in one component
     components = chosen_components(named or "enc_self", list(start.shape))
@@ -123,9 +123,9 @@ def by_layers(args: argparse.Namespace, start: HeadMask) -> Chosen:
     return mask, {"chosen": "all but whole layers", "drawn": {"layers": args.layers, "pruned_layers": layers}}
 
 
-def by_complement(args: argparse.Namespace, start: HeadMask) -> Chosen:
+def by_complement(args: argparse.Namespace, start: Mask) -> Chosen:
     """``--complement MASK``."""
-    other = HeadMask.load(args.complement)
+    other = Mask.load(args.complement)
     source = {"path": args.complement, "sha256": sha256(args.complement), "source": other.source}
     return complement(start, other), {"chosen": "what another mask prunes", "complement": source}
 
@@ -284,15 +284,15 @@ def _add_how(add: Callable[..., Any]) -> None:
 
 
 def _drawn(
-    chosen: str, drawn: dict[str, Any], seed: int, at_least_one: bool, start: HeadMask, mask: HeadMask
+    chosen: str, drawn: dict[str, Any], seed: int, at_least_one: bool, start: Mask, mask: Mask
 ) -> dict[str, Any]:
     heads = len(start.kept())
     counts = {"seed": seed, "at_least_one": at_least_one, "pruned": heads - len(mask.kept()), "of": heads}
     return {"chosen": chosen, "drawn": drawn | counts}
 
 
-def _read_scores(path: PathLike, mask: HeadMask) -> tuple[HeadScores, dict[str, Any]]:
-    scores = HeadScores.load(path)
+def _read_scores(path: PathLike, mask: Mask) -> tuple[Scores, dict[str, Any]]:
+    scores = Scores.load(path)
     for component, layers in scores.shape.items():
         mine = mask.shape.get(component, [])
         if layers != mine:

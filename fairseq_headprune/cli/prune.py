@@ -16,7 +16,7 @@ from fairseq_headprune.cli.comparison_flags import (
 from fairseq_headprune.cli.scale_flags import add_scale_flags, helpers, several, take_place
 from fairseq_headprune.cli.scoring_flags import add_scoring_flags, scoring_settings
 from fairseq_headprune.files import sha256
-from fairseq_headprune.importance.scores import HeadScores
+from fairseq_headprune.parts.scores import Scores
 from fairseq_headprune.report.figures import head_map, pruning_curve
 from fairseq_headprune.report.study_tables import (
     curve_caption,
@@ -139,7 +139,7 @@ def prune_settings(args: argparse.Namespace) -> Any:
     )
 
 
-def given_scores(args: argparse.Namespace) -> HeadScores | None:
+def given_scores(args: argparse.Namespace) -> Scores | None:
     """Return the ready ranking that ``--order`` names, if it does.
 
     Raises:
@@ -152,7 +152,7 @@ def given_scores(args: argparse.Namespace) -> HeadScores | None:
         return Ablation(study).oracle()
     if not Path(args.order).is_file():
         raise FileNotFoundError(f"--order {args.order}: neither scores, random, oracle:STUDY nor a file that is there")
-    return HeadScores.load(args.order)
+    return Scores.load(args.order)
 
 
 def _oracle_study(args: argparse.Namespace) -> str | None:
@@ -168,14 +168,14 @@ def order_file(args: argparse.Namespace) -> str | None:
     return None if ready else sha256(args.order)
 
 
-def _score_data(settings: Any, given: HeadScores | None) -> dict:
+def _score_data(settings: Any, given: Scores | None) -> dict:
     """Where the ranking comes from."""
     if given is not None:
         return given.data
     return {"split": settings.score.subset, "sentences": settings.score.sentences} if settings.estimates else {}
 
 
-def warn_same_data(verb: str, split: str, settings: Any, given: HeadScores | None) -> None:
+def warn_same_data(verb: str, split: str, settings: Any, given: Scores | None) -> None:
     """Warn where heads are ranked on the split that results come from."""
     if _score_data(settings, given).get("split") == split:
         way_out = "ablate on another --gen-subset" if settings.order == "oracle" else "choose another --score-subset"
@@ -196,8 +196,8 @@ def _figures(folder: Any, value: dict, alpha: float) -> list:
     )
     if folder.settings.get("seeds"):
         return drawn  # each curve has an order of its own
-    scores = HeadScores.load(folder.path / "scores.json")
-    return drawn + head_map(scores.scores, f"Importance of heads ({scores.estimator})", folder.figure_stem("scores"))
+    scores = Scores.load(folder.path / "scores.json")
+    return drawn + head_map(scores.rows, f"Importance of heads ({scores.estimator})", folder.figure_stem("scores"))
 
 
 def _text(value: dict, settings: Any, form: str) -> str:
@@ -217,7 +217,7 @@ def _text(value: dict, settings: Any, form: str) -> str:
 
 def _used(folder: Any) -> dict:
     """Say what data the ranking was estimated on, and how many of its sentences; empty where it needs none."""
-    scores = HeadScores.load(folder.path / "scores.json")
+    scores = Scores.load(folder.path / "scores.json")
     data = {name: scores.data[name] for name in ("split", "of") if name in scores.data}
     return {**data, "sentences": scores.sentences} if data.get("split") else {}
 

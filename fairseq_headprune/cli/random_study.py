@@ -8,8 +8,8 @@ from typing import Any
 from fairseq_headprune.cli.common import emit
 from fairseq_headprune.cli.comparison_flags import add_comparison_flags, comparison_settings, legend, progress
 from fairseq_headprune.cli.scale_flags import rank
-from fairseq_headprune.heads import HeadMask
-from fairseq_headprune.notation import format_config
+from fairseq_headprune.parts import Mask
+from fairseq_headprune.parts.notation import format_config
 from fairseq_headprune.report.figures import pruning_curve
 from fairseq_headprune.report.random_tables import config_table, layers_table, percent_table, triple_table
 from fairseq_headprune.report.study_tables import measure_of
@@ -164,7 +164,7 @@ def _figure(folder: Any, value: dict) -> list:
     )
 
 
-def text(value: dict, start: HeadMask, form: str) -> str:
+def text(value: dict, start: Mask, form: str) -> str:
     """Show the result as the paper's tables."""
     baseline, alpha, measure = value["baseline"]["score"], value["alpha"], measure_of(value["settings"])
     kinds = {kind: [item for item in value["items"] if item["kind"] == kind] for kind in ("config", "triple", "layers")}

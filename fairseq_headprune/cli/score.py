@@ -5,8 +5,8 @@ import argparse
 from fairseq_headprune.cli.common import add_figure_flag, check_outputs, emit, refuse_overwriting
 from fairseq_headprune.cli.scale_flags import rank, use_local_rank
 from fairseq_headprune.cli.scoring_flags import add_scoring_flags, scoring_settings
-from fairseq_headprune.heads import PAPER_NAMES
-from fairseq_headprune.importance.scores import HeadScores
+from fairseq_headprune.parts import PAPER_NAMES
+from fairseq_headprune.parts.scores import Scores
 from fairseq_headprune.report.figures import head_map
 from fairseq_headprune.report.tables import paper_head_table
 
@@ -46,7 +46,7 @@ def run(argv: list[str]) -> int:
         scores.save(args.output)
     figures = []
     if args.figure:
-        figures = head_map(scores.scores, f"Importance of heads ({scores.estimator})", args.figure)
+        figures = head_map(scores.rows, f"Importance of heads ({scores.estimator})", args.figure)
     emit(scores.to_dict(), args.json, _text(scores, [args.output, *figures]))
     return 0
 
@@ -76,9 +76,9 @@ def _ffn_text(ffn: dict) -> list[str]:
     return lines
 
 
-def _text(scores: HeadScores, files: list) -> str:
+def _text(scores: Scores, files: list) -> str:
     parts = []
-    for component, rows in scores.scores.items():
+    for component, rows in scores.rows.items():
         parts += [
             f"{PAPER_NAMES[component]} ({component}); layers and heads from 1",
             paper_head_table(rows, fmt=".3f").render(),

@@ -5,9 +5,9 @@ from typing import Any
 
 from fairseq_headprune.cli.common import Parser, emit, refuse_overwriting
 from fairseq_headprune.files import sha256
-from fairseq_headprune.gates.soft import SoftGates
-from fairseq_headprune.heads import HeadMask
-from fairseq_headprune.notation import format_config
+from fairseq_headprune.parts import Mask
+from fairseq_headprune.parts.notation import format_config
+from fairseq_headprune.parts.soft_gates import SoftGates
 
 _DESCRIPTION = """Remove the heads that a mask prunes from the weights of a fairseq transformer checkpoint, gated or
 stock. The result is smaller, translates as the masked model does, and is loaded by fairseq's commands with
@@ -20,7 +20,7 @@ def run(argv: list[str]) -> int:
 
     args = _parser().parse_args(argv)
     refuse_overwriting(args.output, args.mask, args.gates)
-    mask = HeadMask.load(args.mask) if args.mask else None
+    mask = Mask.load(args.mask) if args.mask else None
     gates = SoftGates.load(args.gates) if args.gates else None
     for file, path in ((mask, args.mask), (gates, args.gates)):
         if file is not None:
@@ -62,9 +62,9 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _described(value: dict[str, Any]) -> dict[str, Any]:
-    from fairseq_headprune.removal.layout import HeadLayout
+    from fairseq_headprune.parts.layout import Layout
 
-    mask = HeadLayout.from_dict(value["layout"]).mask()
+    mask = Layout.from_dict(value["layout"]).mask()
     return value | {"components": mask.counts(), "config": format_config(mask), "notes": _notes(value)}
 
 

@@ -17,7 +17,7 @@ from fairseq_headprune.cli.prune import (
     warn_same_data,
 )
 from fairseq_headprune.cli.scale_flags import add_scale_flags, helpers, take_place
-from fairseq_headprune.heads import PAPER_NAMES
+from fairseq_headprune.parts import PAPER_NAMES
 from fairseq_headprune.report.epochs import epoch_figure
 from fairseq_headprune.report.study_tables import epoch_found, epoch_parts, measure_of
 from fairseq_headprune.report.tables import render_parts

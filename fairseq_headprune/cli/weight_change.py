@@ -5,7 +5,7 @@ from typing import Any
 
 from fairseq_headprune.cli.common import Parser, add_figure_flag, emit
 from fairseq_headprune.files import sha256
-from fairseq_headprune.heads import PAPER_NAMES
+from fairseq_headprune.parts import PAPER_NAMES
 from fairseq_headprune.report.figures import head_map
 from fairseq_headprune.report.tables import FORMS, Table, paper_head_table, render_parts
 

@@ -16,7 +16,7 @@ from fairseq_headprune.comparison.masks import random_mask
 from fairseq_headprune.comparison.methods import AFTER_TRAINING, COUNTS, DEFAULT, Training, trainings, unpruned_name
 from fairseq_headprune.comparison.runs import BEST_ONLY, Run
 from fairseq_headprune.files import read_json, write_json
-from fairseq_headprune.heads import Shape
+from fairseq_headprune.parts import Shape
 from fairseq_headprune.studies.folder import StudyFolder
 from fairseq_headprune.studies.provenance import environment
 from fairseq_headprune.studies.side_by_side import Command, run_side_by_side

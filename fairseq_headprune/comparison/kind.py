@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from fairseq_headprune.files import sha256
-from fairseq_headprune.heads import Shape
+from fairseq_headprune.parts import Shape
 from fairseq_headprune.studies.masked import Comparison
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from fairseq_headprune.files import PathLike
-from fairseq_headprune.heads import HeadMask, Shape
 from fairseq_headprune.importance.estimate import ScoreSettings
+from fairseq_headprune.parts import Mask, Shape
 from fairseq_headprune.pruning import next_heads
 
 
@@ -21,17 +21,17 @@ class MadeMask:
         facts: JSON values that belong to the result.
     """
 
-    mask: HeadMask
+    mask: Mask
     facts: dict[str, Any]
 
 
-def random_mask(shape: Shape, count: int, seed: int) -> HeadMask:
+def random_mask(shape: Shape, count: int, seed: int) -> Mask:
     """Keep ``count`` heads, each set of them equally likely; another number of heads is another draw.
 
     Raises:
         ValueError: fewer than 0 heads, or more than there are.
     """
-    full = HeadMask.full(shape)
+    full = Mask.full(shape)
     heads = full.kept()
     if not 0 <= count <= len(heads):
         raise ValueError(f"cannot keep {count} heads of {len(heads)}: give 0 to {len(heads)}")

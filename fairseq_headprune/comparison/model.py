@@ -4,7 +4,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from fairseq_headprune.heads import Shape
+from fairseq_headprune.parts import Shape
 
 
 def model_shape(data: str, flags: Sequence[str]) -> Shape:

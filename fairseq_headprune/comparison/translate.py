@@ -52,7 +52,7 @@ def _of_one_model(study: StudyFolder, job: dict[str, Any], checkpoint: str, cell
         seconds = round(time.perf_counter() - began, 2)
         study.write_hypotheses(cell["id"], sentences)
         study.write_mask(cell["id"], made.mask.to_dict())
-        kept = {component: ["".join(map(str, row)) for row in rows] for component, rows in made.mask.heads.items()}
+        kept = {component: ["".join(map(str, row)) for row in rows] for component, rows in made.mask.rows.items()}
         study.append({**cell, **facts, **made.facts, "kept": kept, "translate_seconds": seconds})
 
 

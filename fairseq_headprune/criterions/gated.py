@@ -10,7 +10,7 @@ from fairseq_headprune.criterions.settings import PRESETS, DSPConfig, GateConfig
 from fairseq_headprune.gates.counts import parse_count
 from fairseq_headprune.gates.rules import L0Rule, SubsetRule
 from fairseq_headprune.gates.temperature import Temperature
-from fairseq_headprune.heads import Head, parse_components
+from fairseq_headprune.parts import Part, parse_components
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ class GatedCriterion:
             )
         return cls(cfg, task)  # type: ignore[call-arg]
 
-    def candidates(self, heads: list[Head]) -> list[Head]:
+    def candidates(self, heads: list[Part]) -> list[Part]:
         """Return those of the model's heads that get a gate.
 
         Raises:
@@ -57,7 +57,7 @@ class GatedCriterion:
             raise ValueError(f"--gate-components: the model has no {' and no '.join(missing)}")
         return [head for head in heads if head.component in chosen]
 
-    def rule(self, heads: list[Head], run: Optional[int]) -> Any:
+    def rule(self, heads: list[Part], run: Optional[int]) -> Any:
         """Build the rule that turns weights into gates.
 
         Args:
@@ -76,7 +76,7 @@ class GatedCriterion:
 class L0Criterion(GatedCriterion):
     """The same for gates under L0 regularisation; ``gate_config`` is an :class:`L0Config`."""
 
-    def rule(self, heads: list[Head], run: Optional[int]) -> Any:
+    def rule(self, heads: list[Part], run: Optional[int]) -> Any:
         """Build the L0 rule; warn where the run is too short for a target."""
         rule = l0_rule(self.gate_config, heads, run)
         if rule.target is not None and run is not None and run * self.gate_rate() < _L0_WAY:
@@ -94,7 +94,7 @@ class L0Criterion(GatedCriterion):
 class SubsetCriterion(GatedCriterion):
     """The same for DSP and STE; ``gate_config`` is a :class:`DSPConfig`."""
 
-    def rule(self, heads: list[Head], run: Optional[int]) -> Any:
+    def rule(self, heads: list[Part], run: Optional[int]) -> Any:
         """Build the rule of DSP, or of STE."""
         return subset_rule(self.gate_config, heads, run)
 
@@ -103,7 +103,7 @@ class SubsetCriterion(GatedCriterion):
         return subset_rate(self.gate_config)
 
 
-def l0_rule(cfg: L0Config, heads: list[Head], run: Optional[int]) -> L0Rule:
+def l0_rule(cfg: L0Config, heads: list[Part], run: Optional[int]) -> L0Rule:
     """Build the L0 rule from its flags; a target is approached in the first quarter of the run (or 1,000 updates).
 
     Raises:
@@ -120,7 +120,7 @@ def l0_rule(cfg: L0Config, heads: list[Head], run: Optional[int]) -> L0Rule:
         return L0Rule(heads, cfg.l0_penalty, target, cfg.l0_beta, cfg.gate_init, warm_up)
 
 
-def subset_rule(cfg: DSPConfig, heads: list[Head], run: Optional[int]) -> SubsetRule:
+def subset_rule(cfg: DSPConfig, heads: list[Part], run: Optional[int]) -> SubsetRule:
     """Build the rule of DSP or STE from its flags.
 
     Raises:

@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from fairseq_headprune.heads import HeadMask
+from fairseq_headprune.parts import Mask
 
 
 class AnswerMetric(Protocol):
@@ -36,7 +36,7 @@ class Evaluator(Protocol):
     def answers(self) -> list[str]:
         """Return the answers under the mask in force, in corpus order."""
 
-    def answers_of(self, masks: Sequence[HeadMask]) -> list[list[str]]:
+    def answers_of(self, masks: Sequence[Mask]) -> list[list[str]]:
         """Return the answers under each mask.
 
         Raises:

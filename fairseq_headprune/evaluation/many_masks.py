@@ -20,10 +20,10 @@ from fairseq.sequence_generator import SequenceGenerator
 from torch import Tensor
 
 from fairseq_headprune.evaluation.beams import Beams
-from fairseq_headprune.heads import HeadMask
-from fairseq_headprune.modules.attach import GatedHeads, without_attention_weights
+from fairseq_headprune.modules.attach import GatedParts, without_attention_weights
 from fairseq_headprune.modules.cache import select_rows, select_static_rows, set_static_rows
 from fairseq_headprune.modules.row_masks import RowMasks, branching
+from fairseq_headprune.parts import Mask
 
 #: A layer number that no decoder has: "return no alignment".
 _NO_LAYER = -1
@@ -32,7 +32,7 @@ _NO_LAYER = -1
 _PROBABILITIES = 2**26
 
 
-def obstacle(model: Any, gates: GatedHeads, generator: Any) -> Optional[str]:
+def obstacle(model: Any, gates: GatedParts, generator: Any) -> Optional[str]:
     """Say why a model or its generation settings cannot be translated under many masks at once; None where they can."""
     if type(generator) is not SequenceGenerator or type(generator.search) is not BeamSearch:
         return "the generation settings ask for another search than plain beam search"
@@ -55,7 +55,7 @@ class ManyMasks:
         beam: hypotheses a sentence.
     """
 
-    def __init__(self, model: Any, gates: GatedHeads, generator: SequenceGenerator) -> None:
+    def __init__(self, model: Any, gates: GatedParts, generator: SequenceGenerator) -> None:
         """Take over the settings.
 
         Raises:
@@ -81,7 +81,7 @@ class ManyMasks:
 
     @torch.no_grad()
     def translate(
-        self, sample: dict[str, Any], masks: Sequence[HeadMask], limits: Sequence[int], prefix: Optional[Tensor] = None
+        self, sample: dict[str, Any], masks: Sequence[Mask], limits: Sequence[int], prefix: Optional[Tensor] = None
     ) -> list[list[list[int]]]:
         """Return the best hypothesis of every sentence under every mask: masks, sentences, tokens (the end included).
 
@@ -102,7 +102,7 @@ class ManyMasks:
         return [found[number :: len(masks)] for number in range(len(masks))]
 
     def _encode(
-        self, net_input: dict[str, Tensor], masks: Sequence[HeadMask], rows: RowMasks
+        self, net_input: dict[str, Tensor], masks: Sequence[Mask], rows: RowMasks
     ) -> tuple[Tensor, Optional[Tensor], list[int]]:
         """Encode the sentences once for each group of masks that are alike in the encoder.
 
@@ -121,7 +121,7 @@ class ManyMasks:
 class _Search:
     """One beam search; sentence i under mask m is number i * masks + m."""
 
-    def __init__(self, model: Any, gates: GatedHeads, settings: SequenceGenerator, rows: RowMasks, count: int) -> None:
+    def __init__(self, model: Any, gates: GatedParts, settings: SequenceGenerator, rows: RowMasks, count: int) -> None:
         self._model, self._settings, self._masks = model, settings, rows
         self._sentences = count
         self._cross = [module for module in gates.modules["enc_dec"] if module.num_heads]

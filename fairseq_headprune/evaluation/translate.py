@@ -16,7 +16,7 @@ from fairseq_headprune.evaluation.memory import Card
 from fairseq_headprune.evaluation.packing import Packer, fitting_rows
 from fairseq_headprune.evaluation.statistics import Metric, corpus_metric
 from fairseq_headprune.evaluation.tokenisers import TOKENISED
-from fairseq_headprune.heads import HeadMask
+from fairseq_headprune.parts import Mask
 from fairseq_headprune.session import Session
 
 logger = logging.getLogger(__name__)
@@ -64,7 +64,7 @@ class Translator:
         """Return the translations under the mask in force; see :meth:`translate`."""
         return self.translate()
 
-    def answers_of(self, masks: Sequence[HeadMask]) -> list[list[str]]:
+    def answers_of(self, masks: Sequence[Mask]) -> list[list[str]]:
         """Return the translations under each mask; see :meth:`translate_many`."""
         return self.translate_many(masks)
 
@@ -96,7 +96,7 @@ class Translator:
                 found[number] = self._decode(hypotheses[0]["tokens"])
         return [found[i] for i in self._indices]
 
-    def translate_many(self, masks: Sequence[HeadMask]) -> list[list[str]]:
+    def translate_many(self, masks: Sequence[Mask]) -> list[list[str]]:
         """Return for each mask what :meth:`translate` does under it, all translated at once.
 
         The largest length of a translation is that of the batches of :meth:`translate`: with ``--max-len-a`` it

@@ -14,9 +14,9 @@ from fairseq_headprune.bert.weights import names
 from fairseq_headprune.checkpoints import State, attention_modules, head_layout, saved_settings
 from fairseq_headprune.export.check import TOLERANCE
 from fairseq_headprune.files import write_json, write_text, write_with
-from fairseq_headprune.heads import HeadMask
 from fairseq_headprune.models.bert_gated import LABELS, BertGatedModel
 from fairseq_headprune.modules.attach import attach_gates
+from fairseq_headprune.parts import Mask
 
 
 def write_folder(folder: Path, settings: Any, weights: Mapping[str, Tensor], vocabulary: Vocabulary) -> None:
@@ -48,7 +48,7 @@ def write_folder(folder: Path, settings: Any, weights: Mapping[str, Tensor], voc
     write_json(folder / "tokenizer_config.json", how)
 
 
-def save(state: State, mask: HeadMask, folder: Path) -> dict[str, Any]:
+def save(state: State, mask: Mask, folder: Path) -> dict[str, Any]:
     """Write the folder of a checkpoint and read it again.
 
     Args:
@@ -75,7 +75,7 @@ def save(state: State, mask: HeadMask, folder: Path) -> dict[str, Any]:
     layout.under(mask)
     weights = {n: t for n, t in state["model"].items() if not n.startswith("head_gates.") and "_keep" not in n}
     for component, layer, prefix in attention_modules(state):
-        keep = torch.tensor(mask.heads[component][layer], dtype=torch.bool)
+        keep = torch.tensor(mask.rows[component][layer], dtype=torch.bool)
         name = f"{prefix}.out_proj.weight"
         columns = weights[name].unflatten(1, (len(keep), -1))
         weights[name] = columns.masked_fill(~keep[None, :, None], 0.0).flatten(1)
@@ -87,7 +87,7 @@ def save(state: State, mask: HeadMask, folder: Path) -> dict[str, Any]:
     }
 
 
-def _check(state: State, mask: HeadMask, folder: Path) -> dict[str, Any]:
+def _check(state: State, mask: Mask, folder: Path) -> dict[str, Any]:
     """Compare the logits of made-up examples: of the checkpoint under the mask, and of the folder."""
     settings = saved_settings(state)
     mine, written = BertGatedModel(settings), BertGatedModel(settings)

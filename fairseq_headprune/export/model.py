@@ -12,7 +12,7 @@ from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from fairseq_headprune import plugin  # noqa: F401  (registers)
 from fairseq_headprune.checkpoints import State, head_shape, saved_settings, stored_mask
 from fairseq_headprune.files import PathLike
-from fairseq_headprune.heads import HeadMask
+from fairseq_headprune.parts import Mask
 from fairseq_headprune.removal.checkpoint import remove_heads
 from fairseq_headprune.tasks.translation_headprune import check_dictionaries
 
@@ -31,16 +31,16 @@ class Exportable:
     source: Any
     target: Any
     settings: Any
-    mask: HeadMask
+    mask: Mask
 
 
-def own_mask(state: State) -> HeadMask:
+def own_mask(state: State) -> Mask:
     """Return the mask of a checkpoint; without any, the one that keeps every head."""
-    return stored_mask(state) or HeadMask.full(head_shape(state))
+    return stored_mask(state) or Mask.full(head_shape(state))
 
 
 def load(
-    path: PathLike, state: State, mask: HeadMask, data: PathLike, source_lang: str | None, target_lang: str | None
+    path: PathLike, state: State, mask: Mask, data: PathLike, source_lang: str | None, target_lang: str | None
 ) -> Exportable:
     """Remove what the mask prunes and build the rest; the checkpoint's file stays as it is.
 

@@ -1,13 +1,13 @@
 """The best mask with one head count per stack, for programs that know no other."""
 
-from fairseq_headprune.heads import Head, HeadMask
-from fairseq_headprune.importance.scores import HeadScores
+from fairseq_headprune.parts import Mask, Part
+from fairseq_headprune.parts.scores import Scores
 
 #: the components whose layers share one head count: self and cross attention of the decoder do, too
 STACKS = {"encoder": ("enc_self",), "decoder": ("enc_dec", "dec_self")}
 
 
-def uniform_mask(mask: HeadMask, scores: HeadScores, heads: int) -> HeadMask:
+def uniform_mask(mask: Mask, scores: Scores, heads: int) -> Mask:
     """Keep equally many heads in every attention module of a stack, at most ``heads`` in all, of the highest total.
 
     Each pair of counts (encoder, decoder) that fits is tried, each module keeping its highest-scored heads. Of equal
@@ -35,10 +35,10 @@ def uniform_mask(mask: HeadMask, scores: HeadScores, heads: int) -> HeadMask:
     return mask.without(head for head in mask.kept() if head not in best)
 
 
-def _options(mask: HeadMask, scores: HeadScores, components: tuple[str, ...]) -> list[tuple[float, list[Head]]]:
+def _options(mask: Mask, scores: Scores, components: tuple[str, ...]) -> list[tuple[float, list[Part]]]:
     """For each head count of a stack, from 0: the total score and the heads kept."""
     kept = set(mask.kept(components))
-    rows: dict[tuple[str, int], list[Head]] = {
+    rows: dict[tuple[str, int], list[Part]] = {
         (c, layer): [] for c in components for layer in range(len(mask.shape.get(c, [])))
     }
     for head in reversed(scores.pruning_order(components)):

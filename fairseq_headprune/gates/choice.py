@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from fairseq_headprune.gates.saved import SavedGates, highest
-from fairseq_headprune.heads import Head
+from fairseq_headprune.parts import Part
 
 
 @dataclass(frozen=True)
@@ -18,11 +18,11 @@ class Choice:
         excluded: heads that the learned set had kept.
     """
 
-    kept: list[Head]
-    dropped: list[Head]
+    kept: list[Part]
+    dropped: list[Part]
     learned: int
-    included: list[Head]
-    excluded: list[Head]
+    included: list[Part]
+    excluded: list[Part]
 
 
 def choose(gates: SavedGates, count: int | dict[str, int] | None = None) -> Choice:
@@ -50,7 +50,7 @@ def choose(gates: SavedGates, count: int | dict[str, int] | None = None) -> Choi
     else:
         chosen = highest(gates, count)
 
-    def where(marks) -> list[Head]:
+    def where(marks) -> list[Part]:
         return [head for head, mark in zip(gates.heads, marks, strict=True) if mark]
 
     included, excluded = where(chosen & ~learned), where(learned & ~chosen)

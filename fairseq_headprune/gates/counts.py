@@ -1,6 +1,6 @@
 """Numbers of heads as they are written in flags."""
 
-from fairseq_headprune.heads import COMPONENTS
+from fairseq_headprune.parts import HEADS
 
 
 def parse_count(flag: str, text: str | None) -> int | dict[str, int]:
@@ -18,6 +18,6 @@ def parse_count(flag: str, text: str | None) -> int | dict[str, int]:
         raise ValueError(
             f"{flag} {text}: not a number of heads; give an integer, or one a component as in enc_self=8,enc_dec=8"
         ) from None
-    if set(counts) - set(COMPONENTS) or len(counts) != len(pairs):
-        raise ValueError(f"{flag} {text}: name each of {', '.join(COMPONENTS)} at most once")
+    if set(counts) - set(HEADS) or len(counts) != len(pairs):
+        raise ValueError(f"{flag} {text}: name each of {', '.join(HEADS)} at most once")
     return counts

@@ -8,9 +8,9 @@ from typing import Any
 
 from fairseq_headprune.files import PathLike
 from fairseq_headprune.gates.log import NAME, read_log
-from fairseq_headprune.heads import COMPONENTS, Head
+from fairseq_headprune.parts import HEADS, Part
 
-Heads = frozenset[Head]
+Heads = frozenset[Part]
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class GateRun:
 
     path: Path
     description: dict[str, Any]
-    heads: list[Head]
+    heads: list[Part]
     sets: list[tuple[int, Heads]]
     temperatures: list[tuple[int, float]]
     validations: list[tuple[int, dict[str, float]]]
@@ -68,7 +68,7 @@ def read_run(path: PathLike, until: int | None = None) -> GateRun:
     description, lines = read_log(path)
     try:
         lines = [line for line in lines if until is None or line["update"] <= until]
-        heads = [Head(*place) for place in description["heads"]]
+        heads = [Part(*place) for place in description["heads"]]
         updates = [line for line in lines if "kept" in line]
         sets = [(line["update"], _kept(heads, line)) for line in updates]
     except (KeyError, TypeError) as error:
@@ -85,9 +85,9 @@ def read_run(path: PathLike, until: int | None = None) -> GateRun:
     return GateRun(path, description, heads, sets, temperatures, validations)
 
 
-def _kept(heads: list[Head], line: dict[str, Any]) -> Heads:
+def _kept(heads: list[Part], line: dict[str, Any]) -> Heads:
     """Read the 0s and 1s of a line: strings of layers with gated heads, in their order."""
-    layers: dict[tuple[str, int], list[Head]] = {}
+    layers: dict[tuple[str, int], list[Part]] = {}
     for head in heads:
         layers.setdefault((head.component, head.layer), []).append(head)
     rows = [row for component in dict.fromkeys(c for c, _ in layers) for row in line["kept"].get(component, [])]
@@ -137,10 +137,10 @@ def layer_counts(run: GateRun) -> dict[str, list[int]]:
     }
 
 
-def components(heads: Iterable[Head]) -> list[str]:
+def components(heads: Iterable[Part]) -> list[str]:
     """List the components of these heads, in the papers' order."""
     found = {head.component for head in heads}
-    return [component for component in COMPONENTS if component in found]
+    return [component for component in HEADS if component in found]
 
 
 def distribution(runs: list[GateRun]) -> dict[int, dict[str, list[float]]]:

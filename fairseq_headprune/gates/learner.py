@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fairseq_headprune.gates.noise import uniform
 from fairseq_headprune.gates.rules import L0Rule, SubsetRule
-from fairseq_headprune.heads import Head
+from fairseq_headprune.parts import Part
 
 #: version of what :meth:`GateLearner.description` returns
 VERSION = 1
@@ -31,7 +31,7 @@ class GateLearner:
     """
 
     def __init__(
-        self, rule: SubsetRule | L0Rule, heads: list[Head], lr: float, seed: int, clip_norm: float = 0.0
+        self, rule: SubsetRule | L0Rule, heads: list[Part], lr: float, seed: int, clip_norm: float = 0.0
     ) -> None:
         """Start with the rule's first weights.
 
@@ -190,5 +190,5 @@ class GateLearner:
 
     def description(self) -> dict[str, Any]:
         """Describe the gates with plain values, as checkpoints and logs keep them."""
-        heads = [[head.component, head.layer, head.head] for head in self.heads]
+        heads = [[head.component, head.layer, head.index] for head in self.heads]
         return {"version": VERSION, **self.rule.description(), "seed": self._seed, "heads": heads}

@@ -4,14 +4,14 @@ from typing import Any
 
 import numpy as np
 
-from fairseq_headprune.heads import COMPONENTS
+from fairseq_headprune.parts import HEADS
 
 
 def by_component(learner: Any, values: Any) -> dict[str, float]:
     """Add one value a gated head up, by component."""
-    places = np.array([COMPONENTS.index(head.component) for head in learner.heads])
-    sums = np.bincount(places, weights=values.double().numpy(), minlength=len(COMPONENTS))
-    return {component: float(sums[place]) for place, component in enumerate(COMPONENTS) if place in places}
+    places = np.array([HEADS.index(head.component) for head in learner.heads])
+    sums = np.bincount(places, weights=values.double().numpy(), minlength=len(HEADS))
+    return {component: float(sums[place]) for place, component in enumerate(HEADS) if place in places}
 
 
 def gate_metrics(learner: Any) -> dict[str, float]:

@@ -10,7 +10,7 @@ from fairseq_headprune.gates.noise import small_weights
 from fairseq_headprune.gates.penalty import FixedPenalty, TargetPenalty
 from fairseq_headprune.gates.subset import Array, check_count, gumbel, soft_top_k, top_k
 from fairseq_headprune.gates.temperature import Temperature
-from fairseq_headprune.heads import Head
+from fairseq_headprune.parts import Part
 
 Gates = tuple[Array, Callable[[Array], Array]]
 
@@ -22,7 +22,7 @@ _L0_BOUND = 3.5
 _L0_INIT = 2.5
 
 
-def groups_of(heads: list[Head], kept: int | dict[str, int]) -> dict[str, tuple[Array, int]]:
+def groups_of(heads: list[Part], kept: int | dict[str, int]) -> dict[str, tuple[Array, int]]:
     """Return name -> (positions in ``heads``, number to keep): one group over all heads, or one a component.
 
     Raises:
@@ -55,7 +55,7 @@ class SubsetRule:
 
     def __init__(
         self,
-        heads: list[Head],
+        heads: list[Part],
         kept: int | dict[str, int],
         temperature: Optional[Temperature] = None,
         straight_through: bool = False,
@@ -137,7 +137,7 @@ class L0Rule:
 
     def __init__(
         self,
-        heads: list[Head],
+        heads: list[Part],
         penalty: Optional[float] = None,
         target: int | dict[str, int] | None = None,
         beta: float = 0.33,

@@ -10,7 +10,7 @@ from fairseq_headprune.gates.hard_concrete import HardConcrete
 from fairseq_headprune.gates.learner import VERSION
 from fairseq_headprune.gates.rules import groups_of
 from fairseq_headprune.gates.subset import Array, top_k
-from fairseq_headprune.heads import Head
+from fairseq_headprune.parts import Part
 
 _NAME = "head_gates"
 
@@ -27,7 +27,7 @@ class SavedGates:
     """
 
     description: dict[str, Any]
-    heads: list[Head]
+    heads: list[Part]
     weight: Array
     updates: int
 
@@ -71,7 +71,7 @@ def saved_gates(state: Mapping[str, Any]) -> SavedGates | None:
             f"the checkpoint's gates have version {description['version']}, known is up to {VERSION}: update this "
             "package"
         )
-    heads = [Head(*place) for place in description.get("heads", [])]
+    heads = [Part(*place) for place in description.get("heads", [])]
     weight = model[f"{_NAME}.weight"].double().numpy()
     if description.get("kind") not in ("l0", "dsp", "ste") or weight.shape != (len(heads),):
         raise ValueError(

@@ -11,8 +11,8 @@ from torch import Tensor
 from fairseq_headprune.evaluation.memory import Card
 from fairseq_headprune.glue.examples import Split
 from fairseq_headprune.glue.statistics import LabelMetric
-from fairseq_headprune.heads import HeadMask
 from fairseq_headprune.modules.row_masks import RowMasks, branching
+from fairseq_headprune.parts import Mask
 
 #: tokens, times masks, that one pass of the model takes; on a GPU if its share of the memory is enough
 _TOKENS = {"cpu": 16384, "cuda": 65536}
@@ -75,7 +75,7 @@ class Predictor:
         batches = self._session.batches(self._name)
         return self._gather(batches, lambda sample: self._session.model(**sample["net_input"])[0][None], 1)[0]
 
-    def predict_many(self, masks: Sequence[HeadMask]) -> np.ndarray:
+    def predict_many(self, masks: Sequence[Mask]) -> np.ndarray:
         """Return the same under each mask, (masks, examples); what masks have in common is computed once.
 
         Raises:
@@ -101,7 +101,7 @@ class Predictor:
         taken = weight.element_size() * numbers
         return min(_TOKENS["cuda"], self._card.share() // taken)
 
-    def _try(self, masks: Sequence[HeadMask], tokens: int) -> np.ndarray:
+    def _try(self, masks: Sequence[Mask], tokens: int) -> np.ndarray:
         """Predict with so many tokens a batch; out of memory: with half as many, then with half of the masks."""
         try:
             return self._predicted(masks, tokens)
@@ -117,7 +117,7 @@ class Predictor:
             return np.concatenate([self._try(part, tokens) for part in (masks[:half], masks[half:])])
         return self._card.patiently(lambda: self._predicted(masks, tokens))
 
-    def _predicted(self, masks: Sequence[HeadMask], tokens: int) -> np.ndarray:
+    def _predicted(self, masks: Sequence[Mask], tokens: int) -> np.ndarray:
         session = self._session
         rows, layers = RowMasks(session.gates, masks), session.model.encoder.layers
 
@@ -143,7 +143,7 @@ class Predictor:
         """Return predictions as texts, under the mask in force."""
         return self.names(self.predict())
 
-    def answers_of(self, masks: Sequence[HeadMask]) -> list[list[str]]:
+    def answers_of(self, masks: Sequence[Mask]) -> list[list[str]]:
         """Return predictions as texts, under each mask."""
         return [self.names(row) for row in self.predict_many(masks)]
 

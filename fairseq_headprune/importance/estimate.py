@@ -8,9 +8,9 @@ from fairseq_headprune.importance.confidence import confidence
 from fairseq_headprune.importance.gradient import REDUCTIONS, GateDerivatives, Values, gradient_importance
 from fairseq_headprune.importance.normalize import METHODS, normalize
 from fairseq_headprune.importance.reading import LOSSES, Reading
-from fairseq_headprune.importance.scores import HeadScores
 from fairseq_headprune.importance.simple import random_scores, weight_norm
-from fairseq_headprune.modules.attach import GatedHeads
+from fairseq_headprune.modules.attach import GatedParts
+from fairseq_headprune.parts.scores import Scores
 
 ESTIMATORS = ("gradient", "fisher", "confidence", "weight-norm", "random")
 
@@ -77,8 +77,8 @@ class ScoreSettings:
 
 
 def estimate(
-    model: Any, gates: GatedHeads, batches: Iterable[dict[str, Any]], settings: ScoreSettings, reading: Reading
-) -> HeadScores:
+    model: Any, gates: GatedParts, batches: Iterable[dict[str, Any]], settings: ScoreSettings, reading: Reading
+) -> Scores:
     """Score the kept heads of a model; heads that its mask prunes get None.
 
     Args:
@@ -91,8 +91,8 @@ def estimate(
     """
     values, counts = _values(model, gates, batches, settings, reading)
     used = settings.relevant()
-    return HeadScores(
-        scores=normalize(values, gates.mask(), settings.normalize),
+    return Scores(
+        rows=normalize(values, gates.mask(), settings.normalize),
         estimator=settings.estimator,
         reduction=used.get("reduction"),
         normalize=settings.normalize,
@@ -103,7 +103,7 @@ def estimate(
 
 
 def _values(
-    model: Any, gates: GatedHeads, batches: Iterable[dict[str, Any]], settings: ScoreSettings, reading: Reading
+    model: Any, gates: GatedParts, batches: Iterable[dict[str, Any]], settings: ScoreSettings, reading: Reading
 ) -> tuple[Values, dict[str, int] | None]:
     if settings.estimator == "weight-norm":
         return gates.in_original_numbers(weight_norm(gates, settings.norm_order)), None

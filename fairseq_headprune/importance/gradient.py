@@ -28,7 +28,7 @@ class GateDerivatives:
     Args:
         model: a model with gates, in evaluation mode.
         losses: the loss of each sentence of a batch.
-        gates: what the gates are on, with ``modules`` and ``leaf_gates`` as :class:`GatedHeads` has them (default: the
+        gates: what the gates are on, with ``modules`` and ``leaf_gates`` as :class:`GatedParts` has them (default: the
             heads).
     """
 

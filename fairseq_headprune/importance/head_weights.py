@@ -3,9 +3,9 @@
 import torch
 from torch import Tensor
 
-from fairseq_headprune.heads import Head
-from fairseq_headprune.modules.attach import GatedHeads
+from fairseq_headprune.modules.attach import GatedParts
 from fairseq_headprune.modules.multihead import GatedMultiheadAttention
+from fairseq_headprune.parts import Part
 
 
 def head_weights(module: GatedMultiheadAttention) -> Tensor:
@@ -17,7 +17,7 @@ def head_weights(module: GatedMultiheadAttention) -> Tensor:
     return torch.cat([*rows, columns], dim=1).detach()
 
 
-def heads_with_broken_weights(gates: GatedHeads) -> list[Head]:
+def heads_with_broken_weights(gates: GatedParts) -> list[Part]:
     """List the heads whose own weights or biases hold NaN or infinity."""
     bad = []
     for component, layer, module in gates.items():
@@ -27,7 +27,7 @@ def heads_with_broken_weights(gates: GatedHeads) -> list[Head]:
         parts = [head_weights(module), *(bias.detach().view(module.num_heads, -1) for bias in biases)]
         finite = torch.cat(parts, dim=1).isfinite().all(dim=1)
         bad += [
-            Head(component, layer, head)
+            Part(component, layer, head)
             for head, good in zip(module.original_heads, finite.tolist(), strict=True)
             if not good
         ]

@@ -2,13 +2,13 @@
 
 import math
 
-from fairseq_headprune.heads import HeadMask
 from fairseq_headprune.importance.gradient import Values
+from fairseq_headprune.parts import Mask
 
 METHODS = ("layer", "none", "minmax")
 
 
-def normalize(values: Values, mask: HeadMask, method: str = "layer") -> dict[str, list[list]]:
+def normalize(values: Values, mask: Mask, method: str = "layer") -> dict[str, list[list]]:
     """Normalise scores over the kept heads of each attention module; pruned heads get None.
 
     Args:
@@ -21,7 +21,7 @@ def normalize(values: Values, mask: HeadMask, method: str = "layer") -> dict[str
         ValueError: an unknown method, or a score that is not finite.
     """
     kept = {
-        c: [[v if k else None for v, k in zip(*pair, strict=True)] for pair in zip(rows, mask.heads[c], strict=True)]
+        c: [[v if k else None for v, k in zip(*pair, strict=True)] for pair in zip(rows, mask.rows[c], strict=True)]
         for c, rows in values.items()
     }
     return normalize_kept(kept, method)

@@ -6,10 +6,10 @@ import torch
 
 from fairseq_headprune.importance.gradient import Values
 from fairseq_headprune.importance.head_weights import head_weights
-from fairseq_headprune.modules.attach import GatedHeads
+from fairseq_headprune.modules.attach import GatedParts
 
 
-def weight_norm(gates: GatedHeads, order: int = 2) -> Values:
+def weight_norm(gates: GatedParts, order: int = 2) -> Values:
     """Return the L1 or L2 norm of each head's weights: its rows of q, k and v and its columns of ``out_proj``.
 
     Raises:
@@ -24,7 +24,7 @@ def weight_norm(gates: GatedHeads, order: int = 2) -> Values:
     return values
 
 
-def random_scores(gates: GatedHeads, seed: int) -> Values:
+def random_scores(gates: GatedParts, seed: int) -> Values:
     """Return a uniform random number a head, from a generator of its own."""
     generator = random.Random(seed)
     return {c: [[generator.random() for _ in range(n)] for n in layers] for c, layers in gates.shape.items()}

@@ -6,14 +6,14 @@ import torch
 from torch import Tensor
 
 from fairseq_headprune.gates.learner import GateLearner
-from fairseq_headprune.heads import Head, HeadMask
-from fairseq_headprune.modules.attach import GatedHeads
+from fairseq_headprune.modules.attach import GatedParts
 from fairseq_headprune.modules.gated_columns import gate_columns
+from fairseq_headprune.parts import Mask, Part
 
 
-def present_heads(gates: GatedHeads) -> list[Head]:
+def present_heads(gates: GatedParts) -> list[Part]:
     """List the heads that the model has, by original number, in the order component, layer, head."""
-    return [Head(c, layer, head) for c, layer, module in gates.items() for head in module.original_heads]
+    return [Part(c, layer, head) for c, layer, module in gates.items() for head in module.original_heads]
 
 
 class LearnedGates:
@@ -23,7 +23,7 @@ class LearnedGates:
     micro-batches, until :meth:`take_gradient`.
     """
 
-    def __init__(self, gates: GatedHeads, learner: GateLearner) -> None:
+    def __init__(self, gates: GatedParts, learner: GateLearner) -> None:
         """Find the modules of the learner's heads.
 
         Raises:
@@ -33,7 +33,7 @@ class LearnedGates:
         self._modules = []
         wanted = set(learner.heads)
         for component, layer, module in gates.items():
-            heads = [Head(component, layer, head) for head in module.original_heads]
+            heads = [Part(component, layer, head) for head in module.original_heads]
             if heads and heads[0] in wanted:
                 if module.out_proj._forward_pre_hooks:
                     place = f"{component} layer {layer}"
@@ -83,7 +83,7 @@ class LearnedGates:
             # A copy of out_proj's weight, which neither the optimizer's step nor a validation needs.
             module.learned_weight = None
 
-    def mask(self) -> HeadMask:
+    def mask(self) -> Mask:
         """Return the mask of the learned set: heads that have no gate are kept."""
         closed = [h for h, keep in zip(self.learner.heads, self.learner.hard().tolist(), strict=True) if not keep]
         mask = self.gates.full().without(closed)

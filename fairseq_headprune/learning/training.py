@@ -13,7 +13,7 @@ from fairseq_headprune.gates.log import GateLog
 from fairseq_headprune.gates.metrics import gate_metrics
 from fairseq_headprune.learning.learned import LearnedGates, present_heads
 from fairseq_headprune.learning.watch import NotFiniteError, loss_scale, report_overflow, watch
-from fairseq_headprune.modules.attach import GatedHeads
+from fairseq_headprune.modules.attach import GatedParts
 
 logger = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ class GateTraining:
     handed to the learner, once for every update that the trainer makes (skipped fp16 updates are none).
     """
 
-    def __init__(self, model: nn.Module, gates: GatedHeads, criterion: Any, run: Optional[int]) -> None:
+    def __init__(self, model: nn.Module, gates: GatedParts, criterion: Any, run: Optional[int]) -> None:
         """Build the learner, or continue the one in the checkpoint that the model was loaded from.
 
         Args:

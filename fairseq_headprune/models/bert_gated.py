@@ -10,11 +10,11 @@ from torch import Tensor, nn
 
 from fairseq_headprune.bert import config as bert_config
 from fairseq_headprune.bert.weights import HEAD, read_weights, to_ours
-from fairseq_headprune.heads import HeadMask
 from fairseq_headprune.models.starting import carry_out_layouts, settings_to_start_from, take_layouts
 from fairseq_headprune.modules.attach import attach_gates
 from fairseq_headprune.modules.bert_encoder import BertEncoder, ClassificationHead
-from fairseq_headprune.removal.layout import SETTING, HeadLayout
+from fairseq_headprune.parts import Mask
+from fairseq_headprune.parts.layout import SETTING, Layout
 
 logger = logging.getLogger(__name__)
 
@@ -206,11 +206,11 @@ def _take_pruned_heads(args: Namespace, found: dict[str, Any], pruned: dict[int,
     if not pruned:
         return
     shape = {"enc_self": [found["encoder_attention_heads"]] * found["encoder_layers"]}
-    mask = HeadMask.full(shape, {"pruned_heads": f"{args.bert}/config.json"})
+    mask = Mask.full(shape, {"pruned_heads": f"{args.bert}/config.json"})
     for layer, heads in pruned.items():
         for head in heads:
-            mask.heads["enc_self"][layer][head] = 0
-    setattr(args, SETTING, HeadLayout.full(shape).under(mask, mask.source).to_dict())
+            mask.rows["enc_self"][layer][head] = 0
+    setattr(args, SETTING, Layout.full(shape).under(mask, mask.source).to_dict())
 
 
 def _sized(layers: int, width: int, heads: int) -> dict[str, Any]:

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any, Optional
 
 from fairseq_headprune.checkpoints import GatedSettings, State, read_state, saved_settings
-from fairseq_headprune.modules.attach import GatedHeads
+from fairseq_headprune.modules.attach import GatedParts
 from fairseq_headprune.modules.shrink import shrink
+from fairseq_headprune.parts.layout import SETTING, Layout
 from fairseq_headprune.removal.ffn_layout import SETTING as FFN_SETTING
 from fairseq_headprune.removal.ffn_layout import FfnLayout
-from fairseq_headprune.removal.layout import SETTING, HeadLayout
 from fairseq_headprune.removal.settings import refuse_unfit
 
 
@@ -78,7 +78,7 @@ def take_layouts(args: Any, settings: Optional[Namespace]) -> None:
         setattr(args, name, getattr(settings, name, None))
 
 
-def carry_out_layouts(args: Any, gates: GatedHeads) -> None:
+def carry_out_layouts(args: Any, gates: GatedParts) -> None:
     """Remove from a model what its settings say it lacks, and make fairseq save settings that name the plugin.
 
     Raises:
@@ -87,7 +87,7 @@ def carry_out_layouts(args: Any, gates: GatedHeads) -> None:
     layout, ffn = getattr(args, SETTING, None), getattr(args, FFN_SETTING, None)
     if layout is not None:
         refuse_unfit(args)
-        shrink(gates, HeadLayout.from_dict(layout, SETTING))
+        shrink(gates, Layout.from_dict(layout, SETTING))
     if ffn is not None:
         gates.ffn.shrink(FfnLayout.from_dict(ffn))
     name_plugin(args)

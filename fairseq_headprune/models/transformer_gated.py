@@ -8,7 +8,7 @@ from fairseq.models.transformer import TransformerModel, transformer_legacy
 
 from fairseq_headprune.models.starting import carry_out_layouts, settings_to_start_from, take_layouts
 from fairseq_headprune.modules.attach import attach_gates
-from fairseq_headprune.removal.layout import SETTING
+from fairseq_headprune.parts.layout import SETTING
 from fairseq_headprune.removal.settings import SUFFIXES
 
 #: A layer number that no decoder has: "return no alignment".

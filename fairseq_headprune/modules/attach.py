@@ -8,14 +8,14 @@ from typing import Optional
 from fairseq.modules import MultiheadAttention
 from torch import Tensor, nn
 
-from fairseq_headprune.heads import COMPONENTS, HeadMask, Shape
 from fairseq_headprune.modules.ffn import FeedForwards
 from fairseq_headprune.modules.gate_state import GateState
 from fairseq_headprune.modules.multihead import GatedMultiheadAttention
-from fairseq_headprune.removal.layout import HeadLayout
+from fairseq_headprune.parts import HEADS, Mask, Shape
+from fairseq_headprune.parts.layout import Layout
 
 
-class GatedHeads:
+class GatedParts:
     """The gated attention modules of one model, by component and layer.
 
     Attributes:
@@ -37,11 +37,11 @@ class GatedHeads:
         """Number of heads of each layer, by component; heads that were removed count, too."""
         return {c: [m.original_count for m in modules] for c, modules in self.modules.items()}
 
-    def layout(self) -> HeadLayout:
+    def layout(self) -> Layout:
         """Return which original heads the modules still have."""
-        return HeadLayout(self.shape, {c: [m.original_heads for m in modules] for c, modules in self.modules.items()})
+        return Layout(self.shape, {c: [m.original_heads for m in modules] for c, modules in self.modules.items()})
 
-    def full(self) -> HeadMask:
+    def full(self) -> Mask:
         """Return the mask that keeps every head that was not removed."""
         return self.layout().mask()
 
@@ -61,7 +61,7 @@ class GatedHeads:
             for layer, module in enumerate(modules):
                 yield component, layer, module
 
-    def set_mask(self, mask: Optional[HeadMask], fixed: bool = False) -> None:
+    def set_mask(self, mask: Optional[Mask], fixed: bool = False) -> None:
         """Silence the heads that the mask prunes (None keeps all), checking first, so that a misfit changes nothing.
 
         Args:
@@ -76,11 +76,11 @@ class GatedHeads:
         for component, layer, module in self.items():
             keep, source = None, None
             if mask is not None:
-                row = mask.heads[component][layer]
+                row = mask.rows[component][layer]
                 keep, source = [row[head] for head in module.original_heads], mask.source
             module.set_keep(keep, fixed, source)
 
-    def check(self, mask: HeadMask) -> None:
+    def check(self, mask: Mask) -> None:
         """Make sure that a mask fits the model.
 
         Raises:
@@ -89,23 +89,23 @@ class GatedHeads:
         mask.check_shape(self.shape)
         self.layout().check_absent(mask.kept())
 
-    def mask(self) -> HeadMask:
+    def mask(self) -> Mask:
         """Return the mask in force (all heads kept where none was set), with its source; removed heads are 0."""
-        heads = self.full().heads
+        heads = self.full().rows
         for component, layer, module in self.items():
             if module.head_keep is not None:
                 for head, keep in zip(module.original_heads, module.head_keep.int().tolist(), strict=True):
                     heads[component][layer][head] = keep
         ffn = self.ffn.entry()
         sources = [module.keep_source for _, _, module in self.items() if module.head_keep is not None or ffn]
-        return HeadMask(heads, sources[0] if sources else None, ffn)
+        return Mask(heads, sources[0] if sources else None, ffn)
 
     def mask_is_fixed(self) -> bool:
         """Whether heads are pruned by a mask that a checkpoint does not replace."""
         return any(module.keep_is_fixed and module.head_keep is not None for _, _, module in self.items())
 
     @contextmanager
-    def masked(self, mask: Optional[HeadMask]) -> Iterator[None]:
+    def masked(self, mask: Optional[Mask]) -> Iterator[None]:
         """Set a mask for a while; afterwards the one in force before is back."""
         before = [(m, m.head_keep, m.keep_is_fixed, m.keep_source) for _, _, m in self.items()]
         try:
@@ -146,7 +146,7 @@ def component_of(name: str, module: nn.Module) -> str:
     return "dec_self" if "decoder" in name.split(".") else "enc_self"
 
 
-def attach_gates(model: nn.Module) -> GatedHeads:
+def attach_gates(model: nn.Module) -> GatedParts:
     """Make every attention module of a fairseq model gated, in place, and return the handle.
 
     Parameters, their names, their values and the model's output stay as they are until a gate or mask is set. A
@@ -168,7 +168,7 @@ def attach_gates(model: nn.Module) -> GatedHeads:
     return find_gates(model)
 
 
-def find_gates(model: nn.Module) -> GatedHeads:
+def find_gates(model: nn.Module) -> GatedParts:
     """Return the handle on the gates of a model.
 
     Raises:
@@ -183,10 +183,10 @@ def find_gates(model: nn.Module) -> GatedHeads:
     if not found:
         raise ValueError(f"{type(model).__name__} has no gates; call attach_gates first")
     # Stable sort by layer number: "layers.10" comes after "layers.9".
-    ordered = {c: sorted(found[c], key=lambda x: x[0]) for c in COMPONENTS if c in found}
+    ordered = {c: sorted(found[c], key=lambda x: x[0]) for c in HEADS if c in found}
     heads = {c: [module for _, module, _ in rows] for c, rows in ordered.items()}
     layers = {c: [layer for _, _, layer in rows] for c, rows in ordered.items()}
-    return GatedHeads(heads, FeedForwards.find(model), layers)
+    return GatedParts(heads, FeedForwards.find(model), layers)
 
 
 @contextmanager

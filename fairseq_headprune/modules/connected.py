@@ -5,9 +5,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fairseq_headprune.heads import HeadMask
-from fairseq_headprune.modules.attach import GatedHeads, find_gates, without_attention_weights
+from fairseq_headprune.modules.attach import GatedParts, find_gates, without_attention_weights
 from fairseq_headprune.modules.multihead import GatedMultiheadAttention
+from fairseq_headprune.parts import Mask
 
 
 def check_connected(model: nn.Module, net_input: dict[str, Any]) -> None:
@@ -40,7 +40,7 @@ def check_connected(model: nn.Module, net_input: dict[str, Any]) -> None:
                         )
             if gates.ffn.is_masked():
                 # All blocks at once: a pruned unit may rightly have no effect on one batch (its activation is 0).
-                with gates.masked(HeadMask(full.heads, ffn=gates.ffn.nothing())):
+                with gates.masked(Mask(full.rows, ffn=gates.ffn.nothing())):
                     if torch.equal(_logits(model, net_input), whole):
                         raise RuntimeError(
                             "feed-forward blocks have no effect on the output: their gates are not connected to this "
@@ -55,7 +55,7 @@ def _logits(model: nn.Module, net_input: dict[str, Any]) -> Tensor:
     return output[0] if isinstance(output, tuple) else output
 
 
-def _encoder_is_read(gates: GatedHeads) -> bool:
+def _encoder_is_read(gates: GatedParts) -> bool:
     """Whether anything reads the encoder: a model that lost its encoder-decoder heads computes without it, rightly."""
     if "dec_self" not in gates.modules:
         return True

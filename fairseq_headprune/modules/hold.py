@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from fairseq_headprune.modules.attach import GatedHeads
+from fairseq_headprune.modules.attach import GatedParts
 from fairseq_headprune.modules.multihead import GatedMultiheadAttention
 
 #: parameter of an attention module -> the dimension along which its heads lie
@@ -30,7 +30,7 @@ class PrunedWeights:
     in the model are meant; the optimizer's float32 copies are made from these when training goes on.)
     """
 
-    def __init__(self, gates: GatedHeads) -> None:
+    def __init__(self, gates: GatedParts) -> None:
         self._gates = gates
         self._known: dict[GatedMultiheadAttention, tuple[Tensor, list[_Part]]] = {}
 

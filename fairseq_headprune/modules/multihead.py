@@ -8,10 +8,10 @@ import torch.nn.functional as F
 from fairseq.modules import MultiheadAttention
 from torch import Tensor
 
-from fairseq_headprune.heads import attention_place
 from fairseq_headprune.modules.attention import apply_gate, attend, attention_weights, combine_masks
 from fairseq_headprune.modules.cache import extend
 from fairseq_headprune.modules.no_heads import attend_without_heads
+from fairseq_headprune.parts import attention_place
 
 #: incremental state of one decoder, as fairseq keeps it
 State = Optional[dict[str, dict[str, Optional[Tensor]]]]

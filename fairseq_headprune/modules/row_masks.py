@@ -8,8 +8,8 @@ from typing import Any, Optional
 import torch
 from torch import Tensor, nn
 
-from fairseq_headprune.heads import HeadMask
-from fairseq_headprune.modules.attach import GatedHeads
+from fairseq_headprune.modules.attach import GatedParts
+from fairseq_headprune.parts import Mask
 
 
 class RowMasks:
@@ -19,7 +19,7 @@ class RowMasks:
         masks: how many there are.
     """
 
-    def __init__(self, gates: GatedHeads, masks: Sequence[HeadMask]) -> None:
+    def __init__(self, gates: GatedParts, masks: Sequence[Mask]) -> None:
         """Check the masks and make the tables.
 
         Raises:
@@ -35,7 +35,7 @@ class RowMasks:
         self._whole.ffn = masks[0].ffn
         self._tables: dict[tuple[str, int], Tensor] = {}
         for component, layer, module in gates.items():
-            rows = [[mask.heads[component][layer][head] for head in module.original_heads] for mask in masks]
+            rows = [[mask.rows[component][layer][head] for head in module.original_heads] for mask in masks]
             # Where no mask prunes anything there is nothing to do.
             if not all(map(all, rows)):
                 device = module.out_proj.weight.device
@@ -62,7 +62,7 @@ class RowMasks:
                     module.row_keep = None
 
 
-def encoder_groups(masks: Sequence[HeadMask], layers: int) -> list[list[int]]:
+def encoder_groups(masks: Sequence[Mask], layers: int) -> list[list[int]]:
     """Tell which masks are still alike in the encoder after each layer.
 
     Returns:
@@ -73,13 +73,13 @@ def encoder_groups(masks: Sequence[HeadMask], layers: int) -> list[list[int]]:
     result = []
     for depth in range(layers + 1):
         numbers: dict[str, int] = {}
-        parts = (str(mask.heads.get("enc_self", [])[:depth]) for mask in masks)
+        parts = (str(mask.rows.get("enc_self", [])[:depth]) for mask in masks)
         result.append([numbers.setdefault(part, len(numbers)) for part in parts])
     return result
 
 
 @contextmanager
-def branching(layers: Sequence[nn.Module], masks: Sequence[HeadMask], rows: RowMasks) -> Iterator[list[int]]:
+def branching(layers: Sequence[nn.Module], masks: Sequence[Mask], rows: RowMasks) -> Iterator[list[int]]:
     """Let encoder layers compute once for each group of masks that are alike so far, for one forward pass.
 
     Args:

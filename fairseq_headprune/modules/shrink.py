@@ -3,14 +3,14 @@
 import torch
 from torch import Tensor, nn
 
-from fairseq_headprune.modules.attach import GatedHeads
+from fairseq_headprune.modules.attach import GatedParts
 from fairseq_headprune.modules.empty_parts import skip_attention
 from fairseq_headprune.modules.multihead import GatedMultiheadAttention
-from fairseq_headprune.removal.layout import HeadLayout
+from fairseq_headprune.parts.layout import Layout
 from fairseq_headprune.removal.surgery import take_heads
 
 
-def shrink(gates: GatedHeads, layout: HeadLayout) -> None:
+def shrink(gates: GatedParts, layout: Layout) -> None:
     """Remove the heads that a layout does not have; the remaining ones keep their weights.
 
     Parameters become new objects: an optimizer made before does not know them. What a layer computed for a module that

@@ -8,7 +8,7 @@ import torch
 
 from fairseq_headprune.checkpoints import State, head_layout, read_state, saved_settings
 from fairseq_headprune.files import PathLike, check_output, same_file, sha256, write_with
-from fairseq_headprune.heads import COMPONENTS
+from fairseq_headprune.parts import HEADS
 from fairseq_headprune.removal.checkpoint import LEARNED, check_whole
 from fairseq_headprune.removal.ffn import ffn_layout
 from fairseq_headprune.removal.settings import forget_training
@@ -78,7 +78,7 @@ def average(states: Sequence[State], names: Sequence[str]) -> State:
 def _difference(left: State, right: State) -> str:
     """Say in what the structures of two checkpoints differ; empty where they do not."""
     mine, other = head_layout(left), head_layout(right)
-    for component in COMPONENTS:
+    for component in HEADS:
         rows, others = mine.kept.get(component, []), other.kept.get(component, [])
         if len(rows) != len(others):
             return f"{component} has {len(rows)} layers in one and {len(others)} in the other"

@@ -18,12 +18,12 @@ from fairseq_headprune.checkpoints import (
     stored_mask,
 )
 from fairseq_headprune.files import PathLike, check_output, same_file, sha256, write_with
-from fairseq_headprune.gates.soft import SoftGates
-from fairseq_headprune.heads import Head, HeadMask
+from fairseq_headprune.parts import Mask, Part
+from fairseq_headprune.parts.layout import Layout
+from fairseq_headprune.parts.soft_gates import SoftGates
 from fairseq_headprune.removal.ffn import cut_ffn, ffn_layout
 from fairseq_headprune.removal.ffn_layout import FfnLayout
 from fairseq_headprune.removal.fold import fold_gates
-from fairseq_headprune.removal.layout import HeadLayout
 from fairseq_headprune.removal.optimizer import cut_optimizer
 from fairseq_headprune.removal.settings import check_removable, forget_training, set_layout
 from fairseq_headprune.removal.surgery import (
@@ -55,15 +55,15 @@ class Removal:
     """
 
     state: State
-    before: HeadLayout
-    layout: HeadLayout
+    before: Layout
+    layout: Layout
     parameters: dict[str, int]
     ffn: FfnLayout
 
 
 def remove_heads(
     state: State,
-    mask: HeadMask | None = None,
+    mask: Mask | None = None,
     bake: bool = False,
     ffn: bool = False,
     keep_optimizer: bool = False,
@@ -122,8 +122,8 @@ class _Cut:
     """What is cut out of a checkpoint's weights, or out of moments of an optimizer that lie as the weights do."""
 
     state: State
-    before: HeadLayout
-    layout: HeadLayout
+    before: Layout
+    layout: Layout
     ffn_before: FfnLayout
     ffn_after: FfnLayout
     bake: bool
@@ -166,7 +166,7 @@ def _cut(attention: Attention, have: list[int], keep: list[int], heads: int, bak
 def slim_checkpoint(
     path: PathLike,
     output: PathLike,
-    mask: HeadMask | None = None,
+    mask: Mask | None = None,
     bake: bool = False,
     ffn: bool = False,
     keep_optimizer: bool = False,
@@ -203,14 +203,14 @@ def slim_checkpoint(
     }
 
 
-def parameters_of_heads(state: State) -> dict[Head, int]:
+def parameters_of_heads(state: State) -> dict[Part, int]:
     """Return how many parameters go with each head that a checkpoint has."""
     layout, found = head_layout(state), {}
     for component, layer, prefix in attention_modules(state):
         attention = {n[len(prefix) + 1 :]: t for n, t in state["model"].items() if _in(n, prefix)}
         heads = layout.kept[component][layer]
         size = weights_per_head(attention, len(heads))
-        found |= {Head(component, layer, head): size for head in heads}
+        found |= {Part(component, layer, head): size for head in heads}
     return found
 
 
@@ -228,7 +228,7 @@ def _file(path: PathLike) -> dict[str, Any]:
     return {"path": str(path), "bytes": os.path.getsize(path), "sha256": sha256(path)}
 
 
-def _mask(state: State, mask: HeadMask | None, bake: bool) -> HeadMask:
+def _mask(state: State, mask: Mask | None, bake: bool) -> Mask:
     if mask is None:
         mask = stored_mask(state)
         if mask is None or not (bake or has_mask(state)):
@@ -236,7 +236,7 @@ def _mask(state: State, mask: HeadMask | None, bake: bool) -> HeadMask:
     return mask
 
 
-def _check_gates(state: State, mask: HeadMask | None, ffn: bool, keep_optimizer: bool) -> None:
+def _check_gates(state: State, mask: Mask | None, ffn: bool, keep_optimizer: bool) -> None:
     if mask is not None:
         raise ValueError("gates say which heads are kept: give no mask beside them")
     if ffn:
@@ -278,7 +278,7 @@ def _in(name: str, prefix: str) -> bool:
     return name.startswith(prefix + ".")
 
 
-def _note_heads(state: State, new: State, layout: HeadLayout | None) -> None:
+def _note_heads(state: State, new: State, layout: Layout | None) -> None:
     """Note the head counts beside the weights, as gated modules do; stock modules note none."""
     metadata: dict[str, Any] = {k: dict(v) for k, v in getattr(state["model"], "_metadata", {}).items()}
     metadata.pop(LEARNED.rstrip("."), None)

@@ -5,7 +5,7 @@ from collections import OrderedDict
 import torch
 
 from fairseq_headprune.checkpoints import State, attention_modules, head_layout
-from fairseq_headprune.gates.soft import SoftGates
+from fairseq_headprune.parts.soft_gates import SoftGates
 
 
 def fold_gates(state: State, gates: SoftGates) -> State:
@@ -22,7 +22,7 @@ def fold_gates(state: State, gates: SoftGates) -> State:
     layout.check_absent(gates.mask().kept())
     weights = OrderedDict(state["model"])
     for component, layer, prefix in attention_modules(state):
-        values = [gates.gates[component][layer][head] for head in layout.kept[component][layer]]
+        values = [gates.rows[component][layer][head] for head in layout.kept[component][layer]]
         if all(value == 1 for value in values):
             continue
         weight = weights[f"{prefix}.out_proj.weight"]

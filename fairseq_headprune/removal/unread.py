@@ -1,12 +1,12 @@
 """Which parameters of a checkpoint a slim model never reads: it has them frozen, and no optimizer knows them."""
 
 from fairseq_headprune.checkpoints import State, attention_modules, saved_settings
+from fairseq_headprune.parts.layout import Layout
 from fairseq_headprune.removal.ffn import ffn_blocks
 from fairseq_headprune.removal.ffn_layout import FfnLayout
-from fairseq_headprune.removal.layout import HeadLayout
 
 
-def unread_norms(state: State, layout: HeadLayout, ffn: FfnLayout) -> set[str]:
+def unread_norms(state: State, layout: Layout, ffn: FfnLayout) -> set[str]:
     """Return the parameters of layer norms before empty parts (pre-norm models; see ``modules/empty_parts``)."""
     settings = saved_settings(state)
     before = {side for side in ("encoder", "decoder") if getattr(settings, f"{side}_normalize_before", False)}

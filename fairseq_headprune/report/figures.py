@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 
 from fairseq_headprune import files
-from fairseq_headprune.heads import PAPER_NAMES
+from fairseq_headprune.parts import PAPER_NAMES
 from fairseq_headprune.report.drawing import LOOKS, save, spare_looks, style
 
 #: Colour maps that colour-blind readers can read: perceptually even for importance, two-sided for differences.

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from fairseq_headprune import files
-from fairseq_headprune.heads import PAPER_NAMES
+from fairseq_headprune.parts import PAPER_NAMES
 from fairseq_headprune.report.drawing import save, style
 
 _BLUE = "#0072B2"

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from fairseq_headprune.heads import COMPONENTS
-from fairseq_headprune.notation import parse_triple
+from fairseq_headprune.parts import HEADS
+from fairseq_headprune.parts.notation import parse_triple
 from fairseq_headprune.report.study_tables import BLEU
 from fairseq_headprune.report.tables import Marked, Table, mark_of
 
@@ -77,4 +77,4 @@ def _score(item: dict[str, Any], alpha: float) -> list[Any]:
 
 
 def _triple(kept: dict[str, int]) -> str:
-    return "(" + ",".join(str(kept.get(component, 0)) for component in COMPONENTS) + ")"
+    return "(" + ",".join(str(kept.get(component, 0)) for component in HEADS) + ")"

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fairseq_headprune import files
-from fairseq_headprune.heads import PAPER_NAMES
+from fairseq_headprune.parts import PAPER_NAMES
 from fairseq_headprune.report.drawing import LOOKS, save, style
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from itertools import zip_longest
 from typing import Any
 
-from fairseq_headprune.heads import COMPONENTS, PAPER_NAMES
+from fairseq_headprune.parts import HEADS, PAPER_NAMES
 from fairseq_headprune.report.tables import Marked, Table, mark_of, paper_head_table
 
 #: what translations are scored by
@@ -71,7 +71,7 @@ def keep_one_table(cells: list[dict], skipped: list[dict], alpha: float) -> Tabl
     for layer in skipped:
         heads = layer["heads"]
         shown[layer["component"], layer["layer"]] = f"{0:+.2f} ({heads[0] + 1})" if heads else None
-    components = [c for c in COMPONENTS if any(component == c for component, _ in shown)]
+    components = [c for c in HEADS if any(component == c for component, _ in shown)]
     layers = range(1 + max(layer for _, layer in shown))
     rows = [[str(layer + 1), *(shown.get((c, layer), "") for c in components)] for layer in layers]
     return Table(["Layer", *(PAPER_NAMES[c] for c in components)], rows)

@@ -12,9 +12,9 @@ import torch
 
 from fairseq_headprune.checkpoints import State, read_state
 from fairseq_headprune.choosing.chance import draw, generator
-from fairseq_headprune.heads import HeadMask
 from fairseq_headprune.modules.attach import find_gates
-from fairseq_headprune.notation import format_config
+from fairseq_headprune.parts import Mask
+from fairseq_headprune.parts.notation import format_config
 from fairseq_headprune.removal.checkpoint import remove_heads
 from fairseq_headprune.session import Session
 from fairseq_headprune.speed.classify import ClassifierSide
@@ -52,7 +52,7 @@ class Timing:
             )
 
 
-def draw_masks(full: HeadMask, heads: int, count: int, seed: int) -> dict[int, HeadMask]:
+def draw_masks(full: Mask, heads: int, count: int, seed: int) -> dict[int, Mask]:
     """Draw masks that keep exactly ``heads`` heads, uniformly; each is that of its seed in ``headprune mask --random``.
 
     Of one seed, the heads kept at a lower level are among those of a higher one.
@@ -92,7 +92,7 @@ class _Passes:
 class _Variant(ClassifierSide):
     """A session's model with the heads of one mask, without the others' weights."""
 
-    def __init__(self, session: Session, mask: HeadMask, split: str, passes: _Passes) -> None:
+    def __init__(self, session: Session, mask: Mask, split: str, passes: _Passes) -> None:
         mine = copy.copy(session)
         mine.model = with_heads(session.model, mask)
         mine.gates = find_gates(mine.model)
@@ -118,7 +118,7 @@ class _Counter:
         """Nothing waits."""
 
 
-def slim_bytes(state: State, mask: HeadMask) -> int:
+def slim_bytes(state: State, mask: Mask) -> int:
     """Return the size in bytes of the file that ``headprune slim`` would write, optimizer state dropped.
 
     Raises:
@@ -129,7 +129,7 @@ def slim_bytes(state: State, mask: HeadMask) -> int:
     return counter.bytes
 
 
-def measure_masks(session: Session, masks: Mapping[str, HeadMask], timing: Timing) -> dict[str, dict[str, Any]]:
+def measure_masks(session: Session, masks: Mapping[str, Mask], timing: Timing) -> dict[str, dict[str, Any]]:
     """Remove the heads that each mask prunes, in memory, and measure size and speed; the model's own mask is lifted.
 
     All sizes come first: a mask that does not fit is refused before anything is timed.
@@ -166,7 +166,7 @@ def measure_masks(session: Session, masks: Mapping[str, HeadMask], timing: Timin
     return found
 
 
-def _entry(side: _Variant, mask: HeadMask, size: int) -> dict[str, Any]:
+def _entry(side: _Variant, mask: Mask, size: int) -> dict[str, Any]:
     shares = parameter_shares(side.session.model, side.session.gates)
     return {
         "heads": shares["heads"],

@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from fairseq_headprune.heads import COMPONENTS, Shape
+from fairseq_headprune.parts import HEADS, Shape
 
 
 class Group(NamedTuple):
@@ -39,7 +39,7 @@ def groups(counts: Shape, each_layer: bool = False) -> list[Group]:
         each_layer: one group a layer: slower to measure, and noisier.
     """
     found: dict[tuple, list[int]] = {}
-    for component in COMPONENTS:
+    for component in HEADS:
         for layer, heads in enumerate(counts.get(component, [])):
             if heads:
                 found.setdefault((component, heads, layer if each_layer else None), []).append(layer)

@@ -7,28 +7,28 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_headprune.files import PathLike, read_json, sha256
-from fairseq_headprune.heads import HeadMask
+from fairseq_headprune.parts import Mask
 
 
-def named_masks(pairs: Sequence[str]) -> dict[str, tuple[HeadMask, dict[str, Any]]]:
+def named_masks(pairs: Sequence[str]) -> dict[str, tuple[Mask, dict[str, Any]]]:
     """Read ``NAME=FILE`` masks: name -> the mask, and what is told of it.
 
     Raises:
         ValueError: not of this form, a name that is given twice, or no mask file.
         FileNotFoundError: there is no such file.
     """
-    found: dict[str, tuple[HeadMask, dict[str, Any]]] = {}
+    found: dict[str, tuple[Mask, dict[str, Any]]] = {}
     for pair in pairs:
         name, equals, path = pair.partition("=")
         if not (name and equals and path):
             raise ValueError(f"--mask-files {pair!r}: give NAME=FILE")
         if name in found:
             raise ValueError(f"--mask-files: the name {name!r} is given twice")
-        found[name] = (HeadMask.load(path), {"name": name, **_file(path)})
+        found[name] = (Mask.load(path), {"name": name, **_file(path)})
     return found
 
 
-def read_points(path: PathLike, study: PathLike | None = None) -> list[tuple[HeadMask | None, dict[str, Any]]]:
+def read_points(path: PathLike, study: PathLike | None = None) -> list[tuple[Mask | None, dict[str, Any]]]:
     """Read a list of ``{"method", "heads", "mask", "score"}``: each mask, and what is told of it.
 
     ``mask`` is a file, looked for beside the list; null is the whole model (a mask of None). ``heads`` may be left out.
@@ -54,7 +54,7 @@ def _of_row(row: Mapping[str, Any]) -> dict[str, Any]:
     return {"method": row.get("method"), "score": row.get("score"), "mask": f"{row.get('id')}.json", **seed}
 
 
-def _point(where: str, entry: Any, folder: Path) -> tuple[HeadMask | None, dict[str, Any]]:
+def _point(where: str, entry: Any, folder: Path) -> tuple[Mask | None, dict[str, Any]]:
     if not isinstance(entry, Mapping) or not isinstance(entry.get("method"), str) or "mask" not in entry:
         raise ValueError(f'{where}: expected an object with "method", "mask" and "score"')
     score, file = entry.get("score"), entry["mask"]
@@ -65,7 +65,7 @@ def _point(where: str, entry: Any, folder: Path) -> tuple[HeadMask | None, dict[
         return None, about
     if not isinstance(file, str):
         raise ValueError(f'{where}: "mask" is the name of a file, or null for the whole model; found {file!r}')
-    mask = HeadMask.load(folder / file)
+    mask = Mask.load(folder / file)
     kept = len(mask.kept())
     if entry.get("heads", kept) != kept:
         raise ValueError(f'{where}: "heads" is {entry["heads"]!r}, but {file} keeps {kept} heads')

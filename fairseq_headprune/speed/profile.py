@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from fairseq_headprune.files import PathLike, check_format, read_json, write_json
-from fairseq_headprune.heads import HeadMask, Shape, check_component
+from fairseq_headprune.parts import Mask, Shape, check_component
 from fairseq_headprune.speed.costs import interpolate
 
 FORMAT = "headprune.profile/1"
@@ -50,7 +50,7 @@ class Profile:
                 raise ValueError(f"{component}: costs of {len(rows)} layers, the shape has {len(counts)}")
             self.costs[component] = [_points(f"{component} layer {i}", row) for i, row in enumerate(rows)]
 
-    def seconds(self, mask: HeadMask) -> float:
+    def seconds(self, mask: Mask) -> float:
         """Return the predicted time of the slim model of a mask.
 
         Raises:
@@ -58,7 +58,7 @@ class Profile:
         """
         mask.check_shape(self.shape, "the profiled model")
         total = self.rest
-        for component, rows in mask.heads.items():
+        for component, rows in mask.rows.items():
             for layer, row in enumerate(rows):
                 try:
                     total += interpolate(self.costs[component][layer], sum(row))

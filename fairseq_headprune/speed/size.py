@@ -4,10 +4,10 @@ from typing import Any
 
 from torch import nn
 
-from fairseq_headprune.modules.attach import GatedHeads
+from fairseq_headprune.modules.attach import GatedParts
 
 
-def parameter_shares(model: nn.Module, gates: GatedHeads) -> dict[str, Any]:
+def parameter_shares(model: nn.Module, gates: GatedParts) -> dict[str, Any]:
     """Return how many parameters there are, in attention, and in one head (Michel et al. 2019, §4.3).
 
     Tied parameters count once. ``head`` is the mean over the heads that are there: rows of the q, k and v projections
@@ -31,7 +31,7 @@ def parameter_shares(model: nn.Module, gates: GatedHeads) -> dict[str, Any]:
     }
 
 
-def multiply_adds(model: Any, gates: GatedHeads, source: int, target: int) -> int:
+def multiply_adds(model: Any, gates: GatedParts, source: int, target: int) -> int:
     """Count the multiply-adds of translating one sentence with beam 1, by hand formula; without layer norms.
 
     Encoder layer: S (4 d w + 2 d f) + 2 S² w. Decoder layer, step by step with a cache: T (4 d w + 2 d f) + T (T + 1) w
@@ -55,7 +55,7 @@ def multiply_adds(model: Any, gates: GatedHeads, source: int, target: int) -> in
     return total + target * _projection(model.decoder)
 
 
-def encoder_multiply_adds(model: Any, gates: GatedHeads, length: int) -> int:
+def encoder_multiply_adds(model: Any, gates: GatedParts, length: int) -> int:
     """Count the multiply-adds of classifying one example, by hand formula; without layer norms.
 
     A layer: L (4 d w + 2 d f) + 2 L² w, with the letters of :func:`multiply_adds`. Pooler and classifier: d² + d C, for

@@ -10,9 +10,9 @@ import torch
 from torch import nn
 
 from fairseq_headprune.choosing.random_heads import Amount, prune_random
-from fairseq_headprune.heads import HeadMask, Shape
 from fairseq_headprune.modules.attach import find_gates
 from fairseq_headprune.modules.shrink import shrink
+from fairseq_headprune.parts import Mask, Shape
 from fairseq_headprune.session import Session
 from fairseq_headprune.speed.costs import Cost, Group, groups, module_costs
 from fairseq_headprune.speed.measure import Side, measure
@@ -25,7 +25,7 @@ CHECKED = (25, 50, 75, 90)
 _WHOLE = "whole"
 
 
-def with_heads(model: nn.Module, mask: HeadMask) -> nn.Module:
+def with_heads(model: nn.Module, mask: Mask) -> nn.Module:
     """Return the slim model of a mask; all weights but those of modules that lose heads are shared with the model."""
     shared = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
     result = copy.deepcopy(model, shared)
@@ -34,7 +34,7 @@ def with_heads(model: nn.Module, mask: HeadMask) -> nn.Module:
     return result
 
 
-def first_heads(full: HeadMask, group: Group, heads: int) -> HeadMask:
+def first_heads(full: Mask, group: Group, heads: int) -> Mask:
     """Return the mask that keeps the first ``heads`` heads of each layer of a group; which ones does not matter."""
     kept = {layer: 0 for layer in group.layers}
     gone = []
@@ -46,7 +46,7 @@ def first_heads(full: HeadMask, group: Group, heads: int) -> HeadMask:
     return full.without(gone)
 
 
-def random_masks(full: HeadMask) -> dict[str, HeadMask]:
+def random_masks(full: Mask) -> dict[str, Mask]:
     """Return masks that prune ``CHECKED`` percent of all heads by chance, by name."""
     total = len(full.kept())
     shares = [share for share in CHECKED if 0 < round(Fraction(share, 100) * total) < total]
@@ -100,21 +100,21 @@ def profile_session(
     return profile
 
 
-def _counts(mask: HeadMask) -> Shape:
-    return {component: [sum(row) for row in rows] for component, rows in mask.heads.items()}
+def _counts(mask: Mask) -> Shape:
+    return {component: [sum(row) for row in rows] for component, rows in mask.rows.items()}
 
 
-def _side(session: Session, mask: HeadMask, split: str, length: int, beam: int) -> Side:
+def _side(session: Session, mask: Mask, split: str, length: int, beam: int) -> Side:
     mine = copy.copy(session)
     mine.model = with_heads(session.model, mask)
     mine.gates = find_gates(mine.model)
     return Side(mine, split, length, [beam])
 
 
-def _profile(full: HeadMask, parts: Sequence[Group], times: dict[str, list[float]]) -> Profile:
+def _profile(full: Mask, parts: Sequence[Group], times: dict[str, list[float]]) -> Profile:
     """Make the table of costs from the seconds a batch of every round."""
     whole = times[_WHOLE]
-    costs: dict[str, list] = {c: [[(0, 0.0)] for _ in rows] for c, rows in full.heads.items()}
+    costs: dict[str, list] = {c: [[(0, 0.0)] for _ in rows] for c, rows in full.rows.items()}
     measured: list[dict[str, Any]] = [{"model": _WHOLE, "seconds": whole, "median": statistics.median(whole)}]
     for number, group in enumerate(parts):
         mine = {heads: times[f"{number} {heads}"] for heads in group.points()[:-1]} | {group.heads: whole}
@@ -137,7 +137,7 @@ def _row(group: Group, cost: Cost, times: list[float]) -> dict[str, Any]:
     }
 
 
-def _check(profile: Profile, name: str, mask: HeadMask, times: dict[str, list[float]]) -> dict[str, Any]:
+def _check(profile: Profile, name: str, mask: Mask, times: dict[str, list[float]]) -> dict[str, Any]:
     seconds, predicted = statistics.median(times[name]), profile.seconds(mask)
     return {
         "mask": name,

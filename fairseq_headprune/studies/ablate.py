@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from typing import Any
 
-from fairseq_headprune.heads import Head, HeadMask
+from fairseq_headprune.parts import Mask, Part
 from fairseq_headprune.session import Session
 from fairseq_headprune.single_heads import one_kept, one_removed
 from fairseq_headprune.studies.folder import StudyFolder
@@ -77,5 +77,5 @@ def study_settings(
     return settings
 
 
-def _plan(masks: dict[Head, HeadMask]) -> list[PlannedCell]:
-    return [PlannedCell("-".join(map(str, head)), mask, head._asdict()) for head, mask in masks.items()]
+def _plan(masks: dict[Part, Mask]) -> list[PlannedCell]:
+    return [PlannedCell("-".join(map(str, head)), mask, head.facts()) for head, mask in masks.items()]

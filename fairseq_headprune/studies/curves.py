@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fairseq_headprune.importance.scores import HeadScores
+from fairseq_headprune.parts.scores import Scores
 from fairseq_headprune.pruning import curves
 from fairseq_headprune.studies.folder import StudyFolder
 from fairseq_headprune.studies.rankings import evolution
@@ -74,7 +74,7 @@ def read_sweep(folder: StudyFolder, epochs: list[dict], keep: Sequence[int] = ()
         :func:`~fairseq_headprune.studies.rankings.evolution`; ``kept_within``: curve -> epoch -> :func:`kept_within`.
     """
     studies = {epoch["epoch"]: StudyFolder(epoch_path(folder.path, epoch["epoch"])) for epoch in epochs}
-    scores = {number: HeadScores.load(study.path / "scores.json") for number, study in studies.items()}
+    scores = {number: Scores.load(study.path / "scores.json") for number, study in studies.items()}
     parts = curves(folder.settings["components"], list(next(iter(scores.values())).shape))
     alpha = folder.settings["alpha"]
     rows = [epoch_row(studies[epoch["epoch"]], epoch, list(parts), alpha) for epoch in epochs]

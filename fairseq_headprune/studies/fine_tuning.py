@@ -127,11 +127,11 @@ def run_job(path: files.PathLike) -> None:
 
 
 def _slim(job: Job) -> None:
-    from fairseq_headprune.heads import HeadMask
+    from fairseq_headprune.parts import Mask
     from fairseq_headprune.removal.checkpoint import slim_checkpoint
 
     folder = Path(job.folder)
-    slim_checkpoint(job.checkpoint, folder / "slim.pt", HeadMask.load(folder / "mask.json"))
+    slim_checkpoint(job.checkpoint, folder / "slim.pt", Mask.load(folder / "mask.json"))
 
 
 def _train(job: Job) -> None:

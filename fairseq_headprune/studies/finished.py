@@ -5,18 +5,18 @@ from collections.abc import Iterator
 from typing import Any
 
 from fairseq_headprune.files import read_lines
-from fairseq_headprune.heads import HeadMask
+from fairseq_headprune.parts import Mask
 from fairseq_headprune.studies.folder import StudyFolder
 
 
-def read_mask(folder: StudyFolder, cell_id: str) -> HeadMask:
+def read_mask(folder: StudyFolder, cell_id: str) -> Mask:
     """Return the mask of a finished cell.
 
     Raises:
         FileNotFoundError, ValueError: it is gone or damaged; the message says what to do.
     """
     with _way_out(folder, cell_id):
-        return HeadMask.load(folder.mask_path(cell_id))
+        return Mask.load(folder.mask_path(cell_id))
 
 
 def read_hypotheses(folder: StudyFolder, cell_id: str, sentences: int) -> list[str]:

@@ -172,7 +172,7 @@ class StudyFolder:
         return self.path / "figures" / _check_id(name)
 
     def write_mask(self, cell_id: str, mask: Mapping[str, Any]) -> Path:
-        """Write a cell's mask file (the content of the file, see ``HeadMask.to_dict``), atomically.
+        """Write a cell's mask file (the content of the file, see ``Mask.to_dict``), atomically.
 
         Raises:
             OSError: no permission, or the disk is full.

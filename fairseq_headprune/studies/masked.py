@@ -12,9 +12,9 @@ import numpy as np
 from fairseq_headprune.cli.comparison_flags import MASKS_AT_ONCE
 from fairseq_headprune.evaluation.evaluator import AnswerMetric, Evaluator
 from fairseq_headprune.evaluation.significance import SystemResult, bootstrap_statistics
-from fairseq_headprune.heads import HeadMask
 from fairseq_headprune.importance.head_weights import heads_with_broken_weights
 from fairseq_headprune.modules.connected import check_connected
+from fairseq_headprune.parts import Mask
 from fairseq_headprune.session import Session
 from fairseq_headprune.studies.finished import finished_cells, read_hypotheses, read_mask
 from fairseq_headprune.studies.folder import StudyFolder
@@ -43,7 +43,7 @@ class PlannedCell:
     """One cell that can be computed without any other: its id, its mask, and what the list of cells says of it."""
 
     id: str
-    mask: HeadMask
+    mask: Mask
     facts: dict[str, Any] = field(default_factory=dict)
 
 
@@ -164,7 +164,7 @@ class MaskedCells:
             self._warned = True
         return 1 if obstacle else asked or MASKS_AT_ONCE.get(self.session.device.type, 1)
 
-    def _translate(self, masks: list[HeadMask]) -> list[list[str]]:
+    def _translate(self, masks: list[Mask]) -> list[list[str]]:
         if self._masks_at_once() > 1:
             return self._evaluation().answers_of(masks)
         found = []
@@ -237,7 +237,7 @@ def model_settings(session: Session, study: str, split: str) -> dict[str, Any]:
         "checkpoint": session.checkpoint["sha256"],
         "model_overrides": session.overrides,
         "precision": session.precision,
-        "start": session.gates.mask().heads,
+        "start": session.gates.mask().rows,
         "data": session.data(split),
         **session.answering(),
     }
@@ -249,5 +249,5 @@ def _statistics(result: SystemResult) -> dict[str, Any]:
     return {name: found[name] for name in ("score", "ci", "wins", "losses", "ties", "p")}
 
 
-def _key(mask: HeadMask) -> str:
-    return json.dumps([mask.heads, mask.ffn], sort_keys=True)
+def _key(mask: Mask) -> str:
+    return json.dumps([mask.rows, mask.ffn], sort_keys=True)

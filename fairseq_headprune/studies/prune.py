@@ -9,10 +9,10 @@ from typing import Any
 from tqdm import tqdm
 
 from fairseq_headprune.batches import sample_indices
-from fairseq_headprune.heads import HeadMask
 from fairseq_headprune.importance.estimate import ScoreSettings, estimate
 from fairseq_headprune.importance.ranks import own_share
-from fairseq_headprune.importance.scores import HeadScores
+from fairseq_headprune.parts import Mask
+from fairseq_headprune.parts.scores import Scores
 from fairseq_headprune.pruning import Step, curves, next_heads, steps
 from fairseq_headprune.session import Session
 from fairseq_headprune.studies.finished import read_mask
@@ -63,7 +63,7 @@ class PruneStudy:
     """
 
     def __init__(
-        self, session: Session, folder: StudyFolder, settings: PruneSettings, split: str, scores: HeadScores | None
+        self, session: Session, folder: StudyFolder, settings: PruneSettings, split: str, scores: Scores | None
     ) -> None:
         self.session, self.folder, self.settings = session, folder, settings
         self.start = session.gates.mask()
@@ -85,7 +85,7 @@ class PruneStudy:
         else:
             yield from self._cells.run(self._known(scores))
 
-    def _known(self, scores: HeadScores) -> Iterator[PlannedCell]:
+    def _known(self, scores: Scores) -> Iterator[PlannedCell]:
         """All cells of an order that is known before the first of them is computed."""
         for label, components in self.curves.items():
             mask, order = self.start, self._order(label) or scores
@@ -93,7 +93,7 @@ class PruneStudy:
                 mask = mask.without(next_heads(mask, order, components, self.start, step.pruned))
                 yield PlannedCell(_cell_id(label, step), mask, _facts(label, step, mask))
 
-    def _reestimated(self, first: HeadScores) -> Iterator[dict[str, Any]]:
+    def _reestimated(self, first: Scores) -> Iterator[dict[str, Any]]:
         """The cells of an order in which each step depends on the one before."""
         for label, components in self.curves.items():
             mask, scores = self.start, first
@@ -108,24 +108,24 @@ class PruneStudy:
                     mask = mask.without(next_heads(mask, scores, components, self.start, step.pruned))
                 yield self._cells.cell(PlannedCell(cell_id, mask, _facts(label, step, mask)))
 
-    def _order(self, label: str) -> HeadScores | None:
+    def _order(self, label: str) -> Scores | None:
         """The random order of a curve that has a seed of its own."""
         seed = curve_seed(label)
         return None if seed is None else estimate_scores(self.session, replace(self.settings.score, seed=seed))
 
-    def _first_scores(self) -> HeadScores:
+    def _first_scores(self) -> Scores:
         """The scores of the model as it came: given, stored by an earlier run, or estimated now."""
         path = self.folder.path / "scores.json"
         self.folder.claims.once("scores", path.exists, lambda: (self._given or self._estimate(self.start)).save(path))
-        return HeadScores.load(path)
+        return Scores.load(path)
 
-    def _save_scores(self, cell_id: str, scores: HeadScores) -> None:
+    def _save_scores(self, cell_id: str, scores: Scores) -> None:
         """Keep the scores that a re-estimated cell was made from, in ``scores/ID.json``."""
         path = self.folder.path / "scores" / f"{cell_id}.json"
         path.parent.mkdir(exist_ok=True)
         scores.save(path)
 
-    def _estimate(self, mask: HeadMask) -> HeadScores:
+    def _estimate(self, mask: Mask) -> Scores:
         with self.session.gates.masked(mask):
             return estimate_scores(self.session, self.settings.score)
 
@@ -134,7 +134,7 @@ def _cell_id(label: str, step: Step) -> str:
     return f"{label}-{step.number:02d}"
 
 
-def _facts(label: str | None, step: Step, mask: HeadMask) -> dict[str, Any]:
+def _facts(label: str | None, step: Step, mask: Mask) -> dict[str, Any]:
     """What the list of cells says of a step."""
     return {
         "curve": label,
@@ -146,7 +146,7 @@ def _facts(label: str | None, step: Step, mask: HeadMask) -> dict[str, Any]:
 
 
 def study_settings(
-    session: Session, settings: PruneSettings, split: str, scores: HeadScores | None, order_file: str | None
+    session: Session, settings: PruneSettings, split: str, scores: Scores | None, order_file: str | None
 ) -> dict[str, Any]:
     """Return all settings of a pruning study, as they are kept in its folder.
 
@@ -161,7 +161,7 @@ def study_settings(
     }
 
 
-def check_study(session: Session, settings: PruneSettings, split: str, scores: HeadScores | None) -> None:
+def check_study(session: Session, settings: PruneSettings, split: str, scores: Scores | None) -> None:
     """Refuse what would stop the study later, before anything is written.
 
     Raises:
@@ -197,7 +197,7 @@ def scoring_batches(session: Session, settings: ScoreSettings, shared: bool = Fa
     return tqdm(batches, "importance", unit="batch", leave=False, file=sys.stderr, disable=session.args.quiet or None)
 
 
-def estimate_scores(session: Session, settings: ScoreSettings) -> HeadScores:
+def estimate_scores(session: Session, settings: ScoreSettings) -> Scores:
     """Estimate importance on a seeded subset of a split, under the mask in force, with provenance.
 
     Raises:

@@ -14,7 +14,7 @@ from fairseq_headprune.evaluation.holm import holm
 from fairseq_headprune.evaluation.significance import bootstrap_statistics
 from fairseq_headprune.evaluation.statistics import mean_score
 from fairseq_headprune.files import read_json, read_lines
-from fairseq_headprune.heads import HeadMask
+from fairseq_headprune.parts import Mask
 from fairseq_headprune.session import Session
 from fairseq_headprune.studies.fine_tuning import DONE, HYPOTHESES, FineTuning, Job, write_job
 from fairseq_headprune.studies.finished import read_hypotheses
@@ -28,7 +28,7 @@ from fairseq_headprune.studies.side_by_side import Command, run_side_by_side
 _KEPT = ("score", "ci", "wins", "losses", "ties", "p")
 
 
-def samplings(start: HeadMask, items: Sequence[Item], seeds: Sequence[int]) -> dict[str, tuple[HeadMask, dict]]:
+def samplings(start: Mask, items: Sequence[Item], seeds: Sequence[int]) -> dict[str, tuple[Mask, dict]]:
     """Draw every mask of a study: id of the cell -> mask and facts.
 
     Raises:
@@ -57,7 +57,7 @@ class RandomStudy:
         session: Session,
         folder: StudyFolder,
         split: str,
-        plan: dict[str, tuple[HeadMask, dict]],
+        plan: dict[str, tuple[Mask, dict]],
         how: FineTuning,
         comparison: Comparison,
         generate: list[str],

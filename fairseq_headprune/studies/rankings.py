@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fairseq_headprune.evaluation.correlation import correlations
-from fairseq_headprune.importance.scores import HeadScores
+from fairseq_headprune.parts.scores import Scores
 
 
-def evolution(scores: Mapping[int, HeadScores], components: Sequence[str], keep: Sequence[int]) -> dict[str, Any]:
+def evolution(scores: Mapping[int, Scores], components: Sequence[str], keep: Sequence[int]) -> dict[str, Any]:
     """Compare the rankings of several epochs.
 
     Args:

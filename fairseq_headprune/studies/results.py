@@ -6,8 +6,8 @@ from typing import Any
 
 from fairseq_headprune.evaluation.holm import holm
 from fairseq_headprune.files import PathLike, sha256
-from fairseq_headprune.heads import COMPONENTS, Head, HeadMask
-from fairseq_headprune.importance.scores import HeadScores
+from fairseq_headprune.parts import HEADS, KEYS, Mask, Part
+from fairseq_headprune.parts.scores import Scores
 from fairseq_headprune.studies.finished import finished_cells, way_out
 from fairseq_headprune.studies.folder import StudyFolder
 
@@ -65,9 +65,9 @@ def curve_seed(label: str) -> int | None:
     return int(seed) if found else None
 
 
-def cell_head(cell: dict[str, Any]) -> Head:
+def cell_head(cell: dict[str, Any]) -> Part:
     """Return the head that a cell is about."""
-    return Head(cell["component"], cell["layer"], cell["head"])
+    return Part(cell["component"], cell["layer"], cell["head"])
 
 
 def best_of_layers(cells: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -117,10 +117,10 @@ class Ablation:
         absent = [name for name in ("start", "components", "data", "checkpoint") if name not in folder.settings]
         if absent:
             raise ValueError(f"{path} is damaged: there is no {absent[0]!r} in its study.json; make the study again")
-        self.start = HeadMask(folder.settings["start"])
+        self.start = Mask(folder.settings["start"])
         found = finished_cells(folder)
         heads = self.start.kept(folder.settings["components"])
-        lost = [name for name, cell in found.items() if not all(part in cell for part in Head._fields)]
+        lost = [name for name, cell in found.items() if not all(part in cell for part in KEYS)]
         if lost:
             raise ValueError(f"a cell is damaged: {way_out(folder, lost[0])}")
         done = {cell_head(cell): cell for name, cell in found.items() if name != UNPRUNED}
@@ -132,18 +132,18 @@ class Ablation:
         self.baseline = found[UNPRUNED]
         self.cells = {head: with_delta(done[head], self.baseline) for head in heads}
 
-    def oracle(self) -> HeadScores:
+    def oracle(self) -> Scores:
         """Return the order of Michel et al. (2019), §4.2: the head whose removal hurts least has the lowest score.
 
         A head's score is minus its difference in BLEU; heads the study did not remove have none.
         """
         shape = self.start.shape
         scores = {
-            c: [[self._loss(Head(c, layer, head)) for head in range(n)] for layer, n in enumerate(shape[c])]
-            for c in COMPONENTS
+            c: [[self._loss(Part(c, layer, head)) for head in range(n)] for layer, n in enumerate(shape[c])]
+            for c in HEADS
             if c in shape
         }
-        return HeadScores(
+        return Scores(
             scores,
             estimator="oracle",
             data=self.settings["data"],
@@ -156,5 +156,5 @@ class Ablation:
             },
         )
 
-    def _loss(self, head: Head) -> float | None:
+    def _loss(self, head: Part) -> float | None:
         return -self.cells[head]["delta"] if head in self.cells else None

@@ -7,8 +7,8 @@ from typing import Any
 from fairseq_headprune.choosing.layer_sets import prune_layers
 from fairseq_headprune.choosing.per_layer import keep_per_layer, mirrored, picking_by_chance
 from fairseq_headprune.choosing.random_heads import keep_random, parse_amount, prune_random
-from fairseq_headprune.heads import HeadMask
-from fairseq_headprune.notation import format_config, parse_config, parse_triple
+from fairseq_headprune.parts import Mask
+from fairseq_headprune.parts.notation import format_config, parse_config, parse_triple
 
 #: Follows a share or number of heads to prune: every layer keeps a head.
 AT_LEAST_ONE = ":at-least-one"
@@ -37,7 +37,7 @@ class Item:
         text = "+".join(self.text.replace(AT_LEAST_ONE, "-at-least-one").split()).replace(":", "")
         return "-".join(part for part in (self.kind, text, "mirror" if self.mirror else "") if part)
 
-    def mask(self, start: HeadMask, seed: int) -> HeadMask:
+    def mask(self, start: Mask, seed: int) -> Mask:
         """Draw the mask of a seed.
 
         Raises:
@@ -45,14 +45,14 @@ class Item:
         """
         if self.kind == "random":
             amount, at_least_one = self.text.removesuffix(AT_LEAST_ONE), self.text.endswith(AT_LEAST_ONE)
-            mask = prune_random(start, parse_amount(amount), [list(start.heads)], seed, at_least_one)
+            mask = prune_random(start, parse_amount(amount), [list(start.rows)], seed, at_least_one)
         elif self.kind == "config":
             config = parse_config([self.text])
             mask = keep_per_layer(start, mirrored(config) if self.mirror else config, picking_by_chance(seed))
         elif self.kind == "triple":
             mask = keep_random(start, parse_triple(self.text), seed)
         elif self.kind == "layers":
-            mask, layers = prune_layers(start, self.text, list(start.heads))
+            mask, layers = prune_layers(start, self.text, list(start.rows))
         else:
             mask = start.without([])
         drawn = {"kind": self.kind, "text": self.text, "mirror": self.mirror, "seed": seed}
@@ -87,7 +87,7 @@ def items(
     return found
 
 
-def facts(item: Item, seed: int, start: HeadMask, mask: HeadMask) -> dict[str, Any]:
+def facts(item: Item, seed: int, start: Mask, mask: Mask) -> dict[str, Any]:
     """What the list of cells says of a sampling; ``percent`` is the exact share of the heads in play."""
     play = len(start.kept())
     pruned = play - len(mask.kept())

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_headprune.files import sha256
-from fairseq_headprune.importance.scores import HeadScores
+from fairseq_headprune.parts.scores import Scores
 from fairseq_headprune.session import Session, open_session
 from fairseq_headprune.studies.curves import epoch_path
 from fairseq_headprune.studies.epochs import EpochCheckpoints, epoch_list
@@ -53,14 +53,14 @@ class Sweep:
         checkpoints: EpochCheckpoints,
         first: Session,
         settings: PruneSettings,
-        scores: HeadScores | None,
+        scores: Scores | None,
         order_file: str | None,
         environment: dict[str, Any],
         tick: Callable[[int], Any] = lambda cells: None,
     ) -> None:
         self.args, self.checkpoints, self.settings, self.environment = args, checkpoints, settings, environment
         self._first: Session | None = first
-        self._task, self._shape, self._start = first.task, first.gates.shape, first.gates.mask().heads
+        self._task, self._shape, self._start = first.task, first.gates.shape, first.gates.mask().rows
         self._scores, self._order_file, self._tick = scores, order_file, tick
         whole = study_settings(first, settings, args.gen_subset, scores, order_file)
         common = {name: value for name, value in whole.items() if name != "checkpoint"}
@@ -172,7 +172,7 @@ class Sweep:
             return None
         difference = first_difference(
             {"heads": self._shape, "mask": self._start},
-            {"heads": session.gates.shape, "mask": session.gates.mask().heads},
+            {"heads": session.gates.shape, "mask": session.gates.mask().rows},
         )
         if difference:
             name, others, here = difference

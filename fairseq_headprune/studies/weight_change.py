@@ -7,7 +7,7 @@ import torch
 from scipy import stats
 
 from fairseq_headprune.checkpoints import State, attention_modules, head_layout, stored_mask
-from fairseq_headprune.heads import COMPONENTS, HeadMask
+from fairseq_headprune.parts import HEADS, Mask
 from fairseq_headprune.removal.surgery import split_joined
 
 #: quantity -> what it is
@@ -38,10 +38,10 @@ def weight_change(before: State, after: State) -> dict[str, Values]:
     shape, other = head_layout(before).original, head_layout(after).original
     if shape != other:
         raise ValueError(f"the checkpoints are of different models: heads {shape} before, {other} after")
-    kept = (stored_mask(after) or HeadMask.full(shape)).heads
+    kept = (stored_mask(after) or Mask.full(shape)).rows
     old, new = _heads(before), _heads(after)
     result: dict[str, Values] = {
-        name: {c: [[None] * n for n in shape[c]] for c in COMPONENTS if c in shape} for name in QUANTITIES
+        name: {c: [[None] * n for n in shape[c]] for c in HEADS if c in shape} for name in QUANTITIES
     }
     for (component, layer, head), weights in old.items():
         if (component, layer, head) not in new or not kept[component][layer][head]:

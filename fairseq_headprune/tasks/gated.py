@@ -10,14 +10,14 @@ from omegaconf import OmegaConf
 
 from fairseq_headprune.criterions.gated import GatedCriterion
 from fairseq_headprune.files import sha256
-from fairseq_headprune.heads import HeadMask
 from fairseq_headprune.learning.run_length import run_length
 from fairseq_headprune.learning.training import GateTraining, freeze
 from fairseq_headprune.learning.watch import skip_step
 from fairseq_headprune.models.starting import name_plugin, refuse_other_heads, settings_to_start_from
-from fairseq_headprune.modules.attach import GatedHeads, attach_gates, find_gates
+from fairseq_headprune.modules.attach import GatedParts, attach_gates, find_gates
 from fairseq_headprune.modules.connected import check_connected
 from fairseq_headprune.modules.hold import PrunedWeights
+from fairseq_headprune.parts import Mask
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ class GatedTask:
     def __init__(self, cfg: Any, *args: Any) -> None:
         super().__init__(cfg, *args)
         self._mask = _read_mask(cfg.head_mask)
-        self._gates: Optional[GatedHeads] = None
+        self._gates: Optional[GatedParts] = None
         self._model: Any = None
         self._model_settings: Any = None
         self._criterion: Optional[GatedCriterion] = None
@@ -147,7 +147,7 @@ class GatedTask:
         mask = None if self._gates is None else self._gates.mask()
         if mask is not None and (mask.dropped() or mask.ffn):
             name_plugin(self._model_settings)
-            state["head_mask"] = {**mask.source, "heads": mask.heads, **({"ffn": mask.ffn} if mask.ffn else {})}
+            state["head_mask"] = {**mask.source, "heads": mask.rows, **({"ffn": mask.ffn} if mask.ffn else {})}
         return state
 
     def load_state_dict(self, state_dict: dict) -> None:
@@ -238,10 +238,10 @@ class GatedTask:
         return sample["net_input"]
 
 
-def _read_mask(path: Optional[str]) -> Optional[HeadMask]:
+def _read_mask(path: Optional[str]) -> Optional[Mask]:
     """Return the mask of ``--head-mask``; its source names the file, too."""
     if path is None or path == NO_MASK:
         return None
-    mask = HeadMask.load(path)
+    mask = Mask.load(path)
     mask.source = {"path": path, "sha256": sha256(path), "source": mask.source}
     return mask

@@ -5,8 +5,8 @@ from fractions import Fraction
 from typing import Any
 
 from fairseq_headprune.cli.comparison_flags import epoch_legend, legend
-from fairseq_headprune.heads import PAPER_NAMES, HeadMask
-from fairseq_headprune.importance.scores import HeadScores
+from fairseq_headprune.parts import PAPER_NAMES, Mask
+from fairseq_headprune.parts.scores import Scores
 from fairseq_headprune.pruning import curves, steps
 from fairseq_headprune.report import study_tables as tables
 from fairseq_headprune.studies.curves import read_sweep, summary
@@ -24,7 +24,7 @@ _POINT = ("id", "step", "percent", "pruned", "score", "sd", "seeds", "ci", "p", 
 def pruning(folder: StudyFolder) -> dict[str, Any]:
     """Collect a study of ``headprune prune``, finished or not."""
     settings, done = folder.settings, finished_cells(folder)
-    start, split, alpha = HeadMask(settings["start"]), settings["data"]["split"], settings["alpha"]
+    start, split, alpha = Mask(settings["start"]), settings["data"]["split"], settings["alpha"]
     parts = seeded_curves(curves(settings["components"], list(start.shape)), settings.get("seeds", []))
     plan = {label: steps(len(start.kept(part)), Fraction(settings["step"])) for label, part in parts.items()}
     planned = 1 + sum(len(points) - 1 for points in plan.values())
@@ -171,7 +171,7 @@ def _importance(folder: StudyFolder) -> list[dict[str, Any]]:
     path = folder.path / "scores.json"
     if not path.is_file():
         return []
-    scores = HeadScores.load(path)
+    scores = Scores.load(path)
     drawn = [
         {
             "component": component,
@@ -184,7 +184,7 @@ def _importance(folder: StudyFolder) -> list[dict[str, Any]]:
                 for layer, row in enumerate(rows)
             ],
         }
-        for component, rows in scores.scores.items()
+        for component, rows in scores.rows.items()
     ]
     return [
         {

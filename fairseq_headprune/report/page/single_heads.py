@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fairseq_headprune.cli.comparison_flags import legend
-from fairseq_headprune.heads import PAPER_NAMES, Head, HeadMask
+from fairseq_headprune.parts import PAPER_NAMES, Mask, Part
 from fairseq_headprune.report import study_tables as tables
 from fairseq_headprune.report.page.examples import Changes
 from fairseq_headprune.single_heads import one_kept, one_removed, passed_over
@@ -22,7 +22,7 @@ def ablation(folder: StudyFolder, examples: int) -> dict[str, Any]:
         examples: how many sentences are shown a head.
     """
     settings = folder.settings
-    start, split, alpha = HeadMask(settings["start"]), settings["data"]["split"], settings["alpha"]
+    start, split, alpha = Mask(settings["start"]), settings["data"]["split"], settings["alpha"]
     heads, measure = list(one_removed(start, settings["components"])), tables.measure_of(settings)
     baseline, cells, missing = _cells(folder, "", heads, split)
     changes = Changes(folder, split, UNPRUNED, examples if baseline and measure == tables.BLEU else 0)
@@ -58,14 +58,14 @@ def kept_heads(folder: StudyFolder, examples: int) -> dict[str, Any]:
         examples: how many sentences are shown a head.
     """
     settings = folder.settings
-    start, components, alpha = HeadMask(settings["start"]), settings["components"], settings["alpha"]
+    start, components, alpha = Mask(settings["start"]), settings["components"], settings["alpha"]
     selected, reported = settings["select_data"]["split"], settings["data"]["split"]
     layers = one_kept(start, components)
     heads, measure = [head for candidates in layers.values() for head in candidates], tables.measure_of(settings)
     first, tried, missing = _cells(folder, f"{selected}@", heads, selected)
     baseline, chosen = None, {}
     if not missing:
-        best = [Head(*(cell[name] for name in Head._fields)) for cell in best_of_layers(tried.values())]
+        best = [Part.of(cell) for cell in best_of_layers(tried.values())]
         if selected == reported:
             baseline, chosen = first, {head: tried[head] for head in best}
         else:
@@ -107,8 +107,8 @@ def kept_heads(folder: StudyFolder, examples: int) -> dict[str, Any]:
 
 
 def _cells(
-    folder: StudyFolder, prefix: str, heads: list[Head], split: str
-) -> tuple[dict | None, dict[Head, dict], list[str]]:
+    folder: StudyFolder, prefix: str, heads: list[Part], split: str
+) -> tuple[dict | None, dict[Part, dict], list[str]]:
     """Return the unpruned cell, the finished cells of these heads, and what is missing of them."""
     done = finished_cells(folder)
     baseline = done.get(prefix + UNPRUNED)
@@ -124,17 +124,17 @@ def _cells(
 
 
 def _head_map(
-    start: HeadMask, components: Iterable[str], cells: Mapping[Head, dict], changes: Changes, alpha: float
+    start: Mask, components: Iterable[str], cells: Mapping[Part, dict], changes: Changes, alpha: float
 ) -> dict[str, Any]:
     """Arrange cells as component -> layers -> heads; a head without a cell is pruned from the start, or missing."""
     drawn = []
     for component in components:
         layers: list[list[dict[str, Any]]] = []
-        for layer, row in enumerate(start.heads[component]):
+        for layer, row in enumerate(start.rows[component]):
             layers.append([])
             for head, kept in enumerate(row):
                 entry: dict[str, Any] = {"layer": layer, "head": head}
-                cell = cells.get(Head(component, layer, head))
+                cell = cells.get(Part(component, layer, head))
                 if cell is None:
                     entry["state"] = "missing" if kept else "pruned"
                 else:
@@ -145,11 +145,11 @@ def _head_map(
     return {"scale": "delta", "components": drawn, "sentences": changes.sentences, "measure": changes.measure}
 
 
-def _add_reported(head_map: dict[str, Any], chosen: Mapping[Head, dict], split: str) -> None:
+def _add_reported(head_map: dict[str, Any], chosen: Mapping[Part, dict], split: str) -> None:
     """Tell at the best head of each layer what it does on the split that is reported."""
     for part in head_map["components"]:
         for layer in part["layers"]:
             for entry in layer:
-                cell = chosen.get(Head(part["component"], entry["layer"], entry["head"]))
+                cell = chosen.get(Part(part["component"], entry["layer"], entry["head"]))
                 if cell:
                     entry["reported"] = {"split": split, **{name: cell[name] for name in _VALUES if name in cell}}

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from fairseq_headprune.files import PathLike, check_format, read_json, write_json
-from fairseq_headprune.heads import COMPONENTS, Head, HeadMask, Shape, check_component
+from fairseq_headprune.parts.components import HEADS, Part, Shape, check_component
+from fairseq_headprune.parts.mask import Mask
 
 FORMAT = "headprune.gates/1"
 
@@ -27,27 +28,25 @@ class SoftGates:
             ValueError: not one list a layer, or an entry that is no finite number.
         """
         checked = {check_component(component): _rows(component, rows) for component, rows in gates.items()}
-        self.gates = {component: checked[component] for component in COMPONENTS if component in checked}
+        self.rows = {component: checked[component] for component in HEADS if component in checked}
         self.source = dict(source or {})
 
     @property
     def shape(self) -> Shape:
         """Number of heads of each layer, by component."""
-        return {component: [len(row) for row in rows] for component, rows in self.gates.items()}
+        return {component: [len(row) for row in rows] for component, rows in self.rows.items()}
 
-    def mask(self) -> HeadMask:
+    def mask(self) -> Mask:
         """Return the mask that keeps the heads whose gate is not 0."""
-        return HeadMask(
-            {c: [[int(g != 0) for g in row] for row in rows] for c, rows in self.gates.items()}, self.source
-        )
+        return Mask({c: [[int(g != 0) for g in row] for row in rows] for c, rows in self.rows.items()}, self.source)
 
-    def soft(self) -> list[Head]:
-        """List the heads whose gate is neither 0 nor 1, in the order of :meth:`HeadMask.kept`."""
+    def soft(self) -> list[Part]:
+        """List the heads whose gate is neither 0 nor 1, in the order of :meth:`Mask.kept`."""
         return [head for head in self.mask().kept() if self[head] != 1]
 
-    def __getitem__(self, head: Head) -> float:
+    def __getitem__(self, head: Part) -> float:
         """Return the gate of one head."""
-        return self.gates[head.component][head.layer][head.head]
+        return self.rows[head.component][head.layer][head.index]
 
     def check_shape(self, shape: Mapping[str, list[int]]) -> None:
         """Make sure that the gates are those of a model.
@@ -55,7 +54,7 @@ class SoftGates:
         Raises:
             ValueError: components, layers or head counts differ; the message says where.
         """
-        for component in COMPONENTS:
+        for component in HEADS:
             mine, theirs = self.shape.get(component, []), list(shape.get(component, []))
             if mine != theirs:
                 raise ValueError(
@@ -65,7 +64,7 @@ class SoftGates:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the gate file's content."""
-        return copy.deepcopy({"format": FORMAT, "gates": self.gates, "source": self.source})
+        return copy.deepcopy({"format": FORMAT, "gates": self.rows, "source": self.source})
 
     @classmethod
     def from_dict(cls, value: Any, name: str = "gates") -> "SoftGates":
@@ -104,5 +103,5 @@ def _rows(component: str, rows: Any) -> list[list[float]]:
     for layer, row in enumerate(rows):
         for head, gate in enumerate(row):
             if isinstance(gate, bool) or not isinstance(gate, (int, float)) or not math.isfinite(gate):
-                raise ValueError(f"the gate of {Head(component, layer, head)} is {gate!r}, not a finite number")
+                raise ValueError(f"the gate of {Part(component, layer, head)} is {gate!r}, not a finite number")
     return [[float(gate) for gate in row] for row in rows]

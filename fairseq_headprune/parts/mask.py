@@ -1,70 +1,16 @@
-"""The vocabulary of the whole tool: components, heads, and the mask that says which heads are kept."""
+"""Which heads of a model are kept and which are pruned."""
 
 import copy
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from fairseq_headprune.files import PathLike, check_format, read_json, write_json
-
-#: The three kinds of attention in an encoder-decoder, in the order of the papers (ES, ED, DS).
-COMPONENTS = ("enc_self", "enc_dec", "dec_self")
-
-#: How the papers write them (Michel et al. 2019, Figure 4).
-PAPER_NAMES = {"enc_self": "Enc-Enc", "enc_dec": "Enc-Dec", "dec_self": "Dec-Dec"}
+from fairseq_headprune.parts.components import HEADS, Part, Shape, all_heads, check_component
 
 FORMAT = "headprune.mask/1"
 
-#: component -> number of heads of each layer, by original count.
-Shape = dict[str, list[int]]
 
-
-class Head(NamedTuple):
-    """One attention head: component, layer and ORIGINAL head index, both from 0."""
-
-    component: str
-    layer: int
-    head: int
-
-    def __str__(self) -> str:
-        return f"{self.component} layer {self.layer} head {self.head}"
-
-
-def check_component(name: str) -> str:
-    """Return the name if it is a component.
-
-    Raises:
-        KeyError: it is not.
-    """
-    if name not in COMPONENTS:
-        raise KeyError(f"unknown component {name!r}; components are {', '.join(COMPONENTS)}")
-    return name
-
-
-def parse_components(text: str) -> list[str]:
-    """Read a comma-separated list of components (``all`` means every one), in the order of ``COMPONENTS``.
-
-    Raises:
-        KeyError: an unknown component.
-    """
-    if text == "all":
-        return list(COMPONENTS)
-    asked = {check_component(part.strip()) for part in text.split(",")}
-    return [component for component in COMPONENTS if component in asked]
-
-
-def attention_place(name: str) -> tuple[str, tuple[int, ...]]:
-    """Return the component and the layer numbers (outermost first) that an attention module's name tells."""
-    parts = name.split(".")
-    component = "enc_dec" if parts[-1] == "encoder_attn" else "dec_self" if "decoder" in parts else "enc_self"
-    return component, tuple(int(part) for part in parts if part.isdecimal())
-
-
-def all_heads(shape: Mapping[str, list[int]]) -> list[Head]:
-    """List every head of a model of this shape, in the fixed order component, layer, head."""
-    return [Head(c, layer, head) for c in COMPONENTS for layer, n in enumerate(shape.get(c, [])) for head in range(n)]
-
-
-class HeadMask:
+class Mask:
     """Which heads of a model are kept (1) and which are pruned (0), by original index.
 
     Attributes:
@@ -83,20 +29,20 @@ class HeadMask:
             KeyError: an unknown component.
             ValueError: an entry that is neither 0 nor 1, or a part of the wrong form.
         """
-        self.heads = {
+        self.rows = {
             check_component(c): [_row(c, i, row) for i, row in enumerate(_list(c, rows))] for c, rows in heads.items()
         }
-        self.heads = {c: self.heads[c] for c in COMPONENTS if c in self.heads}
+        self.rows = {c: self.rows[c] for c in HEADS if c in self.rows}
         self.source = dict(source or {})
         self.ffn = _check_ffn(ffn)
 
     @classmethod
-    def full(cls, shape: Mapping[str, list[int]], source: dict | None = None) -> "HeadMask":
+    def full(cls, shape: Mapping[str, list[int]], source: dict | None = None) -> "Mask":
         """Return the mask that keeps every head of a model of this shape."""
         return cls({c: [[1] * n for n in layers] for c, layers in shape.items()}, source)
 
     @classmethod
-    def keeping(cls, shape: Mapping[str, list[int]], heads: Iterable[Head], source: dict | None = None) -> "HeadMask":
+    def keeping(cls, shape: Mapping[str, list[int]], heads: Iterable[Part], source: dict | None = None) -> "Mask":
         """Return the mask that keeps just these heads of a model of this shape.
 
         Raises:
@@ -110,9 +56,9 @@ class HeadMask:
     @property
     def shape(self) -> Shape:
         """Number of heads of each layer, by component."""
-        return {c: [len(row) for row in rows] for c, rows in self.heads.items()}
+        return {c: [len(row) for row in rows] for c, rows in self.rows.items()}
 
-    def without(self, heads: Iterable[Head]) -> "HeadMask":
+    def without(self, heads: Iterable[Part]) -> "Mask":
         """Return a copy in which these heads are pruned too; pruning a head twice changes nothing.
 
         Raises:
@@ -122,20 +68,20 @@ class HeadMask:
         self._check_present(heads)
         result = copy.deepcopy(self)
         for component, layer, head in heads:
-            result.heads[component][layer][head] = 0
+            result.rows[component][layer][head] = 0
         return result
 
-    def kept(self, components: Iterable[str] = COMPONENTS) -> list[Head]:
+    def kept(self, components: Iterable[str] = HEADS) -> list[Part]:
         """List the kept heads of these components, in the fixed order."""
         return self._where(1, components)
 
-    def dropped(self, components: Iterable[str] = COMPONENTS) -> list[Head]:
+    def dropped(self, components: Iterable[str] = HEADS) -> list[Part]:
         """List the pruned heads of these components, in the fixed order."""
         return self._where(0, components)
 
     def counts(self) -> dict[str, dict[str, int]]:
         """Return ``{component: {"kept": n, "total": n}}``."""
-        return {c: {"kept": sum(map(sum, rows)), "total": sum(map(len, rows))} for c, rows in self.heads.items()}
+        return {c: {"kept": sum(map(sum, rows)), "total": sum(map(len, rows))} for c, rows in self.rows.items()}
 
     def check_shape(self, shape: Mapping[str, list[int]], model: str = "the model") -> None:
         """Make sure that the mask fits a model.
@@ -143,7 +89,7 @@ class HeadMask:
         Raises:
             ValueError: components, layer counts or head counts differ; the message says where.
         """
-        for component in COMPONENTS:
+        for component in HEADS:
             mine, theirs = self.shape.get(component, []), list(shape.get(component, []))
             if mine == theirs:
                 continue
@@ -160,14 +106,14 @@ class HeadMask:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the mask file's content (plain dicts, lists, ints and strings)."""
-        result: dict[str, Any] = {"format": FORMAT, "heads": copy.deepcopy(self.heads)}
+        result: dict[str, Any] = {"format": FORMAT, "heads": copy.deepcopy(self.rows)}
         if self.ffn is not None:
             result["ffn"] = copy.deepcopy(self.ffn)
         result["source"] = copy.deepcopy(self.source)
         return result
 
     @classmethod
-    def from_dict(cls, value: Any, name: str = "mask") -> "HeadMask":
+    def from_dict(cls, value: Any, name: str = "mask") -> "Mask":
         """Read a mask file's content.
 
         Raises:
@@ -189,7 +135,7 @@ class HeadMask:
         write_json(path, self.to_dict())
 
     @classmethod
-    def load(cls, path: PathLike) -> "HeadMask":
+    def load(cls, path: PathLike) -> "Mask":
         """Read a mask file.
 
         Raises:
@@ -198,22 +144,22 @@ class HeadMask:
         return cls.from_dict(read_json(path), str(path))
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, HeadMask) and (self.heads, self.ffn) == (other.heads, other.ffn)
+        return isinstance(other, Mask) and (self.rows, self.ffn) == (other.rows, other.ffn)
 
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
         counts = ", ".join(f"{c} {n['kept']}/{n['total']}" for c, n in self.counts().items())
-        return f"HeadMask({counts})"
+        return f"Mask({counts})"
 
-    def _where(self, value: int, components: Iterable[str]) -> list[Head]:
+    def _where(self, value: int, components: Iterable[str]) -> list[Part]:
         wanted = {check_component(c) for c in components}
         heads = all_heads(self.shape)
-        return [h for h in heads if h.component in wanted and self.heads[h.component][h.layer][h.head] == value]
+        return [h for h in heads if h.component in wanted and self.rows[h.component][h.layer][h.index] == value]
 
-    def _check_present(self, heads: Iterable[Head]) -> None:
+    def _check_present(self, heads: Iterable[Part]) -> None:
         for component, layer, head in heads:
-            rows = self.heads.get(check_component(component), [])
+            rows = self.rows.get(check_component(component), [])
             if not 0 <= layer < len(rows):
                 raise ValueError(
                     f"{component} has {len(rows)} layers (0 to {len(rows) - 1}); there is no layer {layer}"

@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from fairseq_headprune.files import check_format
-from fairseq_headprune.heads import COMPONENTS, Head, HeadMask, Shape, check_component
+from fairseq_headprune.parts.components import HEADS, Part, Shape, check_component
+from fairseq_headprune.parts.mask import Mask
 
 FORMAT = "headprune.layout/1"
 
@@ -13,7 +14,7 @@ FORMAT = "headprune.layout/1"
 SETTING = "head_layout"
 
 
-class HeadLayout:
+class Layout:
     """The heads that are still in the weights, by original index.
 
     Attributes:
@@ -35,24 +36,24 @@ class HeadLayout:
                 raise ValueError(f"the layout of {component} has {len(rows)} layers, expected {len(counts)}")
             for layer, (row, count) in enumerate(zip(rows, counts, strict=True)):
                 _check_row(component, layer, row, count)
-        self.original = {c: list(original[c]) for c in COMPONENTS if c in original}
+        self.original = {c: list(original[c]) for c in HEADS if c in original}
         self.kept = {c: [list(row) for row in kept[c]] for c in self.original}
         self.source = dict(source or {})
 
     @classmethod
-    def full(cls, shape: Mapping[str, list[int]]) -> "HeadLayout":
+    def full(cls, shape: Mapping[str, list[int]]) -> "Layout":
         """Return the layout of a model from which nothing was removed."""
         return cls(dict(shape), {c: [list(range(n)) for n in counts] for c, counts in shape.items()})
 
-    def mask(self) -> HeadMask:
+    def mask(self) -> Mask:
         """Return the mask of original shape that keeps just the heads that are there."""
         rows = {
             c: [[int(head in row) for head in range(n)] for n, row in zip(self.original[c], self.kept[c], strict=True)]
             for c in self.original
         }
-        return HeadMask(rows, self.source)
+        return Mask(rows, self.source)
 
-    def under(self, mask: HeadMask, source: dict | None = None) -> "HeadLayout":
+    def under(self, mask: Mask, source: dict | None = None) -> "Layout":
         """Return the layout after the heads that a mask (in original numbers) prunes are removed too.
 
         Raises:
@@ -60,10 +61,10 @@ class HeadLayout:
         """
         mask.check_shape(self.original)
         self.check_absent(mask.kept())
-        kept = {c: [[h for h, keep in enumerate(row) if keep] for row in rows] for c, rows in mask.heads.items()}
-        return HeadLayout(self.original, kept, source)
+        kept = {c: [[h for h, keep in enumerate(row) if keep] for row in rows] for c, rows in mask.rows.items()}
+        return Layout(self.original, kept, source)
 
-    def check_absent(self, kept: list[Head]) -> None:
+    def check_absent(self, kept: list[Part]) -> None:
         """Make sure that a mask keeps no head that was removed.
 
         Raises:
@@ -83,7 +84,7 @@ class HeadLayout:
         return copy.deepcopy(value)
 
     @classmethod
-    def from_dict(cls, value: Any, name: str = "layout") -> "HeadLayout":
+    def from_dict(cls, value: Any, name: str = "layout") -> "Layout":
         """Read what :meth:`to_dict` returned.
 
         Raises:

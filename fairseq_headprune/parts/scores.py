@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from fairseq_headprune.files import PathLike, check_format, read_json, write_json
-from fairseq_headprune.heads import COMPONENTS, Head, Shape, all_heads, check_component
+from fairseq_headprune.parts.components import HEADS, Part, Shape, all_heads, check_component
 
 FORMAT = "headprune.scores/1"
 
@@ -15,11 +15,11 @@ _OPTIONAL = ("precision", "environment", "ffn")
 
 
 @dataclass
-class HeadScores:
+class Scores:
     """Scores of all heads of a model with their provenance; None stands for a head that is already pruned.
 
     Attributes:
-        scores: component -> one list a layer -> one number or None a head, by original index.
+        rows: component -> one list a layer -> one number or None a head, by original index.
         estimator, reduction, normalize, loss: how they were estimated (None where it does not apply).
         sentences: how many sentences they come from.
         data, checkpoint: where from; ``checkpoint`` is ``{"path", "sha256"}``.
@@ -31,7 +31,7 @@ class HeadScores:
             None where they were not scored.
     """
 
-    scores: dict[str, list[list[float | None]]]
+    rows: dict[str, list[list[float | None]]]
     estimator: str
     reduction: str | None = None
     normalize: str = "none"
@@ -51,7 +51,7 @@ class HeadScores:
             KeyError: an unknown component.
             ValueError: not one list a layer, or a score that is neither a finite number nor None.
         """
-        for component, rows in self.scores.items():
+        for component, rows in self.rows.items():
             check_component(component)
             if not isinstance(rows, list) or not all(isinstance(row, list) for row in rows):
                 raise ValueError(f"the scores of {component} are not one list a layer: {rows!r}")
@@ -60,20 +60,20 @@ class HeadScores:
                     good = value is None or (isinstance(value, (int, float)) and math.isfinite(value))
                     if not good:
                         raise ValueError(
-                            f"the score of {Head(component, layer, head)} is {value!r}, not a finite number"
+                            f"the score of {Part(component, layer, head)} is {value!r}, not a finite number"
                         )
         _check_ffn(self.ffn)
 
     @property
     def shape(self) -> Shape:
         """Number of heads of each layer, by component."""
-        return {c: [len(row) for row in self.scores[c]] for c in COMPONENTS if c in self.scores}
+        return {c: [len(row) for row in self.rows[c]] for c in HEADS if c in self.rows}
 
-    def __getitem__(self, head: Head) -> float | None:
+    def __getitem__(self, head: Part) -> float | None:
         """Return the score of one head, None if it is already pruned."""
-        return self.scores[head.component][head.layer][head.head]
+        return self.rows[head.component][head.layer][head.index]
 
-    def pruning_order(self, components: Iterable[str] = COMPONENTS) -> list[Head]:
+    def pruning_order(self, components: Iterable[str] = HEADS) -> list[Part]:
         """List the ranked heads of these components, the first to be pruned first.
 
         Ascending score; of equal scores the highest index goes first, so that keeping K heads keeps the lowest ones.
@@ -84,11 +84,12 @@ class HeadScores:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the score file's content."""
-        value = {"format": FORMAT, **asdict(self)}
+        known = asdict(self)
+        value = {"format": FORMAT, "scores": known.pop("rows"), **known}
         return {key: part for key, part in value.items() if part is not None or key not in _OPTIONAL}
 
     @classmethod
-    def from_dict(cls, value: Any, name: str = "scores") -> "HeadScores":
+    def from_dict(cls, value: Any, name: str = "scores") -> "Scores":
         """Read a score file's content.
 
         Raises:
@@ -96,13 +97,13 @@ class HeadScores:
         """
         check_format(value, FORMAT, "score", "a score file", name)
         known = {key: value[key] for key in cls.__dataclass_fields__ if key in value}
-        if "scores" not in known or not isinstance(known["scores"], dict):
+        if not isinstance(value.get("scores"), dict):
             raise ValueError(f'{name}: the file has no "scores"')
         for key in ("data", "checkpoint", "details", "environment"):
             if not isinstance(known.get(key, {}), dict):
                 raise ValueError(f'{name}: "{key}" must be an object, found {known[key]!r}')
         try:
-            return cls(**{"estimator": "unknown", **known})
+            return cls(value["scores"], **{"estimator": "unknown", **known})
         except (ValueError, KeyError) as error:
             raise type(error)(f"{name}: {error.args[0]}") from error
 
@@ -111,7 +112,7 @@ class HeadScores:
         write_json(path, self.to_dict())
 
     @classmethod
-    def load(cls, path: PathLike) -> "HeadScores":
+    def load(cls, path: PathLike) -> "Scores":
         """Read a score file.
 
         Raises:

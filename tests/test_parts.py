@@ -5,7 +5,7 @@ import json
 import numpy
 import pytest
 
-from fairseq_headprune.heads import FORMAT, Head, HeadMask, all_heads, parse_components
+from fairseq_headprune.parts import FORMAT, Mask, Part, all_heads, parse_components
 
 #: Uneven on purpose: enc_self has layers of 3 and 2 heads, enc_dec one of 2, dec_self layers of 1 and 4.
 UNEVEN = {"enc_self": [3, 2], "enc_dec": [2], "dec_self": [1, 4]}
@@ -21,10 +21,10 @@ def test_fixed_order_is_component_layer_head():
 
 
 def test_full_and_without():
-    full = HeadMask.full(UNEVEN)
+    full = Mask.full(UNEVEN)
     assert full.shape == UNEVEN and full.dropped() == []
-    pruned = full.without([Head("enc_self", 0, 1), Head("dec_self", 1, 3)])
-    assert pruned.heads == {"enc_self": [[1, 0, 1], [1, 1]], "enc_dec": [[1, 1]], "dec_self": [[1], [1, 1, 1, 0]]}
+    pruned = full.without([Part("enc_self", 0, 1), Part("dec_self", 1, 3)])
+    assert pruned.rows == {"enc_self": [[1, 0, 1], [1, 1]], "enc_dec": [[1, 1]], "dec_self": [[1], [1, 1, 1, 0]]}
     assert full.dropped() == []  # a copy
     assert pruned.counts() == {
         "enc_self": {"kept": 4, "total": 5},
@@ -35,43 +35,43 @@ def test_full_and_without():
 
 def test_pruning_in_rounds_keeps_original_indices():
     # H = 6: prune 1, then 3, then 1 again: 0, 2, 4, 5 are left; the order of the rounds does not matter.
-    mask = HeadMask.full({"enc_self": [6]})
-    rounds = mask.without([Head("enc_self", 0, 1)]).without([Head("enc_self", 0, 3)]).without([Head("enc_self", 0, 1)])
-    assert [head.head for head in rounds.kept()] == [0, 2, 4, 5]
-    assert rounds == mask.without([Head("enc_self", 0, 3), Head("enc_self", 0, 1)])
+    mask = Mask.full({"enc_self": [6]})
+    rounds = mask.without([Part("enc_self", 0, 1)]).without([Part("enc_self", 0, 3)]).without([Part("enc_self", 0, 1)])
+    assert [head.index for head in rounds.kept()] == [0, 2, 4, 5]
+    assert rounds == mask.without([Part("enc_self", 0, 3), Part("enc_self", 0, 1)])
 
 
 def test_keeping_is_the_complement_of_without():
-    some = [Head("enc_self", 0, 2), Head("enc_dec", 0, 0)]
-    mask = HeadMask.keeping(UNEVEN, some)
+    some = [Part("enc_self", 0, 2), Part("enc_dec", 0, 0)]
+    mask = Mask.keeping(UNEVEN, some)
     assert mask.kept() == some and len(mask.dropped()) == 10
-    assert mask == HeadMask.full(UNEVEN).without(mask.dropped())
+    assert mask == Mask.full(UNEVEN).without(mask.dropped())
     assert mask.kept(["enc_dec"]) == [("enc_dec", 0, 0)] and mask.dropped(["enc_dec"]) == [("enc_dec", 0, 1)]
 
 
 @pytest.mark.parametrize(
     ("head", "message"),
     [
-        (Head("enc_self", 0, 3), r"enc_self layer 0 has 3 heads \(0 to 2\); there is no head 3"),
-        (Head("enc_self", 0, -1), "there is no head -1"),
-        (Head("enc_self", 2, 0), r"enc_self has 2 layers \(0 to 1\); there is no layer 2"),
-        (Head("enc_dec", -1, 0), "there is no layer -1"),
+        (Part("enc_self", 0, 3), r"enc_self layer 0 has 3 heads \(0 to 2\); there is no head 3"),
+        (Part("enc_self", 0, -1), "there is no head -1"),
+        (Part("enc_self", 2, 0), r"enc_self has 2 layers \(0 to 1\); there is no layer 2"),
+        (Part("enc_dec", -1, 0), "there is no layer -1"),
     ],
 )
 def test_heads_out_of_range(head, message):
     with pytest.raises(ValueError, match=message):
-        HeadMask.full(UNEVEN).without([head])
+        Mask.full(UNEVEN).without([head])
     with pytest.raises(ValueError, match=message):
-        HeadMask.keeping(UNEVEN, [head])
+        Mask.keeping(UNEVEN, [head])
 
 
 def test_unknown_components():
     with pytest.raises(KeyError, match="unknown component 'encoder'; components are enc_self, enc_dec, dec_self"):
-        HeadMask({"encoder": [[1]]})
+        Mask({"encoder": [[1]]})
     with pytest.raises(KeyError, match="'dec_dec'"):
-        HeadMask.full(UNEVEN).without([Head("dec_dec", 0, 0)])
+        Mask.full(UNEVEN).without([Part("dec_dec", 0, 0)])
     with pytest.raises(KeyError, match="'x'"):
-        HeadMask.full(UNEVEN).kept(["x"])
+        Mask.full(UNEVEN).kept(["x"])
 
 
 def test_parse_components():
@@ -82,10 +82,10 @@ def test_parse_components():
 
 
 def test_file_round_trip(tmp_path):
-    mask = HeadMask.full(UNEVEN, {"command": "by hand"}).without([Head("dec_self", 0, 0)])
+    mask = Mask.full(UNEVEN, {"command": "by hand"}).without([Part("dec_self", 0, 0)])
     mask.ffn = {"enc": [1, 0], "dec": [[1, 0, 1], [1, 1, 1]]}
     mask.save(tmp_path / "m.json")
-    again = HeadMask.load(tmp_path / "m.json")
+    again = Mask.load(tmp_path / "m.json")
     assert again == mask and again.source == {"command": "by hand"} and again.ffn == mask.ffn
     written = json.loads((tmp_path / "m.json").read_text())
     assert written["format"] == "headprune.mask/1" == FORMAT
@@ -93,15 +93,15 @@ def test_file_round_trip(tmp_path):
 
 
 def test_masks_differ_by_heads_and_ffn_not_by_source():
-    mask = HeadMask({"enc_self": [[1, 0]]}, {"a": 1})
-    assert mask == HeadMask({"enc_self": [[1, 0]]}, {"b": 2})
-    assert mask != HeadMask({"enc_self": [[0, 1]]})
-    assert mask != HeadMask({"enc_self": [[1, 0]]}, ffn={"enc": [1]})
+    mask = Mask({"enc_self": [[1, 0]]}, {"a": 1})
+    assert mask == Mask({"enc_self": [[1, 0]]}, {"b": 2})
+    assert mask != Mask({"enc_self": [[0, 1]]})
+    assert mask != Mask({"enc_self": [[1, 0]]}, ffn={"enc": [1]})
 
 
 def test_another_format_version_is_refused():
     with pytest.raises(ValueError, match=r"m\.json: mask format 'headprune.mask/2' is not known here .*upgrade"):
-        HeadMask.from_dict({"format": "headprune.mask/2", "heads": {"enc_self": [[1]]}}, "m.json")
+        Mask.from_dict({"format": "headprune.mask/2", "heads": {"enc_self": [[1]]}}, "m.json")
 
 
 @pytest.mark.parametrize(
@@ -122,31 +122,31 @@ def test_another_format_version_is_refused():
 )
 def test_what_is_no_mask(value):
     with pytest.raises(ValueError, match=r"^m\.json: "):
-        HeadMask.from_dict(value, "m.json")
+        Mask.from_dict(value, "m.json")
 
 
 @pytest.mark.parametrize("entry", [float("nan"), 1.0, 0.5, 2, -1, "1", None, [1]])
 def test_entries_are_0_or_1(entry):
     with pytest.raises(ValueError, match="enc_self layer 1 head 0: a mask entry is 0 or 1, found "):
-        HeadMask({"enc_self": [[1], [entry]]})
+        Mask({"enc_self": [[1], [entry]]})
 
 
 def test_booleans_and_numpy_integers_become_0_and_1():
-    mask = HeadMask({"enc_self": [[True, False, numpy.int64(1)]]})
-    assert mask.heads["enc_self"] == [[1, 0, 1]]
+    mask = Mask({"enc_self": [[True, False, numpy.int64(1)]]})
+    assert mask.rows["enc_self"] == [[1, 0, 1]]
     assert json.dumps(mask.to_dict()["heads"]) == '{"enc_self": [[1, 0, 1]]}'  # not "true"
 
 
 def test_ffn_part():
-    assert HeadMask({"enc_self": [[1]]}, ffn={"enc": [0, 1], "dec": [[0, 1]]}).ffn == {"enc": [0, 1], "dec": [[0, 1]]}
+    assert Mask({"enc_self": [[1]]}, ffn={"enc": [0, 1], "dec": [[0, 1]]}).ffn == {"enc": [0, 1], "dec": [[0, 1]]}
     with pytest.raises(ValueError, match='"ffn" is'):
-        HeadMask({"enc_self": [[1]]}, ffn={"encoder": [1]})
+        Mask({"enc_self": [[1]]}, ffn={"encoder": [1]})
     with pytest.raises(ValueError, match="ffn enc layer 1 head 0: .*found 2"):
-        HeadMask({"enc_self": [[1]]}, ffn={"enc": [1, 2]})
+        Mask({"enc_self": [[1]]}, ffn={"enc": [1, 2]})
 
 
 def test_a_misfit_says_where():
-    mask = HeadMask.full(UNEVEN)
+    mask = Mask.full(UNEVEN)
     mask.check_shape(UNEVEN)
     with pytest.raises(
         ValueError, match="the mask has 2 heads in enc_self layer 1, ckpt has 3; .*headprune mask --like"
@@ -160,7 +160,7 @@ def test_a_misfit_says_where():
 
 def test_given_lists_are_copied():
     rows = {"enc_self": [[1, 1]]}
-    mask = HeadMask(rows)
+    mask = Mask(rows)
     rows["enc_self"][0][0] = 0
     mask.to_dict()["heads"]["enc_self"][0][1] = 0
-    assert mask.heads == {"enc_self": [[1, 1]]}
+    assert mask.rows == {"enc_self": [[1, 1]]}

@@ -7,10 +7,11 @@ heads are meant. Descriptors are 1-based as in Michel's code and tables; everyth
 import re
 from collections.abc import Iterable, Mapping
 
-from fairseq_headprune.heads import COMPONENTS, Head, HeadMask
+from fairseq_headprune.parts.components import HEADS, Part
+from fairseq_headprune.parts.mask import Mask
 
 #: Budhraja et al. 2020 (ES, ED, DS) and our own names.
-_CONFIG_KEYS = {"ES": "enc_self", "ED": "enc_dec", "DS": "dec_self", **{c: c for c in COMPONENTS}}
+_CONFIG_KEYS = {"ES": "enc_self", "ED": "enc_dec", "DS": "dec_self", **{c: c for c in HEADS}}
 
 #: Michel et al. 2019, code: E encoder-encoder, A encoder-decoder, D decoder-decoder.
 _DESCRIPTOR_KEYS = {"E": "enc_self", "A": "enc_dec", "D": "dec_self"}
@@ -61,10 +62,10 @@ def parse_triple(text: str) -> dict[str, int]:
     """
     if not re.fullmatch(r"\s*\d+\s*,\s*\d+\s*,\s*\d+\s*", text):
         raise ValueError(f"{text!r} is not a triple of counts ES,ED,DS such as 14,31,30")
-    return dict(zip(COMPONENTS, map(int, text.split(",")), strict=True))
+    return dict(zip(HEADS, map(int, text.split(",")), strict=True))
 
 
-def parse_descriptor(text: str) -> list[Head]:
+def parse_descriptor(text: str) -> list[Part]:
     """Read ``E:1:1,2`` (1-based) as heads; several descriptors are separated by spaces or semicolons.
 
     ``E:1:1,2`` is enc_self layer 0, heads 0 and 1.
@@ -82,11 +83,11 @@ def parse_descriptor(text: str) -> list[Head]:
         numbers = [int(match[2]), *map(int, match[3].split(","))]
         if min(numbers) < 1:
             raise ValueError(f"{part!r}: layers and heads of a descriptor count from 1")
-        heads += [Head(_DESCRIPTOR_KEYS[match[1]], numbers[0] - 1, head - 1) for head in numbers[1:]]
+        heads += [Part(_DESCRIPTOR_KEYS[match[1]], numbers[0] - 1, head - 1) for head in numbers[1:]]
     return heads
 
 
-def format_descriptor(heads: Iterable[Head]) -> str:
+def format_descriptor(heads: Iterable[Part]) -> str:
     """Write heads as descriptors (1-based), one a layer, separated by spaces."""
     letters = {component: letter for letter, component in _DESCRIPTOR_KEYS.items()}
     layers: dict[tuple[str, int], list[int]] = {}
@@ -95,12 +96,12 @@ def format_descriptor(heads: Iterable[Head]) -> str:
     return " ".join(f"{letters[c]}:{layer + 1}:{','.join(map(str, sorted(hs)))}" for (c, layer), hs in layers.items())
 
 
-def format_config(mask: HeadMask) -> dict[str, str]:
+def format_config(mask: Mask) -> dict[str, str]:
     """Write the heads a mask keeps in each layer as ``{"ES": "888444", …}`` (commas where a layer has more than 9)."""
     result = {}
     for key, component in _CONFIG_KEYS.items():
-        if key != component and component in mask.heads:
-            rows = mask.heads[component]
+        if key != component and component in mask.rows:
+            rows = mask.rows[component]
             comma = "," if any(len(row) > 9 for row in rows) else ""
             # A lone count needs its comma: "16" would read as two layers.
             result[key] = comma.join(str(sum(row)) for row in rows) + (comma if len(rows) == 1 else "")
