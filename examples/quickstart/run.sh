@@ -4,7 +4,7 @@
 set -euo pipefail
 here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
 source "$here/../../scripts/environment.sh"
-headprune_environment fairseq
+headprune_environment corpus,fairseq
 
 began=$SECONDS
 

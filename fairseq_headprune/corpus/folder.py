@@ -7,105 +7,103 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fairseq_headprune.corpus.pieces import encode, train_pieces
-from fairseq_headprune.corpus.splits import LANGUAGES, PINNED, Settings, generate
+from fairseq_headprune.corpus.sentences import distinct_pairs
 from fairseq_headprune.files import PathLike, read_json, sha256, write_bytes, write_json
-
-#: Version of ``corpus.json``.
-FORMAT = "headprune.corpus/1"
 
 _WAY_OUT = "choose another folder, or give --force to replace it"
 
 
-def make_corpus(directory: PathLike, settings: Settings, binarise: bool = True, force: bool = False) -> dict[str, Any]:
-    """Write the corpus into a folder, or reuse the same corpus found there.
-
-    Files: ``train|valid|test.de|en`` (text), the same as ``.spm.de|en`` (pieces), ``spm.model``, ``corpus.json``
-    (written last), and ``data-bin/`` for fairseq with a joined dictionary.
-
-    Args:
-        binarise: also run fairseq-preprocess.
-        force: replace another corpus found in the folder.
-
-    Returns:
-        The contents of ``corpus.json``.
+@dataclass(frozen=True)
+class Settings:
+    """What decides the text of a corpus: the seed, the pairs of each split, the sentencepiece vocabulary.
 
     Raises:
-        ValueError: the folder holds another corpus, or the libraries are not the pinned ones.
+        ValueError: a negative seed, an empty split, or a vocabulary that cannot hold letters.
+    """
+
+    seed: int = 1
+    train: int = 14_000
+    valid: int = 500
+    test: int = 500
+    vocab: int = 1_000
+
+    def __post_init__(self) -> None:
+        for name, lowest in {"seed": 0, "train": 1, "valid": 1, "test": 1, "vocab": 100}.items():
+            if getattr(self, name) < lowest:
+                raise ValueError(f"{name} {getattr(self, name)} is too small: give {lowest} or more")
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Sentence pairs of each split."""
+        return {"train": self.train, "valid": self.valid, "test": self.test}
+
+
+def generate(settings: Settings) -> dict[str, str]:
+    """Generate the text of a corpus: file name (``train.de``, …) -> its lines.
+
+    Test and valid are drawn first, so that they stay the same whatever the size of train.
+    """
+    pairs = iter(distinct_pairs(settings.seed, sum(settings.sizes.values())))
+    parts = {split: [next(pairs) for _ in range(settings.sizes[split])] for split in ("test", "valid", "train")}
+    sides = [(split, side, lang) for split in parts for side, lang in enumerate(("de", "en"))]
+    return {f"{split}.{lang}": "".join(f"{pair[side]}\n" for pair in parts[split]) for split, side, lang in sides}
+
+
+def make_corpus(directory: PathLike, settings: Settings, binarise: bool = True, force: bool = False) -> dict[str, Any]:
+    """Write the corpus into a folder, or reuse the same corpus found there; return the contents of ``corpus.json``.
+
+    Files: ``train|valid|test.de|en`` (text), the same as ``.spm.de|en`` (pieces), ``spm.model``, ``corpus.json``
+    (written last), and with ``binarise`` ``data-bin/`` for fairseq with a joined dictionary.
+
+    Raises:
+        ValueError: the folder holds another corpus and ``force`` is not given, or fairseq is not installed.
         OSError: the folder cannot be written.
         RuntimeError: fairseq-preprocess failed.
     """
     directory = Path(directory)
-    _check_other_corpus(directory / "corpus.json", settings, force)
-    if binarise and importlib.util.find_spec("fairseq_cli") is None:
-        raise ValueError("fairseq is not installed: pip install 'fairseq_headprune[fairseq]', or give --no-binarise")
-    description = _complete(directory, settings)
-    if description is None:
-        description = _write(directory, settings, force)
-    if binarise:
-        _binarise(directory, description, force)
-    return description
-
-
-def _describes(description: Any, settings: Settings) -> bool:
-    keys = {"format": FORMAT, "seed": settings.seed, "sentences": settings.sizes, "vocabulary": settings.vocab}
-    return isinstance(description, dict) and all(description.get(key) == value for key, value in keys.items())
-
-
-def _check_other_corpus(path: Path, settings: Settings, force: bool) -> None:
-    if path.exists() and not force and not _describes(read_json(path), settings):
-        raise ValueError(f"{path} describes another corpus than {settings}; {_WAY_OUT}")
-
-
-def _complete(directory: Path, settings: Settings) -> dict[str, Any] | None:
-    """Return the folder's description when all its files are there and unchanged."""
     path = directory / "corpus.json"
-    if not path.exists():
-        return None
-    description = read_json(path)
-    if not _describes(description, settings):
-        return None
-    files = description.get("sha256", {})
-    if files and all((directory / name).exists() and sha256(directory / name) == files[name] for name in files):
-        return description
-    return None
-
-
-def _contents(settings: Settings) -> dict[str, bytes]:
-    """Return file name -> bytes of everything but ``corpus.json`` and ``data-bin``."""
-    text = generate(settings)
-    model = train_pieces(text["train.de"] + text["train.en"], settings.vocab)
-    files = {name: content.encode() for name, content in text.items()}
-    for name, content in text.items():
-        split, language = name.split(".")
-        files[f"{split}.spm.{language}"] = encode(model, content).encode()
-    files["spm.model"] = model
-    return files
-
-
-def _write(directory: Path, settings: Settings, force: bool) -> dict[str, Any]:
-    files = _contents(settings)
-    directory.mkdir(parents=True, exist_ok=True)
-    # All checks before the first write: a refused folder stays as it was.
-    for name, content in files.items():
-        path = directory / name
-        if path.exists() and not force and path.read_bytes() != content:
-            raise ValueError(f"{path} exists and is not this corpus's; {_WAY_OUT}")
-    for name, content in files.items():
-        write_bytes(directory / name, content)
-    description = {
-        "format": FORMAT,
+    found = read_json(path) if path.exists() else {}
+    wanted = {
+        "format": "headprune.corpus/1",
         "seed": settings.seed,
         "sentences": settings.sizes,
         "vocabulary": settings.vocab,
-        "libraries": {name: importlib.metadata.version(name) for name in (*PINNED, "sentencepiece")},
-        "sha256": {name: hashlib.sha256(content).hexdigest() for name, content in files.items()},
     }
-    write_json(directory / "corpus.json", description)
-    return description
+    same = isinstance(found, dict) and all(found.get(key) == value for key, value in wanted.items())
+    if path.exists() and not same and not force:
+        raise ValueError(f"{path} describes another corpus than {settings}; {_WAY_OUT}")
+    if binarise and importlib.util.find_spec("fairseq_cli") is None:
+        raise ValueError("fairseq is not installed: pip install 'fairseq_headprune[fairseq]', or give --no-binarise")
+    hashes = found.get("sha256", {}) if same else {}
+    if not hashes or any(not (directory / n).exists() or sha256(directory / n) != hashes[n] for n in hashes):
+        hashes = _write(directory, settings, force)
+        found = wanted | {"libraries": {"sentencepiece": importlib.metadata.version("sentencepiece")}, "sha256": hashes}
+        write_json(path, found)
+    if binarise:
+        _binarise(directory, found, force)
+    return found
+
+
+def _write(directory: Path, settings: Settings, force: bool) -> dict[str, str]:
+    """Write text, model and pieces; return file name -> SHA-256."""
+    text = generate(settings)
+    model = train_pieces(text["train.de"] + text["train.en"], settings.vocab)
+    files = {name: content.encode() for name, content in text.items()}
+    files |= {name.replace(".", ".spm."): encode(model, content).encode() for name, content in text.items()}
+    files["spm.model"] = model
+    directory.mkdir(parents=True, exist_ok=True)
+    # All checks before the first write: a refused folder stays as it was.
+    for name, content in files.items():
+        if (directory / name).exists() and not force and (directory / name).read_bytes() != content:
+            raise ValueError(f"{directory / name} exists and is not this corpus's; {_WAY_OUT}")
+    for name, content in files.items():
+        write_bytes(directory / name, content)
+    return {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
 
 
 def _binarise(directory: Path, description: dict[str, Any], force: bool) -> None:
@@ -113,26 +111,20 @@ def _binarise(directory: Path, description: dict[str, Any], force: bool) -> None
     target = directory / "data-bin"
     label = target / "corpus.json"
     if target.exists():
-        if label.exists() and read_json(label) == description:
+        if label.exists() and read_json(label).get("sha256") == description["sha256"]:
             return
         if not force:
             raise ValueError(f"{target} was made from another corpus; {_WAY_OUT}")
     with tempfile.TemporaryDirectory(prefix=".data-bin.", dir=directory) as scratch:
         made = Path(scratch) / "data-bin"
-        _preprocess(directory, made)
+        command = [sys.executable, "-m", "fairseq_cli.preprocess", "--joined-dictionary", "--destdir", str(made)]
+        command += ["--source-lang", "de", "--target-lang", "en"]
+        command += [f"--{split}pref={directory / split}.spm" for split in ("train", "valid", "test")]
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+        if done.returncode:
+            last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+            raise RuntimeError(f"fairseq-preprocess failed with status {done.returncode}: {last}")
         write_json(made / "corpus.json", description)
         if target.exists():
             shutil.rmtree(target)
         made.rename(target)
-
-
-def _preprocess(directory: Path, target: Path) -> None:
-    command = [sys.executable, "-m", "fairseq_cli.preprocess", "--joined-dictionary", "--destdir", str(target)]
-    for option, value in zip(("--source-lang", "--target-lang"), LANGUAGES, strict=True):
-        command += [option, value]
-    for split in ("train", "valid", "test"):
-        command += [f"--{split}pref", str(directory / f"{split}.spm")]
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
-    if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        raise RuntimeError(f"fairseq-preprocess failed with status {done.returncode}: {last}")

@@ -1,153 +1,135 @@
-"""Draws sentence pairs: a template, then a value for each of its slots, in both languages at once."""
+"""Draws sentence pairs: a template of ``language.txt``, then a value for each of its slots in both languages."""
 
 import datetime
 import random
 import re
 from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 
-from fairseq_headprune.corpus import spelling, words
-from fairseq_headprune.corpus.spelling import Pair
-from fairseq_headprune.corpus.templates import TEMPLATES
+from fairseq_headprune.corpus.spelling import Pair, clock, decimal, number, ordinal, spoken_time, year
 
 _SLOT = re.compile(r"{([a-z_]+)(2?)}")
-_WEIGHTS = [weight for weight, _, _ in TEMPLATES]
-
-#: Slot name -> text, one dictionary a language.
-Fill = tuple[dict[str, str], dict[str, str]]
+_LINES = Path(__file__).with_name("language.txt").read_text(encoding="utf-8").replace("\n    ", " ").splitlines()
+#: [weight, German, English] of each template.
+TEMPLATES = [line.split(" | ") for line in _LINES if line[:1].isdigit()]
+#: Name of a list -> its entries, each the forms of one word.
+WORDS = {
+    name: [tuple(entry.split(":")) for entry in entries.split(", ")]
+    for name, _, entries in (line.partition(" = ") for line in _LINES if line[:1].isalpha())
+}
 
 
 def _value(rng: random.Random) -> int:
     """Draw a number of 2 or more, small ones more often: half below 100, a tenth with four digits."""
-    low, high = rng.choice([(2, 21), (2, 100), (21, 100), (100, 1000), (21, 1000), (1000, 10000)])
-    return rng.randrange(low, high)
+    return rng.randrange(*rng.choice([(2, 21), (2, 100), (21, 100), (100, 1000), (21, 1000), (1000, 10000)]))
 
 
-def _count(rng: random.Random, highest: int = 10000) -> int:
-    """Draw a number that can stand before a plural noun in German."""
-    while True:
-        value = _value(rng)
-        if value <= highest and spelling.fits_noun(value):
-            return value
+def _count(rng: random.Random, highest: int = 10000) -> Pair:
+    """Draw a number that can stand before a German noun: not 101, 201, … (ein, not eins)."""
+    while (value := _value(rng)) > highest or value % 100 == 1:
+        pass
+    return number(value)
 
 
-def _date(rng: random.Random) -> datetime.date:
-    return datetime.date(1950, 1, 1) + datetime.timedelta(days=rng.randrange(100 * 365))
+def _join(form: Pair, *values: Pair) -> Pair:
+    """Put values into a form: the German ones into the German form, the English ones into the English form."""
+    return tuple(text.format(*parts) for text, *parts in zip(form, *values, strict=True))
 
 
-def _measure(rng: random.Random, *units: str, highest: int = 1000) -> Pair:
+def _date(rng: random.Random, *form: str) -> Pair:
+    """Draw a day between 1950 and 2049; a form has {0} for the day, {1} the month, {2} the year, {3} the weekday."""
+    day = datetime.date(1950, 1, 1) + datetime.timedelta(days=rng.randrange(100 * 365))
+    month, weekday = WORDS["month"][day.month - 1], WORDS["weekday"][day.weekday()]
+    return _join(form, ordinal(day.day), month, year(day.year), weekday)
+
+
+def _measure(rng: random.Random, units: str, highest: int = 1000) -> Pair:
     """Draw a measure: a whole number, or tenths up to 20 in one of four."""
-    unit = rng.choice(units)
-    if rng.randrange(4) == 0:
-        tenths = rng.randrange(20, 200)
-        if tenths % 10:
-            return spelling.measure(tenths / 10, unit)
-    return spelling.measure(_count(rng, highest), unit)
+    unit = rng.choice(WORDS[units])
+    tenths = rng.randrange(20, 200) if rng.randrange(4) == 0 else 0
+    return _join(unit, decimal(tenths) if tenths % 10 else _count(rng, highest))
 
 
-def _article(rng: random.Random) -> Pair:
-    article, noun, english = rng.choice(words.ARTICLES)
-    adjective_de, adjective_en = rng.choice(words.ADJECTIVES)
-    return f"{article} {adjective_de} {noun}", f"the {adjective_en} {english}"
+def _named(rng: random.Random, names: str, *amounts: Pair) -> Pair:
+    """Put amounts that were drawn before into a name of money or time."""
+    return _join(rng.choice(WORDS[names]), *amounts)
 
 
-def _spoken(rng: random.Random) -> Pair:
-    return spelling.spoken_time(rng.randrange(1, 13), rng.choice([5, 10, 15, 20, 30, 40, 45, 50, 55]))
-
-
-def _price(rng: random.Random) -> Pair:
-    return spelling.price(_count(rng, 999), rng.randrange(2, 100), rng.choice(["EUR", "EUR", "USD", "GBP"]))
-
-
-#: Slots that need nothing but chance.
-_FREE: dict[str, Callable[[random.Random], Pair]] = {
-    "count": lambda rng: spelling.number(_count(rng)),
-    "percent": lambda rng: spelling.number(rng.randrange(2, 100)),
-    "number": lambda rng: spelling.number(_value(rng)),
-    "ordinal": lambda rng: spelling.ordinal(rng.randrange(1, 32)),
-    "year": lambda rng: spelling.year(rng.randrange(1100, 2050)),
-    "long_date": lambda rng: spelling.long_date(_date(rng)),
-    "full_date": lambda rng: spelling.full_date(_date(rng)),
-    "day_month": lambda rng: spelling.day_and_month(_date(rng)),
-    "weekday": lambda rng: spelling.weekday(_date(rng)),
-    "month": lambda rng: spelling.month(_date(rng)),
-    "clock": lambda rng: spelling.clock(rng.randrange(24), rng.randrange(60)),
-    "spoken": _spoken,
-    "price": _price,
-    "whole_price": lambda rng: spelling.whole_price(_count(rng), rng.choice(["EUR", "USD", "CHF"])),
-    "distance": lambda rng: _measure(rng, "length-kilometer", "length-meter", "length-mile"),
-    "length": lambda rng: _measure(rng, "length-meter", highest=400),
-    "weight": lambda rng: _measure(rng, "mass-kilogram", "mass-gram"),
-    "volume": lambda rng: _measure(rng, "volume-liter"),
-    "temperature": lambda rng: spelling.measure(rng.randrange(2, 40), "temperature-celsius"),
-    "duration": lambda rng: spelling.measure(
-        rng.randrange(2, 100), f"duration-{rng.choice(['second', 'minute', 'hour', 'day', 'week', 'month', 'year'])}"
-    ),
-    "article": _article,
-    "things": lambda rng: rng.choice(words.THINGS),
-    "event": lambda rng: rng.choice(words.EVENTS),
-    "vehicle": lambda rng: rng.choice(words.VEHICLES),
-    "town": lambda rng: rng.choice(words.TOWNS),
-    "group": lambda rng: rng.choice(words.GROUPS),
+#: Slots that are more than a word of the list of their name.
+_DRAWN: dict[str, Callable[[random.Random], Pair]] = {
+    "count": _count,
+    "percent": lambda rng: number(rng.randrange(2, 100)),
+    "degrees": lambda rng: number(rng.randrange(2, 40)),
+    "number": lambda rng: number(_value(rng)),
+    "ordinal": lambda rng: ordinal(rng.randrange(1, 32)),
+    "year": lambda rng: year(rng.randrange(1100, 2050)),
+    "long_date": lambda rng: _date(rng, "{0}n {1} {2}", "{1} {0}, {2}"),
+    "full_date": lambda rng: _date(rng, "{3}, dem {0}n {1} {2}", "{3}, {1} {0}, {2}"),
+    "day_month": lambda rng: _date(rng, "{0}n {1}", "{1} {0}"),
+    "weekday": lambda rng: _date(rng, "{3}", "{3}"),
+    "month": lambda rng: _date(rng, "{1}", "{1}"),
+    "clock": lambda rng: clock(rng.randrange(24), rng.randrange(60)),
+    "spoken": lambda rng: spoken_time(rng.randrange(1, 13), rng.choice([5, 10, 15, 20, 30, 40, 45, 50, 55])),
+    "price": lambda rng: _named(rng, "cents", _count(rng, 999), number(rng.randrange(2, 100))),
+    "whole_price": lambda rng: _named(rng, "currency", _count(rng)),
+    "length": lambda rng: _measure(rng, "length", highest=400),
+    **{units: partial(_measure, units=units) for units in ("distance", "weight", "volume")},
+    "duration": lambda rng: _named(rng, "duration", number(rng.randrange(2, 100))),
+    "article": lambda rng: _join(rng.choice(WORDS["article"]), rng.choice(WORDS["adjective"])),
 }
 
 
-def _fill_subject(rng: random.Random, fill: Fill, suffix: str) -> None:
-    """Draw a subject and set the finite verbs that agree with it."""
-    taken = fill[1].get("subject")
-    german, english, person = rng.choice([subject for subject in words.SUBJECTS if subject[1] != taken])
-    fill[0][f"subject{suffix}"], fill[1][f"subject{suffix}"] = german, english
-    for texts, table in zip(fill, (words.FINITE_DE, words.FINITE_EN), strict=True):
-        texts.update({f"{verb}{suffix}": forms[person] for verb, forms in table.items()})
-
-
-def _fill_action(rng: random.Random, fill: Fill, suffix: str) -> None:
-    done_de, do_de, did_en, done_en, do_en = rng.choice(words.ACTIONS)
-    fill[0].update({f"done{suffix}": done_de, f"do{suffix}": do_de})
-    fill[1].update({f"did{suffix}": did_en, f"done{suffix}": done_en, f"do{suffix}": do_en})
-
-
-def _fill_building(rng: random.Random, fill: Fill) -> None:
-    fill[0]["building"], fill[1]["building"], fill[0]["pronoun"] = rng.choice(words.BUILDINGS)
-
-
-def _fill_sum(rng: random.Random, fill: Fill) -> None:
-    first, second = _value(rng), _value(rng)
-    for name, value in (("number", first), ("number2", second), ("sum", first + second)):
-        fill[0][name], fill[1][name] = spelling.number(value)
-
-
-def _fill_free(rng: random.Random, fill: Fill, slot: str, suffix: str) -> None:
-    """Draw a value for a slot of its own; the second of a kind differs from the first."""
-    pair = _FREE[slot](rng)
-    while suffix and pair[1] == fill[1].get(slot):
-        pair = _FREE[slot](rng)
-    fill[0][slot + suffix], fill[1][slot + suffix] = pair
-
-
-def _fill(rng: random.Random, german: str) -> Fill:
+def _fill(rng: random.Random, german: str) -> list[dict[str, str]]:
     """Draw all that a template names, in the order of the German text (so the draw depends on nothing else)."""
-    fill: Fill = ({}, {})
-    if "{sum}" in german:
-        _fill_sum(rng, fill)
-    for slot, suffix in _SLOT.findall(german):
-        if slot + suffix in fill[0]:
+    fills: list[dict[str, str]] = [{}, {}]
+    slots = _SLOT.findall(german)
+    if ("sum", "") in slots:
+        first, second = _value(rng), _value(rng)
+        values = [number(value) for value in (first, second, first + second)]
+        fills = [dict(zip(("number", "number2", "sum"), texts, strict=True)) for texts in zip(*values, strict=True)]
+    for slot, suffix in slots:
+        if slot + suffix in fills[0] or slot == "subject":
             continue
+        pair: Pair = ()
         if slot in ("done", "do"):
-            _fill_action(rng, fill, suffix)
-        elif slot == "building":
-            _fill_building(rng, fill)
-        elif slot in _FREE:
-            _fill_free(rng, fill, slot, suffix)
-    return fill
+            done, do, *english = rng.choice(WORDS["action"])
+            fills[0] |= {f"done{suffix}": done, f"do{suffix}": do}
+            fills[1] |= {f"{form}{suffix}": text for form, text in zip(("did", "done", "do"), english, strict=True)}
+        elif slot in _DRAWN or slot in WORDS:
+            while not pair or (suffix and pair[1] == fills[1][slot]):  # the second of a kind differs from the first
+                pair = _DRAWN[slot](rng) if slot in _DRAWN else rng.choice(WORDS[slot])
+            fills[0][slot + suffix], fills[1][slot + suffix], *pronoun = pair
+            fills[0] |= dict(zip(["pronoun"], pronoun, strict=False))  # only buildings have one
+    for suffix in (suffix for slot, suffix in sorted(slots) if slot == "subject"):
+        *names, person = rng.choice([subject for subject in WORDS["subject"] if subject[1] != fills[1].get("subject")])
+        for fill, name, verbs in zip(fills, names, ("verbs_de", "verbs_en"), strict=True):
+            fill |= {f"{forms[0]}{suffix}": forms[int(person)] for forms in WORDS[verbs]}
+            fill[f"subject{suffix}"] = name
+    return fills
 
 
 def draw(rng: random.Random) -> Pair:
     """Draw one sentence pair (German, English), capitalised and with a full stop."""
-    ((_, german, english),) = rng.choices(TEMPLATES, weights=_WEIGHTS)
-    fill: Fill = _fill(rng, german)
-    for suffix in ("", "2"):
-        if f"{{subject{suffix}}}" in german:
-            _fill_subject(rng, fill, suffix)
-    texts = (text.format_map(values) for text, values in zip((german, english), fill, strict=True))
-    first, second = (text[0].upper() + text[1:] for text in texts)
-    return first, second
+    ((_, *texts),) = rng.choices(TEMPLATES, weights=[int(weight) for weight, *_ in TEMPLATES])
+    texts = [text.format_map(fill) for text, fill in zip(texts, _fill(rng, texts[0]), strict=True)]
+    return tuple(text[0].upper() + text[1:] for text in texts)
+
+
+def distinct_pairs(seed: int, count: int, patience: int = 10_000) -> list[Pair]:
+    """Draw sentence pairs of at most 20 words a side, of which no German and no English sentence occurs twice.
+
+    Raises:
+        ValueError: the templates do not hold so many: ``patience`` draws in a row gave no new pair.
+    """
+    rng, pairs, seen, misses = random.Random(seed), list[Pair](), set[tuple[int, str]](), 0
+    while len(pairs) < count:
+        pair = draw(rng)
+        misses += 1
+        if seen.isdisjoint(enumerate(pair)) and all(len(text.split()) <= 20 for text in pair):
+            pairs.append(pair)
+            seen.update(enumerate(pair))
+            misses = 0
+        elif misses == patience:
+            raise ValueError(f"{count} distinct pairs asked for, but only {len(pairs)} found; ask for fewer")
+    return pairs
