@@ -4,96 +4,20 @@ Only torch's safe loader is used: a checkpoint that would run code is refused, n
 """
 
 import argparse
-import collections
-import errno
-import os
-import pickle
-import re
-import sys
-import typing
-import zipfile
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from fairseq_headprune.files import PathLike
 from fairseq_headprune.parts import HEADS, Mask, Shape, attention_place
 from fairseq_headprune.parts.layout import SETTING, Layout
 from fairseq_headprune.removal.ffn import stored_ffn
-
-State = dict[str, Any]
+from fairseq_headprune.stored.loader import GatedSettings as GatedSettings
+from fairseq_headprune.stored.loader import State as State
+from fairseq_headprune.stored.loader import allow_settings as allow_settings
+from fairseq_headprune.stored.loader import read_state as read_state
 
 _OUT_PROJ = ".out_proj.weight"
-
-_DAMAGED = "a damaged or truncated file, or not a checkpoint; copy or save it again"
-
-#: torch's safe loader prints this name when it meets a gated checkpoint and the plugin is not loaded. (fairseq's own
-#: words would be about argparse.Namespace, and say nothing of what is missing.)
-_HINT = "needs --user-dir fairseq_headprune"
-
-#: Settings of a gated model: a Namespace whose class says what is needed to read it.
-GatedSettings = type(_HINT, (argparse.Namespace,), {"__module__": "fairseq_headprune"})
-setattr(sys.modules["fairseq_headprune"], _HINT, GatedSettings)
-
-
-def allow_settings() -> None:
-    """Let torch's safe loader read the settings that fairseq keeps in a checkpoint.
-
-    Since 2.6 ``torch.load`` refuses every class it does not know, and fairseq's checkpoints hold an
-    ``argparse.Namespace`` (or, older ones, an OmegaConf tree). These classes only hold data. The safe loader itself
-    stays on: a checkpoint that would run code is still refused.
-    """
-    if not hasattr(torch.serialization, "add_safe_globals"):
-        return
-    from fairseq.distributed.utils import _TensorPlaceholder  # stands for tensors that one rank sends to the others
-    from omegaconf import DictConfig, ListConfig, base, nodes
-
-    torch.serialization.add_safe_globals(
-        [
-            argparse.Namespace,
-            _TensorPlaceholder,
-            GatedSettings,
-            DictConfig,
-            ListConfig,
-            base.ContainerMetadata,
-            base.Metadata,
-            nodes.AnyNode,
-        ]
-        + [nodes.StringNode, nodes.IntegerNode, nodes.FloatNode, nodes.BooleanNode, nodes.EnumNode]
-        + [typing.Any, collections.defaultdict, dict, list, int, float, str, bool]
-    )
-
-
-def read_state(path: PathLike) -> State:
-    """Read a fairseq checkpoint with torch's safe loader, on the CPU; weights stay on disk until they are used.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: a damaged file, one that would run code (it does not run), or not a fairseq checkpoint.
-        OSError: it cannot be read.
-    """
-    path = Path(path)
-    if not path.exists():
-        raise FileNotFoundError(f"{path}: there is no such checkpoint")
-    if not path.is_file():
-        raise ValueError(f"{path}: a folder, not a checkpoint; give the .pt file")
-    # Opened here for the sake of its own error: torch hides a missing permission in some of its messages.
-    with open(path, "rb"):
-        allow_settings()
-    try:
-        state = torch.load(os.fspath(path), map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
-    except pickle.UnpicklingError as error:
-        raise ValueError(f"{path}: {_why_refused(str(error))}") from error
-    except Exception as error:  # whatever a loader makes of random bytes: struct.error, EOFError, RuntimeError…
-        # An "invalid argument" is a place before the start of the file, where a wrong number sent the loader.
-        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
-            raise OSError(error.errno, error.strerror, str(path)) from error
-        raise ValueError(f"{path}: {_DAMAGED}") from error
-    if not isinstance(state, dict) or not isinstance(state.get("model"), Mapping):
-        raise ValueError(f'{path}: not a fairseq checkpoint (it holds no "model")')
-    return state
 
 
 def saved_settings(state: State) -> argparse.Namespace:
@@ -102,10 +26,7 @@ def saved_settings(state: State) -> argparse.Namespace:
     Raises:
         ValueError: the checkpoint holds neither.
     """
-    settings = state.get("args")
-    if settings is None:
-        cfg = state.get("cfg")
-        settings = cfg.get("model") if isinstance(cfg, Mapping) or hasattr(cfg, "_get_child") else None
+    settings: Any = state.get("args") or _configured(state, "model")
     if isinstance(settings, argparse.Namespace):
         return settings
     if settings is None:
@@ -114,16 +35,22 @@ def saved_settings(state: State) -> argparse.Namespace:
         from omegaconf import OmegaConf
 
         settings = OmegaConf.to_container(settings)
-    return argparse.Namespace(**settings)
+    return argparse.Namespace(**{str(name): value for name, value in settings.items()})
+
+
+def _configured(state: State, part: str) -> Any:
+    """Return a part of ``cfg``: a dictionary, or OmegaConf's in older releases; None if there is none."""
+    cfg = state.get("cfg")
+    found = None if cfg is None else cfg.get(part)
+    return vars(found) if part == "task" and isinstance(found, argparse.Namespace) else found
 
 
 def task_settings(state: State) -> State:
     """Return the task's settings as fairseq saved them, with the task's name as ``_name``; empty if there are none."""
-    cfg = state.get("cfg")
     if state.get("args") is not None:
         values = vars(saved_settings(state))
         return {**values, "_name": values.get("task")}
-    task = cfg.get("task") if isinstance(cfg, Mapping) or hasattr(cfg, "_get_child") else None
+    task = _configured(state, "task")
     return {} if task is None else {str(name): value for name, value in task.items()}
 
 
@@ -259,10 +186,3 @@ def _heads_setting(settings: argparse.Namespace, side: str) -> int:
             f"the checkpoint's settings do not tell the number of {side} heads ({side}_attention_heads: {value!r})"
         )
     return value
-
-
-def _why_refused(message: str) -> str:
-    unknown = re.search(r"GLOBAL ([\w.]+)", message)
-    if unknown:
-        return f"refused and not executed: it holds {unknown[1]}, which is more than data and could run code"
-    return _DAMAGED

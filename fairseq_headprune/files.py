@@ -71,7 +71,8 @@ class _Remembering:
     """A file whose own write error is not lost when the writer reports another one in its place, as torch does."""
 
     def __init__(self, stream: BinaryIO) -> None:
-        self._stream, self.error = stream, None
+        self._stream = stream
+        self.error: OSError | None = None
 
     def write(self, data: Any) -> int:
         try:
@@ -118,17 +119,56 @@ def write_json(path: PathLike, value: Any) -> None:
     write_text(path, json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
 
 
+#: what JSON files of ours and of others stay far below: values within values, and digits of an integer (2^64 has 20)
+_DEPTH, _DIGITS = 100, 40
+
+
 def read_json(path: PathLike) -> Any:
     """Read a JSON file.
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: the file is not UTF-8 JSON; the message names the file and the place.
+        ValueError: the file is not UTF-8 JSON, or what no use of it needs (see :func:`parse_json`); the message names
+            the file and the place.
     """
     try:
-        return json.loads(Path(path).read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        text = Path(path).read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
         raise ValueError(f"{path}: not a JSON file ({error})") from error
+    return parse_json(text, str(path))
+
+
+def parse_json(text: str | bytes, name: str) -> Any:
+    """Parse JSON that comes from ``name``.
+
+    Raises:
+        ValueError: it is not JSON, it is nested more than 100 deep, or an integer has more than 40 digits: no reader
+            needs them, and whatever walks through the value afterwards would fail in a way of its own.
+    """
+    try:
+        value = json.loads(text, parse_int=_integer)
+        _check_depth(value)
+    except RecursionError:
+        raise ValueError(f"{name}: not a JSON file (nested more than {_DEPTH} deep)") from None
+    except ValueError as error:  # of JSON, of UTF-8, of an integer
+        raise ValueError(f"{name}: not a JSON file ({error})") from error
+    return value
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > _DIGITS:
+        raise ValueError(f"an integer of {len(digits):,} digits: {digits[:8]}...")
+    return int(digits)
+
+
+def _check_depth(value: Any) -> None:
+    level, depth = [value], 0
+    while level:
+        depth += 1
+        if depth > _DEPTH:
+            raise RecursionError
+        inner = [part.values() if isinstance(part, dict) else part for part in level if isinstance(part, dict | list)]
+        level = [part for parts in inner for part in parts if isinstance(part, dict | list)]
 
 
 def read_lines(path: PathLike) -> list[str]:

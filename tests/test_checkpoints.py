@@ -1,6 +1,7 @@
 """Reading checkpoints: head counts and masks without the model, and nothing that would run code."""
 
 import errno
+import zipfile
 from argparse import Namespace
 
 import pytest
@@ -148,3 +149,65 @@ def test_missing_files_folders_and_other_content(tmp_path):
         torch.save(value, tmp_path / f"{number}.pt")
         with pytest.raises(ValueError, match='not a fairseq checkpoint .*no "model"'):
             read_state(tmp_path / f"{number}.pt")
+
+
+def changed(path, folder, change):
+    """Save a checkpoint again after a change to it."""
+    state = torch.load(path, weights_only=False)
+    change(state)
+    torch.save(state, folder / "damaged.pt")
+    return folder / "damaged.pt"
+
+
+BIAS = "encoder.layers.0.self_attn.q_proj.bias"
+
+#: what is put where, and the part that the message names
+DAMAGES = {
+    "extra_state list": (lambda s: s.update(extra_state=[1]), '"extra_state" is a list'),
+    "extra_state number": (lambda s: s.update(extra_state=3), '"extra_state" is a number'),
+    "task_state text": (lambda s: s.update(task_state="x"), '"task_state" is a text'),
+    "dictionaries": (lambda s: s.update(task_state={"dictionaries": [1]}), '"dictionaries" of "task_state" is a list'),
+    "dictionary": (lambda s: s.update(task_state={"dictionaries": {"source": 1}}), '"dictionaries" of "task_state"'),
+    "mask": (lambda s: s.update(task_state={"head_mask": "m"}), '"head_mask" of "task_state" is a text'),
+    "history": (lambda s: s.update(optimizer_history={}), '"optimizer_history" is a dictionary'),
+    "history entry": (lambda s: s.update(optimizer_history=[1]), 'an entry of "optimizer_history" is a number'),
+    "updates": (lambda s: s.update(optimizer_history=[{"num_updates": "x"}]), '"num_updates" .* is a text'),
+    "args": (lambda s: s.update(args="x"), '"args" is a text'),
+    "cfg": (lambda s: s.update(cfg=[1]), '"cfg" is a list'),
+    "settings": (lambda s: s["cfg"].update(model=7), '"model" of "cfg" is a number'),
+    "task": (lambda s: s["cfg"].update(task="x"), '"task" of "cfg" is a text'),
+    "text tensor": (lambda s: s["model"].update({BIAS: "x"}), f"{BIAS} is no tensor but a text"),
+    "list tensor": (lambda s: s["model"].update({BIAS: [1.0]}), f"{BIAS} is no tensor but a list"),
+    "number name": (lambda s: s["model"].update({3: torch.ones(1)}), '"model" holds 3 among its names'),
+    "meta": (lambda s: s["model"].update({BIAS: torch.empty(64, device="meta")}), f"{BIAS} is a tensor without its"),
+    "sparse": (lambda s: s["model"].update({BIAS: torch.ones(64).to_sparse()}), f"{BIAS} is a tensor without its"),
+    "shape": (lambda s: s["model"].update({BIAS: torch.ones(1, 64)}), rf"{BIAS} has the shape \(1, 64\) .* \(64,\)"),
+    "length": (lambda s: s["model"].update({BIAS: torch.ones(32)}), rf"{BIAS} has the shape \(32,\) .* \(64,\)"),
+    "notes": (lambda s: setattr(s["model"], "_metadata", [1]), 'the notes of "model" is a list'),
+    "note": (lambda s: s["model"]._metadata.update(encoder=1), "the notes of encoder is a number"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_what_has_another_form_is_named(trained, tmp_path, damage):
+    change, part = DAMAGES[damage]
+    with pytest.raises(ValueError, match=rf"damaged\.pt: damaged: {part}"):
+        read_state(changed(trained["checkpoint"], tmp_path, change))
+
+
+def test_a_nested_or_endless_state_is_no_error_of_its_own(trained, tmp_path):
+    def nest(state):
+        state["extra_state"]["endless"] = endless = []
+        endless.append(endless)
+
+    assert read_state(changed(trained["checkpoint"], tmp_path, nest))["model"]
+
+
+@pytest.mark.parametrize("size", [60, 68, 100_000])
+def test_a_storage_of_another_length(tmp_path, size):
+    torch.save({"model": {"a": torch.ones(16), "b": torch.zeros(16)}}, tmp_path / "whole.pt")
+    with zipfile.ZipFile(tmp_path / "whole.pt") as whole, zipfile.ZipFile(tmp_path / "c.pt", "w") as damaged:
+        for name in whole.namelist():
+            damaged.writestr(name, whole.read(name) if not name.endswith("data/0") else b"\0" * size)
+    with pytest.raises(ValueError, match=r"c\.pt: damaged: model\.a needs 64 bytes, which are not stored"):
+        read_state(tmp_path / "c.pt")

@@ -111,6 +111,22 @@ def test_what_is_not_json_names_the_file(tmp_path, content):
         files.read_json(tmp_path / "a.json")
 
 
+DEEP = ["[" * 5000 + "]" * 5000, '{"a":' * 5000 + "1" + "}" * 5000, "[" * 101 + "]" * 101]
+
+
+@pytest.mark.parametrize("content", DEEP, ids=len)
+def test_json_that_is_nested_too_deep(tmp_path, content):
+    (tmp_path / "a.json").write_text(content)
+    with pytest.raises(ValueError, match=r"a\.json: not a JSON file \(nested more than 100 deep\)"):
+        files.read_json(tmp_path / "a.json")
+
+
+def test_json_at_the_limits_and_integers_beyond(tmp_path):
+    assert files.parse_json("[" * 100 + str(2**64) + "]" * 100, "x")
+    with pytest.raises(ValueError, match=r"x: not a JSON file \(an integer of 5,000 digits: 11111111\.\.\.\)"):
+        files.parse_json('{"a": ' + "1" * 5000 + "}", "x")
+
+
 def test_only_a_newline_ends_a_line(tmp_path):
     # By hand: 4 "\n"; U+2028, a lone "\r" and a form feed stay inside their lines, as for wc -l.
     (tmp_path / "a.txt").write_bytes("one\u2028two\na\rb\nc\x0cd\r\n\n".encode())

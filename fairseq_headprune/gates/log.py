@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from fairseq_headprune.files import PathLike, write_text
+from fairseq_headprune.files import PathLike, parse_json, write_text
 from fairseq_headprune.gates.metrics import by_component
 
 NAME = "gates.jsonl"
@@ -77,7 +77,7 @@ def read_log(path: PathLike) -> tuple[dict[str, Any], list[dict[str, Any]]]:
 
 def _line(path: PathLike, number: int, text: str) -> dict[str, Any]:
     try:
-        line = json.loads(text)
+        line = parse_json(text, str(path))
     except ValueError:
         line = None
     if not isinstance(line, dict) or (number > 1 and not isinstance(line.get("update"), int)):

@@ -6,6 +6,8 @@ from typing import Any, Optional, Protocol
 import torch
 from torch import Tensor, nn
 
+from fairseq_headprune.files import parse_json
+
 
 class Saved(Protocol):
     """What is saved: tensors by name, and a description of plain JSON values."""
@@ -50,6 +52,6 @@ class GateState(nn.Module):
     def _load_from_state_dict(self, state_dict, prefix, local_metadata, strict, missing, unexpected, errors) -> None:
         tensors = {name[len(prefix) :]: value for name, value in state_dict.items() if name.startswith(prefix)}
         text = tensors.pop(_DESCRIPTION, None)
-        description = dict(local_metadata) if text is None else json.loads(bytes(text.tolist()))
+        description = dict(local_metadata) if text is None else parse_json(bytes(text.tolist()), "the learned gates")
         self.loaded = (tensors, description) if tensors else ({}, {})
         self.model_was_loaded = True

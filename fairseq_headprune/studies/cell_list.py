@@ -3,11 +3,12 @@
 import contextlib
 import errno
 import fcntl
-import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from fairseq_headprune.files import parse_json
 
 
 @contextlib.contextmanager
@@ -72,7 +73,7 @@ def _mend(handle: int) -> int:
 
 def _parse(line: bytes) -> dict[str, Any] | None:
     try:
-        cell = json.loads(line)
+        cell = parse_json(line, "a cell")
     except ValueError:
         return None
     return cell if isinstance(cell, dict) and isinstance(cell.get("id"), str) else None

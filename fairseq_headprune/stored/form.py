@@ -1,0 +1,143 @@
+"""The form that fairseq gives to a checkpoint: which parts there are and of which type, and what each tensor needs."""
+
+import argparse
+import zipfile
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+
+from fairseq_headprune.files import PathLike
+
+#: parts that are a dictionary with text as keys where they are there
+_DICTIONARIES = ("extra_state", "task_state", "criterion")
+
+#: parts of ``task_state`` that are read again, and their types
+_OF_TASK = {"dictionaries": Mapping, "head_mask": Mapping, "vocabulary": str}
+
+#: the tensors of a layer that have one dimension
+_FLAT = ("bias", "in_proj_bias", "head_keep", "ffn_keep")
+
+
+def check_form(state: Any) -> None:
+    """Make sure that what was read has the form of a fairseq checkpoint.
+
+    Raises:
+        ValueError: it has not; the part is named.
+    """
+    if not isinstance(state, dict) or not isinstance(state.get("model"), Mapping):
+        raise ValueError('not a fairseq checkpoint (it holds no "model")')
+    for name, value in state["model"].items():
+        _check_tensor(name, value)
+    for name, value in state["model"].items():
+        _check_dimensions(name, value, state["model"])
+    _check_notes(state["model"])
+    for part in _DICTIONARIES:
+        _check(f'"{part}"', state.get(part), Mapping)
+    for part, kind in _OF_TASK.items():
+        _check(f'"{part}" of "task_state"', (state.get("task_state") or {}).get(part), kind)
+    hashes = ((state.get("task_state") or {}).get("dictionaries") or {}).values()
+    if not all(isinstance(found, str) for found in hashes):
+        raise ValueError('damaged: "dictionaries" of "task_state" holds something other than hashes')
+    _check_history(state.get("optimizer_history"))
+    _check_settings(state)
+
+
+def check_storages(state: Any, path: PathLike) -> None:
+    """Make sure that a checkpoint's zip file stores as many bytes for every tensor as the tensor says.
+
+    torch does not compare them when weights stay on disk: it would take bytes of the next tensor, or of no tensor.
+
+    Raises:
+        ValueError: it does not; a tensor is named.
+    """
+    if not zipfile.is_zipfile(path):
+        return  # the older format: torch compares while it reads
+    with zipfile.ZipFile(path) as file:
+        stored = Counter(i.file_size for i in file.infolist() if "/data/" in i.filename and i.file_size)
+    seen: dict[int, tuple[str, int]] = {}
+    for name, tensor in _tensors(state):
+        storage = tensor.untyped_storage()
+        if storage.nbytes():
+            seen.setdefault(storage.data_ptr(), (name, storage.nbytes()))
+    for name, size in seen.values():
+        if not stored[size]:
+            raise ValueError(f"damaged: {name} needs {size:,} bytes, which are not stored; copy or save the file again")
+        stored[size] -= 1
+
+
+def _tensors(state: Any) -> Iterator[tuple[str, torch.Tensor]]:
+    """Iterate over the tensors of a nested value with their place in it; however deep it is, or within itself."""
+    rest, seen = [("", state)], set()
+    while rest:
+        name, value = rest.pop()
+        if isinstance(value, torch.Tensor):
+            if value.layout == torch.strided and value.device.type == "cpu":
+                yield name, value
+        elif isinstance(value, dict | list | tuple) and id(value) not in seen:
+            seen.add(id(value))
+            parts = value.items() if isinstance(value, dict) else enumerate(value)
+            rest += [(f"{name}.{key}".strip("."), part) for key, part in parts]
+
+
+def _check_tensor(name: Any, value: Any) -> None:
+    if not isinstance(name, str):
+        raise ValueError(f'damaged: "model" holds {name!r} among its names')
+    if not isinstance(value, torch.Tensor):
+        raise ValueError(f"damaged: {name} is no tensor but {_kind(value)}")
+    if value.layout != torch.strided or value.device.type != "cpu":
+        raise ValueError(f"damaged: {name} is a tensor without its content")
+
+
+def _check_dimensions(name: str, value: torch.Tensor, model: Mapping[str, torch.Tensor]) -> None:
+    """Compare a layer's bias with its weight: the other tensors are checked where they are used."""
+    owner, _, last = name.rpartition(".")
+    if last not in _FLAT or ".layers." not in name:
+        return
+    weight = model.get(f"{owner}.weight")
+    rows = value.numel() if weight is None or last != "bias" or weight.dim() > 2 else weight.size(0)
+    if tuple(value.shape) != (rows,):
+        raise ValueError(f"damaged: {name} has the shape {tuple(value.shape)} in place of ({rows},)")
+
+
+def _check_notes(model: Mapping[str, Any]) -> None:
+    """Check what torch's modules noted beside their weights."""
+    notes = getattr(model, "_metadata", None)
+    _check('the notes of "model"', notes, Mapping)
+    for name, note in (notes or {}).items():
+        _check(f"the notes of {name or 'model'}", note, Mapping)
+
+
+def _check_history(history: Any) -> None:
+    _check('"optimizer_history"', history, list)
+    for entry in history or []:
+        _check('an entry of "optimizer_history"', entry, Mapping)
+        updates = entry.get("num_updates", 0)
+        if updates is not None and not isinstance(updates, int):
+            raise ValueError(f'damaged: "num_updates" of "optimizer_history" is {_kind(updates)}')
+
+
+def _check_settings(state: Mapping[str, Any]) -> None:
+    if state.get("args") is not None and not isinstance(state["args"], argparse.Namespace):
+        raise ValueError(f'damaged: "args" is {_kind(state["args"])}')
+    cfg = state.get("cfg")
+    if cfg is None or hasattr(cfg, "_get_child"):  # OmegaConf's dictionary, of older releases
+        return
+    _check('"cfg"', cfg, Mapping)
+    for part in ("model", "task"):
+        value = cfg.get(part)
+        if not isinstance(value, argparse.Namespace):
+            _check(f'"{part}" of "cfg"', value, Mapping)
+
+
+def _check(part: str, value: Any, kind: type) -> None:
+    """Refuse a part that is there and of another type; None stands for a part that is not there."""
+    if value is not None and not (isinstance(value, kind) or (kind is Mapping and hasattr(value, "_get_child"))):
+        raise ValueError(f"damaged: {part} is {_kind(value)}")
+
+
+def _kind(value: Any) -> str:
+    """Say of which type a value is, in words of the message."""
+    names = {str: "a text", list: "a list", tuple: "a tuple", int: "a number", float: "a number", dict: "a dictionary"}
+    return names.get(type(value), f"of the type {type(value).__name__}")

@@ -1,0 +1,108 @@
+"""Reading a checkpoint file with torch's safe loader: data is read, whatever would run code is refused."""
+
+import argparse
+import collections
+import errno
+import os
+import pickle
+import re
+import sys
+import typing
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fairseq_headprune.files import PathLike
+from fairseq_headprune.stored.form import check_form, check_storages
+from fairseq_headprune.stored.numpy_data import numpy_stand_ins
+
+State = dict[str, Any]
+
+_DAMAGED = "a damaged or truncated file, or not a checkpoint; copy or save it again"
+
+#: torch's safe loader prints this name when it meets a gated checkpoint and the plugin is not loaded. (fairseq's own
+#: words would be about argparse.Namespace, and say nothing of what is missing.)
+_HINT = "needs --user-dir fairseq_headprune"
+
+#: Settings of a gated model: a Namespace whose class says what is needed to read it.
+GatedSettings = type(_HINT, (argparse.Namespace,), {"__module__": "fairseq_headprune"})
+setattr(sys.modules["fairseq_headprune"], _HINT, GatedSettings)
+
+
+def allow_settings() -> None:
+    """Let torch's safe loader read what stock fairseq keeps in a checkpoint.
+
+    Since 2.6 ``torch.load`` refuses every class it does not know, and fairseq's checkpoints hold an
+    ``argparse.Namespace`` (or, older ones, an OmegaConf tree) and numpy's arrays and numbers among their metrics.
+    These only hold data. The safe loader itself stays on: a checkpoint that would run code is still refused.
+    """
+    if not hasattr(torch.serialization, "add_safe_globals"):
+        return
+    from fairseq.distributed.utils import _TensorPlaceholder  # stands for tensors that one rank sends to the others
+    from omegaconf import DictConfig, ListConfig, base, nodes
+
+    torch.serialization.add_safe_globals(
+        [
+            argparse.Namespace,
+            _TensorPlaceholder,
+            GatedSettings,
+            DictConfig,
+            ListConfig,
+            base.ContainerMetadata,
+            base.Metadata,
+            nodes.AnyNode,
+        ]
+        + [nodes.StringNode, nodes.IntegerNode, nodes.FloatNode, nodes.BooleanNode, nodes.EnumNode]
+        + [typing.Any, collections.defaultdict, dict, list, int, float, str, bool]
+        + numpy_stand_ins()
+    )
+
+
+def read_state(path: PathLike) -> State:
+    """Read a fairseq checkpoint with torch's safe loader, on the CPU; weights stay on disk until they are used.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: a damaged file, one that would run code (it does not run), or not a fairseq checkpoint; the message
+            names the file and, where the content has another form than fairseq's, the part.
+        OSError: it cannot be read.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise FileNotFoundError(_missing(path))
+    if not path.is_file():
+        raise ValueError(f"{path}: a folder, not a checkpoint; give the .pt file")
+    # Opened here for the sake of its own error: torch hides a missing permission in some of its messages.
+    with open(path, "rb"):
+        allow_settings()
+    try:
+        state = torch.load(os.fspath(path), map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
+    except pickle.UnpicklingError as error:
+        raise ValueError(f"{path}: {_why_refused(str(error))}") from error
+    except Exception as error:  # whatever a loader makes of random bytes: struct.error, EOFError, RuntimeError…
+        # An "invalid argument" is a place before the start of the file, where a wrong number sent the loader.
+        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
+            raise OSError(error.errno, error.strerror, str(path)) from error
+        raise ValueError(f"{path}: {_DAMAGED}") from error
+    try:
+        check_form(state)
+        check_storages(state, path)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+    return state
+
+
+def _missing(path: Path) -> str:
+    """Say that there is no checkpoint of this name; fairseq's ``--path a.pt:b.pt`` names an ensemble."""
+    if os.pathsep in str(path) and any(Path(part).is_file() for part in str(path).split(os.pathsep)):
+        return f"{path}: one checkpoint is wanted here, not an ensemble of {len(str(path).split(os.pathsep))}"
+    return f"{path}: there is no such checkpoint"
+
+
+def _why_refused(message: str) -> str:
+    unknown = re.search(r"GLOBAL (<[^>]+>|[\w.]+)", message)
+    if unknown is None:
+        return _DAMAGED
+    return f"refused and not executed: it holds {unknown[1].strip('<>')}, which is more than data and could run code"
