@@ -10,9 +10,7 @@ from tqdm import tqdm
 from fairseq_headprune.evaluation.significance_table import coarse_zero
 from fairseq_headprune.report.study_tables import pruned_points
 from fairseq_headprune.report.tables import FORMS
-
-#: Default of ``--masks-at-once`` by the kind of device; a study that is killed loses up to that many cells.
-MASKS_AT_ONCE = {"cpu": 8, "cuda": 128}
+from fairseq_headprune.studies.run import MASKS_AT_ONCE
 
 
 def add_study_flags(group: Any, choices: str, components: str) -> None:

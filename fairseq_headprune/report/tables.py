@@ -51,6 +51,8 @@ class Table:
         header: one title a column.
         rows: one list of cells a row; a cell is a string, an int or :class:`Marked`, and ``None`` shows as ``-``.
         align: one letter a column, ``l``, ``c`` or ``r``; by default the first column is left, the others right.
+        caption: what the table shows, which stands above it.
+        notes: lines that stand below it.
 
     Raises:
         ValueError: a row with more or fewer cells than the header, or an alignment that does not fit.
@@ -59,6 +61,8 @@ class Table:
     header: Sequence[str]
     rows: Sequence[Sequence[Any]]
     align: str = ""
+    caption: str = ""
+    notes: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         columns = len(self.header)

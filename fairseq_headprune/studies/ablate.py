@@ -8,8 +8,9 @@ from fairseq_headprune.parts import Mask, Part
 from fairseq_headprune.session import Session
 from fairseq_headprune.single_heads import one_kept, one_removed
 from fairseq_headprune.studies.folder import StudyFolder
-from fairseq_headprune.studies.masked import Comparison, MaskedCells, PlannedCell, model_settings
+from fairseq_headprune.studies.masked import Comparison, MaskedCells, model_settings
 from fairseq_headprune.studies.results import best_of_layers, cell_head, with_delta, with_holm
+from fairseq_headprune.studies.study import Cell
 
 #: Shows progress: wraps an iterable of cells, given their number.
 Progress = Callable[[Iterable[dict], int], Iterable[dict]]
@@ -77,5 +78,5 @@ def study_settings(
     return settings
 
 
-def _plan(masks: dict[Part, Mask]) -> list[PlannedCell]:
-    return [PlannedCell("-".join(map(str, head)), mask, head.facts()) for head, mask in masks.items()]
+def _plan(masks: dict[Part, Mask]) -> list[Cell]:
+    return [Cell("-".join(map(str, head)), mask, head.facts()) for head, mask in masks.items()]

@@ -3,13 +3,12 @@
 import json
 import logging
 import time
-from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from fairseq_headprune.cli.comparison_flags import MASKS_AT_ONCE
 from fairseq_headprune.evaluation.evaluator import AnswerMetric, Evaluator
 from fairseq_headprune.evaluation.significance import SystemResult, bootstrap_statistics
 from fairseq_headprune.importance.head_weights import heads_with_broken_weights
@@ -18,7 +17,8 @@ from fairseq_headprune.parts import Mask
 from fairseq_headprune.session import Session
 from fairseq_headprune.studies.finished import finished_cells, read_hypotheses, read_mask
 from fairseq_headprune.studies.folder import StudyFolder
-from fairseq_headprune.studies.results import UNPRUNED
+from fairseq_headprune.studies.run import MASKS_AT_ONCE, shared
+from fairseq_headprune.studies.study import UNPRUNED, Cell
 
 logger = logging.getLogger(__name__)
 
@@ -38,166 +38,148 @@ class Comparison:
     alpha: float = 0.01
 
 
-@dataclass(frozen=True)
-class PlannedCell:
-    """One cell that can be computed without any other: its id, its mask, and what the list of cells says of it."""
+class MaskWork:
+    """Computes cells that are a mask: the answers under it, and their test against the unpruned model's answers.
 
-    id: str
-    mask: Mask
-    facts: dict[str, Any] = field(default_factory=dict)
-
-
-class MaskedCells:
-    """Computes cells of one split and keeps them in a study folder; a cell that is there already is just returned.
-
-    The cells of a plan (:meth:`run`) are translated in packs, and saved when their pack is done.
+    Masks are answered in packs where model and settings allow, and saved when their pack is done.
 
     Args:
-        session: the loaded model; its present mask is the unpruned model of the study. ``--masks-at-once`` is in its
-            arguments.
+        session: the loaded model. ``--masks-at-once`` is in its arguments.
         folder: the study.
         study: name of the study, noted in the masks.
-        split: what is translated.
-        comparison: how it is scored and compared.
-        prefix: of the ids of this split's cells, for a study of several splits.
+        split: what is answered unless a cell names another one.
+        comparison: how answers are scored and compared.
     """
 
-    def __init__(
-        self, session: Session, folder: StudyFolder, study: str, split: str, comparison: Comparison, prefix: str = ""
-    ) -> None:
+    def __init__(self, session: Session, folder: StudyFolder, study: str, split: str, comparison: Comparison) -> None:
         self.session, self.folder, self.study, self.split = session, folder, study, split
         self.comparison = comparison
-        self.start = session.gates.mask()
-        self._prefix = prefix
-        self._done = {name: cell for name, cell in finished_cells(folder).items() if name.startswith(prefix)}
-        self._together: list[PlannedCell] = []
+        self._splits: dict[str, _Split] = {}
         self._warned = False
-        self._translated: dict[str, str] | None = None
-        self._evaluator: Evaluator | None = None
-        self._metric: AnswerMetric | None = None
-        self._baseline: np.ndarray | None = None
 
-    def __contains__(self, cell_id: str) -> bool:
-        return self._prefix + cell_id in self._done
-
-    def unpruned(self, **facts: Any) -> dict[str, Any]:
-        """Return the cell of the unpruned model, with which all others are compared: it is computed first."""
-        [cell] = self.run([PlannedCell(UNPRUNED, self.start, facts)])
-        return cell
-
-    def run(self, plan: Iterable[PlannedCell]) -> Iterator[dict[str, Any]]:
-        """Yield the cells of a plan in its order; each is saved before it is yielded.
-
-        Processes that run the same plan divide its cells among themselves, a pack at a time.
-        """
-        planned = {self._prefix + cell.id: cell for cell in plan}
-        size = self._masks_at_once() if planned.keys() - self._done.keys() else 1
-        for cell in self.folder.shared(
-            list(planned), lambda pack: self._compute([planned[name] for name in pack]), size
-        ):
-            self._done[cell["id"]] = cell
-            yield cell
-
-    def _compute(self, pack: list[PlannedCell]) -> None:
-        """Compute and save the cells of one pack."""
-        self._together = pack
-        for planned in pack:
-            self.cell(planned)
-
-    def cell(self, planned: PlannedCell) -> dict[str, Any]:
-        """Return a finished cell, or translate, compare with the unpruned model, and save."""
-        cell_id = self._prefix + planned.id
-        if cell_id not in self._done:
-            began = time.perf_counter()
-            # Rounding makes steps of small models coincide: the same mask is not translated twice.
-            same = self._seen().get(_key(planned.mask))
-            if same is not None:
-                self._save(planned, self._answers(same), time.perf_counter() - began)
-            else:
-                pack = self._pack(planned)
-                translated = self._translate([cell.mask for cell in pack])
-                seconds = (time.perf_counter() - began) / len(pack)
-                for cell, hypotheses in zip(pack, translated, strict=True):
-                    self._save(cell, hypotheses, seconds)
-        return self._done[cell_id]
-
-    def _pack(self, first: PlannedCell) -> list[PlannedCell]:
-        """The cells to translate together: this one, and those of its pack that are missing, each mask once."""
-        pack = {_key(first.mask): first}
-        size = self._masks_at_once()
-        for planned in self._together:
-            key = _key(planned.mask)
-            if len(pack) < size and planned.id not in self and key not in pack and key not in self._seen():
-                pack[key] = planned
-        return list(pack.values())
-
-    def _save(self, planned: PlannedCell, hypotheses: list[str], seconds: float) -> None:
-        """Compare translations with the unpruned model's and keep the cell; ``seconds`` were spent on it before."""
-        began, cell_id = time.perf_counter(), self._prefix + planned.id
-        result = self._compare(hypotheses)
-        mask = planned.mask
-        mask.source = {"study": self.study, "cell": cell_id, "checkpoint": self.session.checkpoint}
-        self.folder.write_mask(cell_id, mask.to_dict())
-        self.folder.write_hypotheses(cell_id, hypotheses)
-        cell = {
-            "id": cell_id,
-            **planned.facts,
-            **_statistics(result),
-            "signature": self._bound().signature,
-            "seconds": round(seconds + time.perf_counter() - began, 3),
-        }
-        self.folder.append(cell)
-        self._done[cell_id] = cell
-        self._seen()[_key(mask)] = cell_id
-
-    def _seen(self) -> dict[str, str]:
-        if self._translated is None:
-            self._translated = {_key(read_mask(self.folder, name)): name for name in self._done}
-        return self._translated
-
-    def _masks_at_once(self) -> int:
-        """How many masks are translated in one batch; 1 where model or settings do not allow more."""
+    def size(self) -> int:
+        """How many masks are answered in one batch; 1 where model or settings do not allow more."""
         asked = getattr(self.session.args, "masks_at_once", 0)
-        obstacle = self._evaluation().obstacle
+        obstacle = self._of(self.split).evaluator.obstacle
         if obstacle and asked > 1 and not self._warned:
             logger.warning(f"--masks-at-once {asked}: one by one instead, since {obstacle}")
             self._warned = True
         return 1 if obstacle else asked or MASKS_AT_ONCE.get(self.session.device.type, 1)
 
-    def _translate(self, masks: list[Mask]) -> list[list[str]]:
-        if self._masks_at_once() > 1:
-            return self._evaluation().answers_of(masks)
+    def compute(self, cells: Sequence[Cell]) -> Iterator[None]:
+        """Answer, compare with the cell that each names, and append."""
+        waiting = {cell.id: cell for cell in cells}
+        while waiting:
+            began, first = time.perf_counter(), next(iter(waiting.values()))
+            here = self._of(first.split)
+            # Rounding makes steps of small models coincide: the same mask is not answered twice.
+            same = here.seen(first.against).get(_key(first.mask))
+            pack = self._pack(first, waiting.values()) if same is None else [first]
+            answers = [here.answers(same)] if same else self._answer(here, [cell.mask for cell in pack])
+            seconds = (time.perf_counter() - began) / len(pack)
+            for cell, found in zip(pack, answers, strict=True):
+                self._save(waiting.pop(cell.id), found, seconds)
+            yield
+
+    def _pack(self, first: Cell, cells: Iterable[Cell]) -> list[Cell]:
+        """The cells to answer together with the first one: those of its split that are not answered, each mask once."""
+        pack, seen, size = {_key(first.mask): first}, self._of(first.split).seen(first.against), self.size()
+        for cell in cells:
+            key = _key(cell.mask)
+            if len(pack) < size and cell.split == first.split and key not in pack and key not in seen:
+                pack[key] = cell
+        return list(pack.values())
+
+    def _answer(self, here: "_Split", masks: Sequence[Mask]) -> list[list[str]]:
+        if self.size() > 1:
+            return here.evaluator.answers_of(masks)
         found = []
         for mask in masks:
             with self.session.gates.masked(mask):
-                found.append(self._evaluation().answers())
+                found.append(here.evaluator.answers())
         return found
 
-    def _compare(self, hypotheses: list[str]) -> SystemResult:
-        """Test a system against the unpruned model (the first system that is compared is that model)."""
-        metric = self._bound()
-        statistics = metric.extract(hypotheses)
-        if self._baseline is None:
-            unpruned = self._prefix + UNPRUNED
-            done = unpruned in self._done
-            self._baseline = metric.extract(self._answers(unpruned)) if done else statistics
-        how = self.comparison
-        systems = {UNPRUNED: self._baseline, "system": statistics}
-        return bootstrap_statistics(metric.score, systems, how.resamples, how.seed)[1]
+    def _save(self, cell: Cell, answers: list[str], seconds: float) -> None:
+        """Test answers and keep the cell; ``seconds`` were spent on it before."""
+        began, here = time.perf_counter(), self._of(cell.split)
+        how, statistics = self.comparison, here.metric.extract(answers)
+        if cell.id == cell.against:
+            here.statistics[cell.id] = statistics
+        systems = {"base": here.of(cell.against), "system": statistics}
+        result = bootstrap_statistics(here.metric.score, systems, how.resamples, how.seed)[1]
+        cell.mask.source = {"study": self.study, "cell": cell.id, "checkpoint": self.session.checkpoint}
+        self.folder.write_mask(cell.id, cell.mask.to_dict())
+        self.folder.write_hypotheses(cell.id, answers)
+        found = {
+            "id": cell.id,
+            **cell.facts,
+            **_statistics(result),
+            "signature": here.metric.signature,
+            "seconds": round(seconds + time.perf_counter() - began, 3),
+        }
+        self.folder.append(found)
+        here.seen(cell.against)[_key(cell.mask)] = cell.id
 
-    def _answers(self, cell_id: str) -> list[str]:
+    def _of(self, split: str | None) -> "_Split":
+        name = split or self.split
+        if name not in self._splits:
+            self._splits[name] = _Split(self.folder, self.session.evaluator(name), self.comparison)
+        return self._splits[name]
+
+
+class _Split:
+    """One split of a study: its evaluator and metric, and which masks have been answered."""
+
+    def __init__(self, folder: StudyFolder, evaluator: Evaluator, comparison: Comparison) -> None:
+        self.folder, self.evaluator = folder, evaluator
+        self.metric: AnswerMetric = evaluator.metric(comparison)
+        self.statistics: dict[str, np.ndarray] = {}
+        self._seen: dict[str, dict[str, str]] = {}
+
+    def seen(self, against: str) -> dict[str, str]:
+        """Masks that have been answered, with the id of their cell, of the cells that are compared with this one."""
+        if against not in self._seen:
+            prefix = against.removesuffix(UNPRUNED)
+            names = [name for name in finished_cells(self.folder) if name.startswith(prefix)]
+            self._seen[against] = {_key(read_mask(self.folder, name)): name for name in names}
+        return self._seen[against]
+
+    def answers(self, cell_id: str) -> list[str]:
         """The answers of a finished cell."""
-        return read_hypotheses(self.folder, cell_id, len(self._evaluation().references))
+        return read_hypotheses(self.folder, cell_id, len(self.evaluator.references))
 
-    def _evaluation(self) -> Evaluator:
-        if self._evaluator is None:
-            self._evaluator = self.session.evaluator(self.split)
-        return self._evaluator
+    def of(self, cell_id: str) -> np.ndarray:
+        """The statistics of a finished cell that others are compared with."""
+        if cell_id not in self.statistics:
+            self.statistics[cell_id] = self.metric.extract(self.answers(cell_id))
+        return self.statistics[cell_id]
 
-    def _bound(self) -> AnswerMetric:
-        if self._metric is None:
-            self._metric = self._evaluation().metric(self.comparison)
-        return self._metric
+
+class MaskedCells:
+    """Cells of one split, for the studies that are no :class:`~fairseq_headprune.studies.study.Study` yet."""
+
+    def __init__(
+        self, session: Session, folder: StudyFolder, study: str, split: str, comparison: Comparison, prefix: str = ""
+    ) -> None:
+        self.folder, self.start, self._split, self._prefix = folder, session.gates.mask(), split, prefix
+        self._work = MaskWork(session, folder, study, split, comparison)
+
+    def __contains__(self, cell_id: str) -> bool:
+        return self._prefix + cell_id in self.folder.cells()
+
+    def unpruned(self, **facts: Any) -> dict[str, Any]:
+        """Return the cell of the unpruned model, with which all others are compared: it is computed first."""
+        return self.cell(Cell(UNPRUNED, self.start, facts))
+
+    def run(self, plan: Iterable[Cell]) -> Iterator[dict[str, Any]]:
+        """Yield the cells of a plan in its order."""
+        cells = [replace(cell, id=self._prefix + cell.id, against=self._prefix + UNPRUNED) for cell in plan]
+        found = {cell["id"]: cell for cell in shared(self.folder, cells, self._work)}
+        return iter([found[cell.id] for cell in cells])
+
+    def cell(self, planned: Cell) -> dict[str, Any]:
+        """Return one cell."""
+        return next(self.run([planned]))
 
 
 def check_split(session: Session, split: str) -> Evaluator:

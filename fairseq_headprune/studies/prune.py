@@ -17,8 +17,9 @@ from fairseq_headprune.pruning import Step, curves, next_heads, steps
 from fairseq_headprune.session import Session
 from fairseq_headprune.studies.finished import read_mask
 from fairseq_headprune.studies.folder import StudyFolder
-from fairseq_headprune.studies.masked import Comparison, MaskedCells, PlannedCell, check_split, model_settings
+from fairseq_headprune.studies.masked import Comparison, MaskedCells, check_split, model_settings
 from fairseq_headprune.studies.results import curve_seed, seeded_curves
+from fairseq_headprune.studies.study import Cell
 
 
 @dataclass(frozen=True)
@@ -85,13 +86,13 @@ class PruneStudy:
         else:
             yield from self._cells.run(self._known(scores))
 
-    def _known(self, scores: Scores) -> Iterator[PlannedCell]:
+    def _known(self, scores: Scores) -> Iterator[Cell]:
         """All cells of an order that is known before the first of them is computed."""
         for label, components in self.curves.items():
             mask, order = self.start, self._order(label) or scores
             for step in self.plan[label][1:]:
                 mask = mask.without(next_heads(mask, order, components, self.start, step.pruned))
-                yield PlannedCell(_cell_id(label, step), mask, _facts(label, step, mask))
+                yield Cell(_cell_id(label, step), mask, _facts(label, step, mask))
 
     def _reestimated(self, first: Scores) -> Iterator[dict[str, Any]]:
         """The cells of an order in which each step depends on the one before."""
@@ -106,7 +107,7 @@ class PruneStudy:
                         scores = self._estimate(mask)
                         self._save_scores(cell_id, scores)
                     mask = mask.without(next_heads(mask, scores, components, self.start, step.pruned))
-                yield self._cells.cell(PlannedCell(cell_id, mask, _facts(label, step, mask)))
+                yield self._cells.cell(Cell(cell_id, mask, _facts(label, step, mask)))
 
     def _order(self, label: str) -> Scores | None:
         """The random order of a curve that has a seed of its own."""

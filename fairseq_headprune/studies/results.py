@@ -10,12 +10,10 @@ from fairseq_headprune.parts import HEADS, KEYS, Mask, Part
 from fairseq_headprune.parts.scores import Scores
 from fairseq_headprune.studies.finished import finished_cells, way_out
 from fairseq_headprune.studies.folder import StudyFolder
+from fairseq_headprune.studies.study import UNPRUNED
 
 #: Stands between the name of a curve and the seed of its random order.
 SEED = "-seed"
-
-#: id of the cell that all others are compared with
-UNPRUNED = "unpruned"
 
 
 def with_holm(cells: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

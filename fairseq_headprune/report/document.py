@@ -1,0 +1,160 @@
+"""What a study found, as one plain document from which every form of output is made.
+
+The terminal, Markdown, LaTeX, the figures, the report page and the README's tables render a :class:`Document`;
+captions, marks and legends are written once, where the document is made.
+"""
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from fairseq_headprune.report.tables import Marked, Table, render_parts
+
+#: How a note names the two marks of significance in each form of output.
+_MARKS = {"text": ("**", "*"), "markdown": ("**", "*"), "latex": ("bold and underlined:", "underlined only:")}
+
+
+@dataclass(frozen=True)
+class HeadMap:
+    """One number for each head, drawn as a heat map a component.
+
+    Attributes:
+        caption: what is drawn.
+        scale: which value of a cell the colour shows: ``delta`` (0 in the middle) or ``importance``.
+        components: ``{"component", "name", "layers": [[cell, …], …]}`` each; a cell has ``layer``, ``head`` and either
+            the value (and ``id``, ``mark``, ``p``, …) or a ``state``: ``pruned`` or ``missing``.
+        label: what the colours mean.
+        name: the figure is written to ``figures/NAME.png`` and ``.svg``; None for no figure.
+        masked: how the report page names the answers under the mask of a cell.
+        split, against: the split whose answers the page compares, and the cell they are compared with; None for none.
+    """
+
+    caption: str
+    scale: str
+    components: list[dict[str, Any]]
+    label: str = ""
+    name: str | None = None
+    masked: str = ""
+    split: str | None = None
+    against: str | None = None
+
+
+@dataclass(frozen=True)
+class Curves:
+    """Scores by the share of pruned heads.
+
+    Attributes:
+        caption, measure: what is drawn, and the name of the score.
+        baseline: score of the unpruned model.
+        curves: ``{"name", "points"}`` each; a point has ``percent``, ``pruned``, ``score``, and ``ci``, ``p``, …
+        name: see :class:`HeadMap`.
+        notes: what the legend explains.
+    """
+
+    caption: str
+    measure: str
+    baseline: float
+    curves: list[dict[str, Any]]
+    name: str | None = None
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class EpochCurves:
+    """Scores by epoch and by the share of pruned heads, of one curve of a sweep over epochs.
+
+    Attributes:
+        caption, measure, name: see :class:`Curves`.
+        title: which heads are pruned.
+        epochs: ``{"epoch", "unpruned", "points"}`` each; points have ``relative``, too.
+        panel: the epochs of the figure's right panel.
+    """
+
+    caption: str
+    measure: str
+    title: str
+    epochs: list[dict[str, Any]]
+    panel: list[int]
+    name: str | None = None
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """How often each score occurs, beside the score of the unpruned model; a figure only."""
+
+    name: str
+    measure: str
+    scores: list[float]
+    baseline: float
+
+
+@dataclass
+class Document:
+    """The result of a study, finished or not.
+
+    Attributes:
+        title: what was done, such as "Every head masked alone, on test".
+        tables: each with its caption, and its notes below it.
+        findings: what was found, a sentence each.
+        missing: what is not done yet, a sentence each.
+        notes: how to read the tables. ``{holm}`` and ``{raw}`` stand for the two marks of significance.
+        maps, charts, histograms: what is drawn.
+        state: numbers that the page's overview tells: ``measure``, ``unpruned`` (a score or None), ``signature``,
+            ``done``, ``planned`` (cells; None where the number is open), ``comparisons`` (tests in Holm's correction).
+        data: all numbers, in the keys that the verb prints with ``--json``.
+        provenance: ``settings``, ``runs`` and ``study`` (the folder).
+    """
+
+    title: str
+    tables: list[Table] = field(default_factory=list)
+    findings: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    maps: list[HeadMap] = field(default_factory=list)
+    charts: list[Curves | EpochCurves] = field(default_factory=list)
+    histograms: list[Histogram] = field(default_factory=list)
+    state: dict[str, Any] = field(default_factory=dict)
+    data: dict[str, Any] = field(default_factory=dict)
+    provenance: dict[str, Any] = field(default_factory=dict)
+
+    def parts(self, form: str = "text") -> list[str | Table]:
+        """Return tables with captions and notes in the order in which they are read, the marks named as in ``form``."""
+        found: list[str | Table] = []
+        for table in self.tables:
+            found += [*([table.caption] if table.caption else []), table, *table.notes]
+        return [_marks_named(part, form) if isinstance(part, str) else part for part in [*found, *self.notes]]
+
+    def render(self, form: str = "text", figures: list[str] | None = None) -> str:
+        """Return the document as ``text``, ``markdown`` or ``latex``; the findings stand last.
+
+        Args:
+            figures: paths of the figures that were drawn.
+        """
+        lines = [f"figure {path}" for path in figures or []]
+        lines += [f"study {self.provenance['study']}"] if "study" in self.provenance else []
+        return render_parts([*self.parts(form), *lines, *self.missing, *self.findings], form)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the document as plain JSON values."""
+        plain = {name: value for name, value in vars(self).items() if name not in ("tables", "maps", "charts")}
+        plain["histograms"] = [asdict(entry) for entry in self.histograms]
+        plain["maps"] = [asdict(entry) for entry in self.maps]
+        kinds = {Curves: "pruning", EpochCurves: "epochs"}
+        plain["charts"] = [{"kind": kinds[type(chart)], **asdict(chart)} for chart in self.charts]
+        plain["parts"] = [_part(part) for part in self.parts()]
+        return plain
+
+
+def _marks_named(text: str, form: str) -> str:
+    holm, raw = _MARKS[form]
+    return text.replace("{holm}", holm).replace("{raw}", raw)
+
+
+def _part(part: str | Table) -> dict[str, Any]:
+    if isinstance(part, str):
+        return {"text": part}
+    rows = [[_cell(cell) for cell in row] for row in part.rows]
+    return {"table": {"header": list(part.header), "align": part.align, "rows": rows}}
+
+
+def _cell(cell: Any) -> dict[str, str]:
+    return {"text": "-" if cell is None else str(cell), "mark": cell.mark if isinstance(cell, Marked) else ""}

@@ -1,0 +1,52 @@
+"""Running a study: its cells are divided among the processes that share its folder, and none is computed twice."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Protocol
+
+from fairseq_headprune.studies.folder import StudyFolder
+from fairseq_headprune.studies.study import Cell, Done, Study
+
+#: Default of ``--masks-at-once`` by the kind of device; a study that is killed loses up to that many cells.
+MASKS_AT_ONCE = {"cpu": 8, "cuda": 128}
+
+
+class Work(Protocol):
+    """Computes cells: translates under masks, or trains."""
+
+    def size(self) -> int:
+        """Return how many cells are best computed together."""
+
+    def compute(self, cells: Sequence[Cell]) -> Iterable[Any]:
+        """Compute cells and append each to the folder; yield whenever some were appended."""
+
+
+def run(study: Study, work: Work) -> Iterator[Done]:
+    """Yield every cell of an opened study as it is finished, here or by another process, or was finished before."""
+    cells: Sequence[Cell] = study.plan()
+    while cells:
+        first = [cell for cell in cells if cell.id == cell.against]
+        yield from shared(study.folder, first, work)
+        yield from shared(study.folder, [cell for cell in cells if cell.id != cell.against], work)
+        cells = study.next(study.folder.cells())
+
+
+def shared(folder: StudyFolder, cells: Iterable[Cell], work: Work) -> Iterator[Done]:
+    """Yield these cells as they are finished, dividing them with other processes; each is yielded once."""
+    waiting = {cell.id: cell for cell in cells}
+    yield from _finished(folder, waiting)
+    while waiting:
+        mine = folder.claims.take(list(waiting), folder.cells, work.size())
+        if not mine:
+            folder.claims.pause()
+        else:
+            for _ in work.compute([waiting[name] for name in mine]):
+                yield from _finished(folder, waiting)
+        yield from _finished(folder, waiting)
+
+
+def _finished(folder: StudyFolder, waiting: dict[str, Cell]) -> Iterator[Done]:
+    """Yield what is finished of the cells that are waited for, and wait for it no more."""
+    done = folder.cells() if waiting else {}
+    for name in [name for name in waiting if name in done]:
+        del waiting[name]
+        yield done[name]
