@@ -272,3 +272,13 @@ def test_what_cannot_be_cut_is_refused():
     ffn = Mask(mask.rows, ffn={"enc": [1, 0]})
     with pytest.raises(ValueError, match="prunes feed-forward units or blocks; remove them, too, with --ffn"):
         remove_heads(state_of(model), ffn)
+
+
+def test_an_edited_head_count_of_a_baked_model_is_refused():
+    # The model has 4 heads, which the weights do not tell: they would fit 2, of another width.
+    model = lively(SETTINGS[0])
+    state = remove_heads(state_of(model), uneven(model, 3), bake=True).state
+    heads = state["cfg"]["model"].encoder_attention_heads
+    state["cfg"]["model"].encoder_attention_heads = heads // 2
+    with pytest.raises(ValueError, match=f"saved with {heads} heads, the checkpoint's settings say {heads // 2}"):
+        head_shape(state)

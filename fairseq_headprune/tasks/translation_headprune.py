@@ -1,12 +1,13 @@
 """The translation task with head masks: training, validation and generation under ``--head-mask``."""
 
-import hashlib
 from dataclasses import dataclass, field
 from typing import Optional
 
 from fairseq.tasks import register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
+from fairseq_headprune.models.starting import state_to_start_from
+from fairseq_headprune.stored.dictionaries import differing_sides, hash_symbols, noted_hashes
 from fairseq_headprune.tasks.gated import HEAD_MASK_HELP, GatedTask
 
 
@@ -26,6 +27,18 @@ class TranslationHeadpruneTask(GatedTask, TranslationTask):
     """
 
     cfg: TranslationHeadpruneConfig
+
+    def build_model(self, cfg, from_checkpoint: bool = False):
+        """Build the model.
+
+        Raises:
+            ValueError: as for every gated task, or the training starts from a checkpoint of other dictionaries.
+        """
+        if not from_checkpoint:
+            run = self._settings_of_run()
+            start = state_to_start_from(cfg if run is None else run.checkpoint)
+            check_dictionaries(self, {} if start is None else noted_hashes(start), self.cfg.data)
+        return super().build_model(cfg, from_checkpoint)
 
     def state_dict(self) -> dict:
         """Return what a checkpoint keeps of the task: its dictionaries' hashes, the mask in force and its origin."""
@@ -59,7 +72,7 @@ class TranslationHeadpruneTask(GatedTask, TranslationTask):
 def dictionary_hashes(task: TranslationTask) -> dict[str, str]:
     """Hash each dictionary's entries in their order: equal sizes do not make equal dictionaries."""
     sides = {"source": task.source_dictionary, "target": task.target_dictionary}
-    return {side: hashlib.sha256("\n".join(d.symbols).encode()).hexdigest() for side, d in sides.items()}
+    return {side: hash_symbols(dictionary.symbols) for side, dictionary in sides.items()}
 
 
 def check_dictionaries(task: TranslationTask, noted: dict[str, str], data: str) -> None:
@@ -68,10 +81,9 @@ def check_dictionaries(task: TranslationTask, noted: dict[str, str], data: str) 
     Raises:
         ValueError: the checkpoint was trained with other dictionaries.
     """
-    mine = dictionary_hashes(task)
-    differing = [side for side, found in noted.items() if found != mine[side]]
+    differing = differing_sides(noted, dictionary_hashes(task))
     if differing:
         raise ValueError(
-            f"the {' and '.join(differing)} dictionary in {data} differs from the one the checkpoint was trained with: "
+            f"the {differing} dictionary in {data} differs from the one the checkpoint was trained with: "
             "use the data folder it was trained on"
         )
