@@ -54,6 +54,14 @@ class TranslationHeadpruneTask(GatedTask, TranslationTask):
         check_dictionaries(self, state.pop("dictionaries", {}), self.cfg.data)
         super().load_state_dict(state)
 
+    def build_generator(self, *args, **kwargs):
+        """Build the search; with ``--print-alignment``, words are not aligned where no head is left that would."""
+        generator = super().build_generator(*args, **kwargs)
+        extract = getattr(generator, "extract_alignment", None)
+        if extract is not None:
+            generator.extract_alignment = lambda weights, *rest: extract(weights, *rest) if weights.any() else []
+        return generator
+
     def inference_step(self, generator, models, sample, prefix_tokens=None, constraints=None):
         """Translate one batch, with the same check."""
         for model in models:
