@@ -1,20 +1,55 @@
 """Attention-head gates, importance, pruning and their statistics for fairseq's translation models and BERT.
 
-Importing the package registers its architectures and tasks with fairseq (``--user-dir fairseq_headprune`` does
-just that). Only when the package is started as the command ``headprune`` or ``python -m fairseq_headprune`` is
-registration left to the verbs that load a model: comparing two files should not wait seconds for fairseq.
+``fairseq-train --user-dir fairseq_headprune`` registers the package's architectures, tasks and losses. In Python,
+``import fairseq_headprune`` does so if fairseq is imported already, ``import fairseq_headprune.plugin`` in any case.
 """
 
+import importlib
 import os
 import sys
 
 __version__ = "0.1.0"
 
-
-def _started_as_command() -> bool:
-    # While "python -m fairseq_headprune" is still looking for the module, sys.argv[0] is "-m".
-    return sys.argv[:1] == ["-m"] or os.path.basename(sys.argv[0] if sys.argv else "") == "headprune"
+_NAME = "fairseq_headprune"
 
 
-if not _started_as_command() or "fairseq" in sys.modules:
-    from fairseq_headprune import plugin  # noqa: F401  (registers)
+class _Folders(list[str]):
+    """Where the package lies (``__path__``), by any path: a link, a bare name, with ``..``.
+
+    If a package of the name of ``--user-dir`` is imported already, fairseq does not import it again; it only asks
+    whether the package lies in that folder. That is the moment to register what was imported before fairseq was.
+    """
+
+    def __contains__(self, folder: object) -> bool:
+        path = str(folder)
+        if not os.path.exists(path) or not any(os.path.samefile(path, own) for own in self):
+            return False
+        importlib.import_module(f"{_NAME}.plugin")
+        return True
+
+
+def _be_one_package() -> None:
+    """Make the package that fairseq imports by a link of another name the package itself, not a second copy of it.
+
+    Raises:
+        ImportError: the folder is not a link to the package ``fairseq_headprune``.
+    """
+    folder = os.path.realpath(os.path.dirname(__file__))
+    sys.path.append(os.path.dirname(folder))
+    try:
+        package = importlib.import_module(_NAME)
+    finally:
+        sys.path.pop()
+    if os.path.realpath(os.path.dirname(str(package.__file__))) != folder:
+        raise ImportError(f"{folder} is a copy of {_NAME} under another name; give the folder {_NAME} itself")
+    importlib.import_module(f"{_NAME}.plugin")
+    ours = {name: module for name, module in sys.modules.items() if name.split(".")[0] == _NAME}
+    sys.modules.update({__name__ + name.removeprefix(_NAME): module for name, module in ours.items()})
+
+
+if __name__ != _NAME:
+    _be_one_package()
+else:
+    __path__ = _Folders(__path__)
+    if "fairseq" in sys.modules:
+        importlib.import_module(f"{_NAME}.plugin")

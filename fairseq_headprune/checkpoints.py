@@ -65,6 +65,7 @@ def head_shape(state: State) -> Shape:
         ValueError: no attention weights, or head counts that are missing or do not fit.
     """
     settings = saved_settings(state)
+    _check_twice_said(state)
     layout = _layout_setting(settings)
     noted = getattr(state["model"], "_metadata", {})
     shape: Shape = {}
@@ -96,6 +97,16 @@ def head_layout(state: State) -> Layout:
                 f"{len(shape.get(component, []))}"
             )
     return layout
+
+
+def _check_twice_said(state: State) -> None:
+    """Compare the head counts of old ``args`` with those of ``cfg`` where both are stored: weights do not tell them."""
+    if state.get("args") is None or _configured(state, "model") is None:
+        return
+    for side in ("encoder", "decoder"):
+        found = [_heads_setting(saved_settings(state | other), side) for other in ({"cfg": None}, {"args": None})]
+        if found[0] != found[1]:
+            raise ValueError(f'the {side} has {found[0]} heads a layer by "args", {found[1]} by "cfg": one was edited')
 
 
 def _layout_setting(settings: argparse.Namespace) -> Layout | None:

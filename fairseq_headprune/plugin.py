@@ -1,24 +1,22 @@
 """Registers everything fairseq is to know: importing this module is the registration."""
 
-import os
+import importlib
+import pkgutil
 
-import fairseq
 import torch
 from fairseq.criterions import CRITERION_REGISTRY
 from fairseq.models import MODEL_REGISTRY
 from fairseq.tasks import TASK_REGISTRY
 
-import fairseq_headprune
-from fairseq_headprune import tasks  # noqa: F401
+from fairseq_headprune import criterions, models, tasks
 from fairseq_headprune.checkpoints import allow_settings
-from fairseq_headprune.criterions import (  # noqa: F401
-    label_smoothed_cross_entropy_dsp,
-    label_smoothed_cross_entropy_l0,
-    sentence_prediction_dsp,
-    sentence_prediction_l0,
-)
-from fairseq_headprune.models import bert_gated, transformer_gated  # noqa: F401
 from fairseq_headprune.studies.workers import stay_on_leash
+
+
+def _register() -> None:
+    for package in (tasks, models, criterions):
+        for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+            importlib.import_module(module.name)
 
 
 def _check_registered() -> None:
@@ -35,17 +33,6 @@ def _check_registered() -> None:
             )
 
 
-def _know_bare_name() -> None:
-    """Let ``--user-dir fairseq_headprune`` be recognised as this package when it is imported already.
-
-    fairseq looks a bare name up as ``<fairseq>/../NAME`` and compares that text with the paths of the imported module.
-    """
-    bare = os.path.join(os.path.dirname(fairseq.utils.__file__), "..", "fairseq_headprune")
-    if bare not in fairseq_headprune.__path__ and os.path.exists(bare):
-        if os.path.samefile(bare, fairseq_headprune.__path__[0]):
-            fairseq_headprune.__path__.append(bare)
-
-
 def _avoid_plans_per_shape() -> None:
     """Leave cuDNN's attention out of what ``scaled_dot_product_attention`` chooses from.
 
@@ -58,7 +45,7 @@ def _avoid_plans_per_shape() -> None:
 
 _avoid_plans_per_shape()
 allow_settings()
+_register()
 _check_registered()
-_know_bare_name()
 # Where this is a training of a comparison: what goes on when that is gone would be started again beside it.
 stay_on_leash()

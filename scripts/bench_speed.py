@@ -6,10 +6,8 @@ bench_speed.py DATA_BIN --path full.pt --models slim-50.pt slim-90.pt --source-l
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-sys.argv[0] = "headprune"  # started as the command, the package leaves fairseq alone
-
-from fairseq_headprune.cli import main  # noqa: E402
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from fairseq_headprune.cli import main  # noqa: E402  (from this clone)
 
 if __name__ == "__main__":
     sys.exit(main(["bench", *sys.argv[1:]]))

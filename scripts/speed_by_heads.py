@@ -6,10 +6,8 @@ speed_by_heads.py GLUE --path checkpoint_best.pt --heads 72,36,6 --masks 10 --po
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-sys.argv[0] = "headprune"  # started as the command, the package leaves fairseq alone
-
-from fairseq_headprune.cli import main  # noqa: E402
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from fairseq_headprune.cli import main  # noqa: E402  (from this clone)
 
 if __name__ == "__main__":
     sys.exit(main(["bench-heads", *sys.argv[1:]]))

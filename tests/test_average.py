@@ -9,7 +9,7 @@ from slim_models import SETTINGS, lively, rebuild, state_of, uneven
 from fairseq_headprune.checkpoints import head_layout, stored_mask
 from fairseq_headprune.cli import main
 from fairseq_headprune.modules.attach import find_gates
-from fairseq_headprune.removal.average import average
+from fairseq_headprune.removal.average import average, average_checkpoints
 from fairseq_headprune.removal.checkpoint import remove_heads
 
 SHARED = SETTINGS[1]
@@ -64,7 +64,7 @@ def test_other_masks_and_widths_are_refused():
     with pytest.raises(ValueError, match="cannot be averaged"):
         average(states, ["a", "b"])
     wide = state_of(lively({**SHARED, "encoder_ffn_embed_dim": 48}))
-    with pytest.raises(ValueError, match="fc1|feed-forward"):
+    with pytest.raises(ValueError, match="a and b cannot be averaged: they have other feed-forward blocks or units"):
         average([checkpoints()[0], wide], ["a", "b"])
 
 
@@ -104,3 +104,36 @@ def test_the_verb_writes_a_checkpoint(tmp_path, capsys):
     for wrong in ([words[0], "-o", "x.pt"], [*words, "-o", words[0]], [*words, "-o", str(tmp_path / "no" / "x.pt")]):
         assert main(["average", *wrong]) == 2
         assert len(capsys.readouterr().err.strip().splitlines()) == 1
+
+
+def test_equal_embeddings_that_were_stored_apart_are_tied_again():
+    states = checkpoints()
+    for state in states:
+        state["model"] = type(state["model"])((name, tensor.clone()) for name, tensor in state["model"].items())
+    mean = average(states, ["a", "b"])["model"]
+    names = ["encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "decoder.output_projection.weight"]
+    assert len({mean[name].data_ptr() for name in names}) == 1
+    layer_norms = [t.data_ptr() for n, t in mean.items() if n.endswith("layer_norm.weight")]
+    assert len(set(layer_norms)) == len(layer_norms)  # equal, too, but not tied in the model
+
+
+def test_mixed_precision_is_refused_and_one_is_named(tmp_path, capsys):
+    left, right = checkpoints()
+    torch.save(left, tmp_path / "single.pt")
+    for name, state in (("a", left), ("b", right)):
+        half = {n: t.half() if t.is_floating_point() else t for n, t in state["model"].items()}
+        torch.save(state | {"model": half}, tmp_path / f"{name}.pt")
+    with pytest.raises(ValueError, match=r"is of float32 in one and of float16 in the other; write both in one"):
+        average_checkpoints([tmp_path / "single.pt", tmp_path / "a.pt"], tmp_path / "mean.pt")
+    assert main(["average", *map(str, (tmp_path / "a.pt", tmp_path / "b.pt")), "-o", str(tmp_path / "mean.pt")]) == 0
+    assert "weights in float16, as in the checkpoints" in capsys.readouterr().out
+
+
+def test_other_dictionaries_are_refused_and_a_known_one_stays():
+    states = checkpoints()
+    states[0]["task_state"] = {"dictionaries": {"source": "a", "target": "b"}}
+    mean = average(states, ["a.pt", "b.pt"])
+    assert mean["task_state"]["dictionaries"] == {"source": "a", "target": "b"}
+    states[1]["task_state"] = {"dictionaries": {"source": "a", "target": "c"}}
+    with pytest.raises(ValueError, match="a.pt and b.pt cannot be averaged: .* another target dictionary"):
+        average(states, ["a.pt", "b.pt"])

@@ -211,3 +211,11 @@ def test_a_storage_of_another_length(tmp_path, size):
             damaged.writestr(name, whole.read(name) if not name.endswith("data/0") else b"\0" * size)
     with pytest.raises(ValueError, match=r"c\.pt: damaged: model\.a needs 64 bytes, which are not stored"):
         read_state(tmp_path / "c.pt")
+
+
+def test_head_counts_that_are_said_twice_agree(tiny_model):
+    state = state_of(tiny_model) | {"args": settings()}
+    assert head_shape(state) == TINY
+    state["cfg"]["model"].encoder_attention_heads = 1
+    with pytest.raises(ValueError, match='the encoder has 2 heads a layer by "args", 1 by "cfg": one was edited'):
+        head_shape(state)

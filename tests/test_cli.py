@@ -13,7 +13,6 @@ from fairseq_headprune.cli.common import Parser, emit
 #: Runs the command as ``python -m`` does and then tells on stderr whether fairseq was imported.
 WATCHED = """
 import runpy, sys
-sys.argv[0] = "-m"
 try:
     runpy.run_module("fairseq_headprune", run_name="__main__", alter_sys=True)
 finally:

@@ -121,6 +121,29 @@ def test_two_copies_are_refused_and_the_first_stays_whole(tmp_path):
     assert loaded == [" ".join(ARCHITECTURES), str(first / "__init__.py")]
 
 
+@pytest.mark.parametrize("before", ["", "import fairseq_headprune", "import fairseq, fairseq_headprune"])
+def test_imported_before_and_given_by_path_and_links(tmp_path, before):
+    # The package is imported from the clone; a link of another name and one of a folder above are the same package.
+    (tmp_path / "heads").symlink_to(PACKAGE)
+    (tmp_path / "above").symlink_to(PACKAGE.parent)
+    paths = ["heads", PACKAGE, "above/fairseq_headprune/", "heads", "above/../heads"]
+    architectures, place = load(*paths, before=before, cwd=tmp_path, path=tiny.ROOT if before else "")
+    assert architectures == " ".join(ARCHITECTURES) and Path(place).parent == PACKAGE
+
+
+def test_a_copy_of_another_name_is_refused(tmp_path):
+    copy_package(tmp_path).rename(tmp_path / "heads")
+    refusal, *_ = load("heads", before="import fairseq_headprune", cwd=tmp_path, path=tiny.ROOT)
+    assert "heads is a copy of fairseq_headprune under another name; give the folder fairseq_headprune" in refusal
+
+
+def test_importing_the_package_does_not_import_fairseq():
+    code = (
+        "import sys, fairseq_headprune, fairseq_headprune.cli; print('fairseq' in sys.modules, 'torch' in sys.modules)"
+    )
+    assert tiny.run_python("-c", code).stdout.split() == ["False", "False"]
+
+
 @pytest.mark.parametrize("before", ["", "import fairseq_headprune"])
 def test_bare_name_from_any_folder(tmp_path, before):
     # A folder of links stands for site-packages: fairseq and the package side by side.

@@ -63,10 +63,10 @@ done
 [ -f "$out/run.json" ] || "$bin/python" - "$((SECONDS - began))" "$out/run.json" <<'END'
 import sys
 
-seconds, output = sys.argv[1:]
-sys.argv[0] = "headprune"  # started as the command, the package leaves fairseq alone
 from fairseq_headprune.files import write_json
 from fairseq_headprune.studies.provenance import environment
+
+seconds, output = sys.argv[1:]
 
 command = "bash examples/quickstart/run.sh"
 write_json(output, {"command": command, "seconds_after_installation": int(seconds), "environment": environment()})

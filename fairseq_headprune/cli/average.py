@@ -2,7 +2,7 @@
 
 from fairseq_headprune.cli.common import Parser, emit
 
-_DESCRIPTION = """Average the weights of checkpoints that have the same structure and the same heads, slim ones too.
+_DESCRIPTION = """Average the weights of checkpoints that have the same structure, heads and precision, slim ones too.
 Optimizer state is dropped, and learned gates are left out (the masks they chose stay)."""
 
 
@@ -17,6 +17,7 @@ def run(argv: list[str]) -> int:
     args = parser.parse_args(argv)
     value = average_checkpoints(args.checkpoints, args.output)
     output = value["output"]
-    text = f"mean of {len(args.checkpoints)} checkpoints: {output['path']}, sha256 {output['sha256']}"
+    text = f"mean of {len(args.checkpoints)} checkpoints: {output['path']}, sha256 {output['sha256']}\n"
+    text += f"weights in {value['precision']}, as in the checkpoints; averaged in float64"
     emit(value, args.json, text)
     return 0

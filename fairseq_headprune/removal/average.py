@@ -1,7 +1,7 @@
 """The mean of several checkpoints' weights, where they have the same structure and the same heads."""
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -12,14 +12,16 @@ from fairseq_headprune.parts import HEADS
 from fairseq_headprune.removal.checkpoint import LEARNED, check_whole
 from fairseq_headprune.removal.ffn import ffn_layout
 from fairseq_headprune.removal.settings import forget_training
+from fairseq_headprune.removal.surgery import compact
+from fairseq_headprune.stored.dictionaries import differing_sides, noted_hashes
 
 
 def average_checkpoints(paths: Sequence[PathLike], output: PathLike) -> dict[str, Any]:
     """Write the mean of checkpoints: settings, dictionaries' hashes and masks of the last one, no optimizer state.
 
-    Floating-point weights are averaged in float64 and kept in their type. Everything else must be equal: names and
-    shapes, which heads and feed-forward parts there are, masks, and integer buffers. Learned gates are left out; the
-    masks they chose are kept.
+    Floating-point weights are averaged in float64 and kept in their type. Everything else must be equal: names, shapes
+    and types, which heads and feed-forward parts there are, masks, dictionaries where their hashes are noted, and
+    integer buffers. Learned gates are left out; the masks they chose are kept.
 
     Raises:
         ValueError: fewer than two checkpoints, or two that differ in structure; the first difference is named.
@@ -33,7 +35,18 @@ def average_checkpoints(paths: Sequence[PathLike], output: PathLike) -> dict[str
     state = average([read_state(path) for path in paths], [str(path) for path in paths])
     write_with(output, lambda stream: torch.save(state, stream))
     inputs = [{"path": str(path), "sha256": sha256(path)} for path in paths]
-    return {"checkpoints": inputs, "output": {"path": str(output), "sha256": sha256(output)}}
+    found = {"path": str(output), "sha256": sha256(output)}
+    return {"checkpoints": inputs, "output": found, "precision": _precision(state["model"])}
+
+
+def _precision(weights: Mapping[str, torch.Tensor]) -> str:
+    """Name the types of floating-point weights, as in ``float16``."""
+    types = {_type(tensor) for tensor in weights.values() if tensor.is_floating_point()}
+    return " and ".join(sorted(types))
+
+
+def _type(tensor: torch.Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
 
 
 def average(states: Sequence[State], names: Sequence[str]) -> State:
@@ -69,9 +82,12 @@ def average(states: Sequence[State], names: Sequence[str]) -> State:
         weights[name] = means[key]
     notes = {k: dict(v) for k, v in getattr(states[-1]["model"], "_metadata", {}).items()}
     notes.pop(LEARNED.rstrip("."), None)
+    new["model"] = weights = compact(weights)  # embeddings that were stored apart with equal values are one again
     weights._metadata = notes  # type: ignore[attr-defined]
-    new["model"] = weights
     forget_training(new, stock=False)
+    hashes = {side: found for state in states for side, found in noted_hashes(state).items()}
+    if hashes:
+        new["task_state"]["dictionaries"] = hashes
     return new
 
 
@@ -87,6 +103,9 @@ def _difference(left: State, right: State) -> str:
                 return f"{component} layer {layer} has the heads {have} in one and {found} in the other"
     if ffn_layout(left["model"], saved_settings(left)) != ffn_layout(right["model"], saved_settings(right)):
         return "they have other feed-forward blocks or units"
+    sides = differing_sides(noted_hashes(left), noted_hashes(right))
+    if sides:
+        return f"they were trained with another {sides} dictionary"
     names = [{n for n in state["model"] if not n.startswith(LEARNED)} for state in (left, right)]
     alone = sorted(names[0] ^ names[1])
     if alone:
@@ -95,6 +114,8 @@ def _difference(left: State, right: State) -> str:
         a, b = left["model"][name], right["model"][name]
         if a.shape != b.shape:
             return f"{name} is {tuple(a.shape)} in one and {tuple(b.shape)} in the other"
+        if a.dtype != b.dtype:
+            return f"{name} is of {_type(a)} in one and of {_type(b)} in the other; write both in one precision first"
         if not a.is_floating_point() and not torch.equal(a, b):
             what = "their masks" if name.endswith(("head_keep", "ffn_keep")) else "they"
             return f"{what} differ ({name}); average models with the same heads"

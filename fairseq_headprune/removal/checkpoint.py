@@ -16,6 +16,7 @@ from fairseq_headprune.checkpoints import (
     read_state,
     saved_settings,
     stored_mask,
+    task_settings,
 )
 from fairseq_headprune.files import PathLike, check_output, same_file, sha256, write_with
 from fairseq_headprune.parts import Mask, Part
@@ -36,6 +37,7 @@ from fairseq_headprune.removal.surgery import (
     with_projections,
 )
 from fairseq_headprune.removal.unread import unread_norms
+from fairseq_headprune.stored.dictionaries import hashes_from_data, noted_hashes
 
 #: what the names of learned gates begin with; their choice has been carried out when the heads are gone
 LEARNED = "head_gates."
@@ -102,7 +104,7 @@ def remove_heads(
     cut = _Cut(state, before, layout, ffn_before, ffn_after, bake)
     removed = cut(weights)
     new["model"] = weights
-    _note_heads(state, new, None if bake else layout)
+    _note_heads(state, new, layout, bake)
     set_layout(new, None if bake else layout, None if bake else ffn_after)
     history, optimizer = state.get("optimizer_history"), state.get("last_optimizer_state") or {}
     forget_training(new, stock=bake)
@@ -182,10 +184,13 @@ def slim_checkpoint(
         raise ValueError(f"the output {output} is the input; choose another name")
     check_output(output)
     try:
-        removal = remove_heads(read_state(path), mask, bake, ffn, keep_optimizer, gates)
+        state = read_state(path)
+        removal = remove_heads(state, mask, bake, ffn, keep_optimizer, gates)
     except (ValueError, KeyError) as error:
         text = str(error.args[0])
         raise type(error)(text if text.startswith(str(path)) else f"{path}: {text}") from error
+    if not bake and not noted_hashes(state):
+        removal.state["task_state"]["dictionaries"] = hashes_from_data(state, task_settings(state), path)
     write_with(output, lambda stream: torch.save(removal.state, stream))
     already = len(removal.before.mask().dropped())
     return {
@@ -278,17 +283,16 @@ def _in(name: str, prefix: str) -> bool:
     return name.startswith(prefix + ".")
 
 
-def _note_heads(state: State, new: State, layout: Layout | None) -> None:
-    """Note the head counts beside the weights, as gated modules do; stock modules note none."""
+def _note_heads(state: State, new: State, layout: Layout, bake: bool) -> None:
+    """Note the head counts beside the weights, as gated modules do: the weights themselves do not tell them."""
     metadata: dict[str, Any] = {k: dict(v) for k, v in getattr(state["model"], "_metadata", {}).items()}
     metadata.pop(LEARNED.rstrip("."), None)
     for component, layer, prefix in attention_modules(state):
         notes = metadata.setdefault(prefix, {"version": 1})
         for name in ("num_heads", "original_heads", "keep_source"):
             notes.pop(name, None)
-        if layout is not None:
-            kept = layout.kept[component][layer]
-            notes["num_heads"] = len(kept)
-            if len(kept) < layout.original[component][layer]:
-                notes["original_heads"] = list(kept)
+        heads, kept = layout.original[component][layer], layout.kept[component][layer]
+        notes["num_heads"] = heads if bake else len(kept)
+        if notes["num_heads"] < heads:
+            notes["original_heads"] = list(kept)
     new["model"]._metadata = metadata

@@ -1,6 +1,5 @@
 """The translation task with head masks: training, validation and generation under ``--head-mask``."""
 
-import hashlib
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +14,8 @@ from fairseq_headprune.binarised import load_split
 from fairseq_headprune.evaluation.evaluator import Evaluator
 from fairseq_headprune.files import sha256
 from fairseq_headprune.importance.losses import TokenLosses
+from fairseq_headprune.models.starting import state_to_start_from
+from fairseq_headprune.stored.dictionaries import differing_sides, hash_symbols, noted_hashes
 from fairseq_headprune.tasks.gated import HEAD_MASK_HELP, GatedTask
 from fairseq_headprune.tasks.seam import PrunableTask
 
@@ -110,6 +111,18 @@ class TranslationHeadpruneTask(GatedTask, TranslationTask):
 
         return Translator(session, split)
 
+    def build_model(self, cfg, from_checkpoint: bool = False):
+        """Build the model.
+
+        Raises:
+            ValueError: as for every gated task, or the training starts from a checkpoint of other dictionaries.
+        """
+        if not from_checkpoint:
+            run = self._settings_of_run()
+            start = state_to_start_from(cfg if run is None else run.checkpoint)
+            check_dictionaries(self, {} if start is None else noted_hashes(start), self.cfg.data)
+        return super().build_model(cfg, from_checkpoint)
+
     def state_dict(self) -> dict:
         """Return what a checkpoint keeps of the task: its dictionaries' hashes, the mask in force and its origin."""
         return {**super().state_dict(), "dictionaries": dictionary_hashes(self)}
@@ -123,6 +136,14 @@ class TranslationHeadpruneTask(GatedTask, TranslationTask):
         state = dict(state_dict)
         check_dictionaries(self, state.pop("dictionaries", {}), self.cfg.data)
         super().load_state_dict(state)
+
+    def build_generator(self, *args, **kwargs):
+        """Build the search; with ``--print-alignment``, words are not aligned where no head is left that would."""
+        generator = super().build_generator(*args, **kwargs)
+        extract = getattr(generator, "extract_alignment", None)
+        if extract is not None:
+            generator.extract_alignment = lambda weights, *rest: extract(weights, *rest) if weights.any() else []
+        return generator
 
     def inference_step(self, generator, models, sample, prefix_tokens=None, constraints=None):
         """Translate one batch, with the same check."""
@@ -142,7 +163,7 @@ class TranslationHeadpruneTask(GatedTask, TranslationTask):
 def dictionary_hashes(task: TranslationTask) -> dict[str, str]:
     """Hash each dictionary's entries in their order: equal sizes do not make equal dictionaries."""
     sides = {"source": task.source_dictionary, "target": task.target_dictionary}
-    return {side: hashlib.sha256("\n".join(d.symbols).encode()).hexdigest() for side, d in sides.items()}
+    return {side: hash_symbols(dictionary.symbols) for side, dictionary in sides.items()}
 
 
 def check_dictionaries(task: TranslationTask, noted: dict[str, str], data: str) -> None:
@@ -151,10 +172,9 @@ def check_dictionaries(task: TranslationTask, noted: dict[str, str], data: str) 
     Raises:
         ValueError: the checkpoint was trained with other dictionaries.
     """
-    mine = dictionary_hashes(task)
-    differing = [side for side, found in noted.items() if found != mine[side]]
+    differing = differing_sides(noted, dictionary_hashes(task))
     if differing:
         raise ValueError(
-            f"the {' and '.join(differing)} dictionary in {data} differs from the one the checkpoint was trained with: "
+            f"the {differing} dictionary in {data} differs from the one the checkpoint was trained with: "
             "use the data folder it was trained on"
         )
