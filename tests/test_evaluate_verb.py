@@ -152,10 +152,10 @@ def test_transformers_computes_the_same_from_an_exported_folder(tuned, tmp_path,
 
 
 def test_only_bert_becomes_a_folder_of_hugging_face(trained, tmp_path, capsys):
-    assert "only a checkpoint of an architecture bert_gated" in refused(
+    assert "only an imported model, or a checkpoint of an architecture bert_gated" in refused(
         capsys, "export", trained["checkpoint"], "--to", "huggingface", tmp_path / "hf"
     )
-    assert "--source-lang has no place with --to huggingface" in refused(
+    assert "--source-lang is not needed with --to huggingface" in refused(
         capsys, "export", trained["checkpoint"], "--to", "huggingface", tmp_path / "hf", "--source-lang", "xx"
     )
     assert "--to onnx needs --data DATA_BIN" in refused(

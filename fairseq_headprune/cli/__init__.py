@@ -26,6 +26,7 @@ VERBS = {
     "bench": "speed and size of models side by side",
     "bench-heads": "speed and size of a classifier by the number of heads it keeps",
     "profile": "what heads cost on this machine, layer by layer",
+    "import": "read a translation model of Hugging Face (OPUS-MT, M2M-100, NLLB, BART, mBART)",
     "average": "average the weights of checkpoints with the same heads",
     "export": "write a model for CTranslate2, ONNX or transformers",
     "compare": "is one system better than another? Translations, or labels of GLUE",
@@ -74,4 +75,5 @@ def _run(argv: list[str]) -> int:
         return 2
     # First come: fairseq's models set up logging at level DEBUG while they are imported.
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(name)s: %(message)s")
-    return importlib.import_module(f"fairseq_headprune.cli.{verb.replace('-', '_')}").run(argv[1:])
+    name = {"import": "import_"}.get(verb, verb.replace("-", "_"))
+    return importlib.import_module(f"fairseq_headprune.cli.{name}").run(argv[1:])

@@ -3,13 +3,14 @@
 import argparse
 import importlib.util
 import os
+import shutil
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from fairseq_headprune.cli.common import Parser, emit
 from fairseq_headprune.files import sha256, write_json
-from fairseq_headprune.leftovers import temporary_folder
 from fairseq_headprune.parts import Mask
 from fairseq_headprune.parts.notation import format_config
 from fairseq_headprune.parts.scores import Scores
@@ -17,8 +18,9 @@ from fairseq_headprune.parts.scores import Scores
 _DESCRIPTION = """Write a fairseq transformer checkpoint (slim, masked or whole, gated or stock) for another program,
 in float32, and check that it computes the same log-probabilities. Pruned heads are removed. CTranslate2 knows one head
 count for the encoder and one for the decoder (whose self- and encoder-decoder attention share it): layers with fewer
-heads are padded with heads of zeros. ONNX layers keep the heads they have. A BERT checkpoint of the task glue becomes a
-Hugging Face folder (huggingface), whose layers have all their heads: masked ones are zeros."""
+heads are padded with heads of zeros. ONNX layers keep the heads they have. An imported model (headprune import) and a
+BERT checkpoint of the task glue become a Hugging Face folder (huggingface), whose layers have all their heads: masked
+ones are zeros."""
 
 #: format -> packages that write it, and the extra that installs them
 _PACKAGES = {
@@ -38,8 +40,8 @@ def run(argv: list[str]) -> int:
         raise ValueError(f"--to {target}: unknown format; known are {', '.join(_PACKAGES)}")
     if args.data is None and target != "huggingface":
         raise ValueError(f"--to {target} needs --data DATA_BIN, the folder with the dictionaries")
-    if target == "huggingface":
-        _check_hugging_face(args)
+    if args.uniform and target == "huggingface":
+        raise ValueError("--uniform is not supported with --to huggingface, whose layers have all their heads")
     _check_packages(target)
     _check_folder(folder)
     value = _export(args, target, folder)
@@ -47,13 +49,11 @@ def run(argv: list[str]) -> int:
     return 0
 
 
-def _check_hugging_face(args: argparse.Namespace) -> None:
-    if args.uniform:
-        raise ValueError("--uniform has no place with --to huggingface, whose layers have all their heads")
-    for name in ("data", "source_lang", "target_lang"):
+def _refuse_data(args: argparse.Namespace, *names: str) -> None:
+    for name in names:
         if getattr(args, name) is not None:
             flag = f"--{name.replace('_', '-')}"
-            raise ValueError(f"{flag} has no place with --to huggingface: the checkpoint holds its vocabulary")
+            raise ValueError(f"{flag} is not needed with --to huggingface: the checkpoint holds its vocabulary")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -70,7 +70,8 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--data",
         metavar="DATA_BIN",
-        help="folder with the dictionaries, dict.<lang>.txt (required, but for huggingface)",
+        help="folder with the dictionaries, dict.<lang>.txt (required, but for huggingface; there, for an imported "
+        "model, the folder of the import, default: the checkpoint's)",
     )
     add("--source-lang", metavar="LANG", help="source language (default: the checkpoint's, or as DATA_BIN tells)")
     add("--target-lang", metavar="LANG", help="target language (default: the checkpoint's, or as DATA_BIN tells)")
@@ -111,7 +112,8 @@ def _export(args: argparse.Namespace, target: str, folder: Path) -> dict[str, An
     state = read_state(args.checkpoint)
     mask = _mask(args, state)
     write = (_hugging_face if target == "huggingface" else _translator)(args, state, mask, target)
-    with temporary_folder(folder.absolute()) as temporary:
+    temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.absolute().parent))
+    try:
         value = {
             "to": target,
             "folder": str(folder),
@@ -126,6 +128,9 @@ def _export(args: argparse.Namespace, target: str, folder: Path) -> dict[str, An
         os.umask(umask)
         temporary.chmod(0o777 & ~umask)
         os.rename(temporary, folder)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
     files = {path.name: path.stat().st_size for path in sorted(folder.iterdir())}
     return {**value, "files": files}
 
@@ -148,7 +153,13 @@ def _mask(args: argparse.Namespace, state: Any) -> Mask:
 def _hugging_face(args: argparse.Namespace, state: Any, mask: Mask, target: str) -> Callable[[Path], dict]:
     """Return what writes the folder and says what was written."""
     from fairseq_headprune.export import huggingface
+    from fairseq_headprune.interchange import write
 
+    if write.is_imported(state):
+        _refuse_data(args, "source_lang", "target_lang")
+        origin = args.data or Path(args.checkpoint).resolve().parent
+        return lambda folder: write.save(state, mask, folder, origin)
+    _refuse_data(args, "data", "source_lang", "target_lang")
     return lambda folder: huggingface.save(state, mask, folder)
 
 
@@ -197,6 +208,7 @@ def _text(value: dict[str, Any]) -> str:
         )
     check = value["check"]
     what = f"log-probabilities of {check['sentences']} made-up sentences" if "sentences" in check else "logits"
+    what = f"{check['tensors']} tensors, read again," if "tensors" in check else what
     lines += [
         f"check        {what} differ by at most {check['largest_difference']:.2g}",
         f"files        {sum(value['files'].values()):,} bytes: {', '.join(value['files'])}",

@@ -20,6 +20,7 @@ from fairseq.sequence_generator import SequenceGenerator
 from torch import Tensor
 
 from fairseq_headprune.evaluation.beams import Beams
+from fairseq_headprune.evaluation.forcing import ForcingGenerator
 from fairseq_headprune.modules.attach import GatedParts, without_attention_weights
 from fairseq_headprune.modules.cache import select_rows, select_static_rows, set_static_rows
 from fairseq_headprune.modules.row_masks import RowMasks, branching
@@ -34,7 +35,7 @@ _PROBABILITIES = 2**26
 
 def obstacle(model: Any, gates: GatedParts, generator: Any) -> Optional[str]:
     """Say why a model or its generation settings cannot be translated under many masks at once; None where they can."""
-    if type(generator) is not SequenceGenerator or type(generator.search) is not BeamSearch:
+    if type(generator) not in (SequenceGenerator, ForcingGenerator) or type(generator.search) is not BeamSearch:
         return "the generation settings ask for another search than plain beam search"
     if generator.match_source_len or generator.lm_model is not None or generator.repeat_ngram_blocker is not None:
         return "--match-source-len, --no-repeat-ngram-size and language models need fairseq's own generator"
@@ -94,6 +95,8 @@ class ManyMasks:
             ValueError: a mask that does not fit the model.
             FloatingPointError: a sentence without any hypothesis, since the model's output is not finite.
         """
+        if prefix is None and isinstance(self._settings, ForcingGenerator):
+            prefix = self._settings.begun(sample["net_input"]["src_tokens"])
         rows = RowMasks(self._gates, masks)
         with rows.in_force(), without_attention_weights(self._model):
             encoded, padding, group = self._encode(sample["net_input"], masks, rows)
@@ -213,6 +216,8 @@ class _Search:
             _keep_only(rows, ending, torch.full_like(ending, settings.eos, dtype=torch.long), beams.beam)
         if forced is not None:
             _keep_only(rows, forced.ne(settings.pad), forced, beams.beam)
+            if beams.step == 0 and isinstance(settings, ForcingGenerator):
+                settings.at_no_cost(rows)
         elif beams.step < settings.min_len:
             rows[:, settings.eos] = -torch.inf
 

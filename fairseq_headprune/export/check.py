@@ -21,7 +21,9 @@ def made_up_pairs(exported: Exportable, count: int = 8, seed: int = 1) -> Pairs:
     draw = random.Random(seed)
 
     def sentence(dictionary) -> list[int]:
-        return [draw.randrange(dictionary.nspecial, len(dictionary)) for _ in range(draw.randint(1, 12))]
+        special = getattr(dictionary, "special", ())  # imported dictionaries have special symbols anywhere
+        words = [i for i in range(dictionary.nspecial, len(dictionary)) if i not in special]
+        return [draw.choice(words) for _ in range(draw.randint(1, 12))]
 
     return [(sentence(exported.source), sentence(exported.target)) for _ in range(count)]
 

@@ -15,6 +15,7 @@ from fairseq_headprune.export.check import Pairs
 from fairseq_headprune.export.model import Exportable
 from fairseq_headprune.export.uniform import STACKS
 from fairseq_headprune.files import PathLike
+from fairseq_headprune.imports.dictionary import ImportedDictionary
 from fairseq_headprune.modules.attach import find_gates
 from fairseq_headprune.modules.multihead import GatedMultiheadAttention
 from fairseq_headprune.removal.surgery import cut_attention, with_projections
@@ -88,11 +89,17 @@ def _specification(exported: Exportable) -> Any:
         heads = counts["encoder" if component == "enc_self" else "decoder"]
         for layer, module in enumerate(rows):
             _fill_attention(converter, spec, component, layer, _padded(module, heads))
-    spec.register_source_vocabulary(converter._get_vocab(exported.source))
-    spec.register_target_vocabulary(converter._get_vocab(exported.target))
+    spec.register_source_vocabulary(_symbols(converter, exported.source))
+    spec.register_target_vocabulary(_symbols(converter, exported.target))
     spec.config.decoder_start_token = spec.config.eos_token
+    if isinstance(exported.target, ImportedDictionary):
+        spec.config.decoder_start_token = exported.target[exported.target.start(exported.target_lang)]
     spec.config.add_source_eos = True
     return spec
+
+
+def _symbols(converter: Any, dictionary: Any) -> list[str]:
+    return dictionary.symbols if isinstance(dictionary, ImportedDictionary) else converter._get_vocab(dictionary)
 
 
 def _projects(decoder: Any) -> bool:

@@ -11,8 +11,9 @@ from torch import Tensor
 from fairseq_headprune.bert.config import config
 from fairseq_headprune.bert.vocabulary import Vocabulary
 from fairseq_headprune.bert.weights import names
-from fairseq_headprune.checkpoints import State, attention_modules, head_layout, saved_settings
+from fairseq_headprune.checkpoints import State, saved_settings
 from fairseq_headprune.export.check import TOLERANCE
+from fairseq_headprune.export.zeroed import zeroed_weights
 from fairseq_headprune.files import write_json, write_text, write_with
 from fairseq_headprune.models.bert_gated import LABELS, BertGatedModel
 from fairseq_headprune.modules.attach import attach_gates
@@ -65,20 +66,10 @@ def save(state: State, mask: Mask, folder: Path) -> dict[str, Any]:
     text = (state.get("task_state") or {}).get("vocabulary")
     if not hasattr(settings, LABELS) or text is None:
         raise ValueError(
-            "only a checkpoint of an architecture bert_gated… and the task glue becomes a Hugging Face folder"
+            "only an imported model, or a checkpoint of an architecture bert_gated… and the task glue, "
+            "becomes a Hugging Face folder"
         )
-    layout = head_layout(state)
-    gone = layout.mask().dropped()
-    if gone or mask.ffn:
-        what = f"{len(gone)} heads were removed from it ({gone[0]}…)" if gone else "feed-forward parts are pruned"
-        raise ValueError(f"a Hugging Face folder holds layers with all their heads and units: {what}")
-    layout.under(mask)
-    weights = {n: t for n, t in state["model"].items() if not n.startswith("head_gates.") and "_keep" not in n}
-    for component, layer, prefix in attention_modules(state):
-        keep = torch.tensor(mask.rows[component][layer], dtype=torch.bool)
-        name = f"{prefix}.out_proj.weight"
-        columns = weights[name].unflatten(1, (len(keep), -1))
-        weights[name] = columns.masked_fill(~keep[None, :, None], 0.0).flatten(1)
+    weights = zeroed_weights(state, mask)
     write_folder(folder, settings, weights, Vocabulary(text))
     return {
         "labels": getattr(settings, LABELS),

@@ -14,7 +14,12 @@ from fairseq_headprune.checkpoints import State, head_shape, saved_settings, sto
 from fairseq_headprune.files import PathLike
 from fairseq_headprune.parts import Mask
 from fairseq_headprune.removal.checkpoint import remove_heads
+from fairseq_headprune.tasks.imported import ImportedModels
 from fairseq_headprune.tasks.translation_headprune import check_dictionaries
+
+
+class _Task(ImportedModels, TranslationTask):
+    """fairseq's translation task, which knows dictionaries of imported models, too."""
 
 
 @dataclass
@@ -32,6 +37,7 @@ class Exportable:
     target: Any
     settings: Any
     mask: Mask
+    target_lang: str | None = None
 
 
 def own_mask(state: State) -> Mask:
@@ -70,7 +76,7 @@ def load(
         torch.save(slim, file)
         models, _ = checkpoint_utils.load_model_ensemble([str(file)], task=task)
     model = models[0].float().eval().requires_grad_(False)
-    return Exportable(model, task.source_dictionary, task.target_dictionary, settings, mask)
+    return Exportable(model, task.source_dictionary, task.target_dictionary, settings, mask, task.cfg.target_lang)
 
 
 def _task(state: State, data: PathLike, source_lang: str | None, target_lang: str | None) -> TranslationTask:
@@ -85,7 +91,7 @@ def _task(state: State, data: PathLike, source_lang: str | None, target_lang: st
     )
     wanted = config.source_lang, config.target_lang
     try:
-        task = TranslationTask.setup_task(config)
+        task = _Task.setup_task(config)
     except FileNotFoundError:
         raise
     except Exception as error:

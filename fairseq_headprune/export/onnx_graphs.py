@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from fairseq_headprune.export.check import Pairs, gathered
 from fairseq_headprune.export.model import Exportable
 from fairseq_headprune.files import PathLike
+from fairseq_headprune.models.positions import HalvesPositions
 from fairseq_headprune.modules.multihead import GatedMultiheadAttention
 
 OPSET = 17
@@ -176,7 +177,8 @@ def _traceable(exported: Exportable) -> Any:
         (model.encoder, model.encoder.max_source_positions),
         (model.decoder, model.decoder.max_positions()),
     ):
-        part.embed_positions = Positions(part.embed_positions, length)
+        if not isinstance(part.embed_positions, HalvesPositions):  # which can be traced as they are
+            part.embed_positions = Positions(part.embed_positions, length)
     model.decoder.buffered_future_mask = _future_mask
     for layer in model.decoder.layers:
         layer.need_attn = False

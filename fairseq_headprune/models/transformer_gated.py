@@ -36,8 +36,13 @@ class TransformerGatedModel(TransformerModel):
         if isinstance(args, Namespace) and not hasattr(args, SETTING):
             take_layouts(args, settings_to_start_from(args))
         model = super().build_model(args, task)
+        cls.adapt(model, args, task)
         carry_out_layouts(args, attach_gates(model))
         return model
+
+    @classmethod
+    def adapt(cls, model: Any, args: Namespace, task: Any) -> None:
+        """Change a model that was built, before it gets gates; a hook for architectures that differ a little."""
 
     def forward(
         self,

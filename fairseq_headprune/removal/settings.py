@@ -23,6 +23,9 @@ SUFFIXES = (
 #: architectures of BERT, which stock fairseq does not have
 BERT = ("bert_gated", "bert_gated_base", "bert_gated_mini")
 
+#: architectures of imported models: stock fairseq has the parts of none of them in this combination
+IMPORTED = ("marian_gated", "m2m_100_gated", "bart_gated", "mbart_gated")
+
 _GATED = {f"transformer{suffix}": f"transformer_gated{suffix}" for suffix in SUFFIXES}
 _STOCK = {gated: stock for stock, gated in _GATED.items()}
 
@@ -40,11 +43,12 @@ def check_removable(settings: argparse.Namespace, stock: bool = False) -> None:
             attention modules to their number of heads.
     """
     arch = getattr(settings, "arch", None) or getattr(settings, "_name", None)
-    known = [*_GATED, *_STOCK, *BERT]
+    known = [*_GATED, *_STOCK, *BERT, *IMPORTED]
     if arch not in known:
         raise ValueError(f"cannot remove heads of the architecture {arch!r}; known are {', '.join(known)}")
-    if stock and arch in BERT:
-        raise ValueError(f"--bake is for stock fairseq, which has no {arch}")
+    if stock and arch in (*BERT, *IMPORTED):
+        way_out = "; export --to huggingface writes zeros in the place of heads" if arch in IMPORTED else ""
+        raise ValueError(f"--bake is for stock fairseq, which has no {arch}{way_out}")
     refuse_unfit(settings)
 
 

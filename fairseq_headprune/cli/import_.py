@@ -1,0 +1,97 @@
+"""``headprune import``: a translation model of Hugging Face becomes a fairseq checkpoint."""
+
+import argparse
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from fairseq_headprune.cli.common import Parser, emit
+
+_DESCRIPTION = """Read the Hugging Face folder of a translation model (MarianMT as OPUS-MT has it, M2M-100, dense
+NLLB-200, BART, mBART and mBART-50) and write a folder with a fairseq checkpoint of a gated architecture (model.pt), its
+dictionaries in the model's order of numbers, the files of its tokenizer, and prepare.sh, which turns raw text into
+data-bin. Weights are read with safe loaders only. With --check, logits, numbers and translations are compared with
+those of transformers, which has to be installed."""
+
+
+def run(argv: list[str]) -> int:
+    """Run the verb."""
+    args = _parser().parse_args(argv)
+    folder = Path(args.output)
+    if folder.exists():
+        raise ValueError(f"{folder} exists; name a new folder")
+    if not folder.absolute().parent.is_dir():
+        raise FileNotFoundError(f"{folder}: there is no folder {folder.absolute().parent}; make it first")
+    value = _import(args, folder)
+    emit(value, args.json, _text(value))
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = Parser(prog="headprune import", description=_DESCRIPTION)
+    add = parser.add_argument
+    add("folder", metavar="FOLDER", help="Hugging Face folder: config.json, weights, and the files of the tokenizer")
+    add("-o", "--output", metavar="OUT", required=True, help="folder to write, which must not exist (required)")
+    add(
+        "--source-lang",
+        metavar="LANG",
+        help="source language as the model names it (default: what the tokenizer's files say; multilingual models "
+        "need it)",
+    )
+    add("--target-lang", metavar="LANG", help="target language, likewise")
+    add(
+        "--check",
+        metavar="FILE",
+        help="text file in the source language: compare numbers, logits and translations of its first lines with those "
+        "of transformers (default: off)",
+    )
+    add("--check-lines", metavar="N", type=int, default=20, help="how many lines --check compares")
+    add("--json", action="store_true", help="print one JSON document (default: off)")
+    return parser
+
+
+def _import(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    """Write the folder whole or not at all."""
+    # torch and fairseq: not for --help
+    from fairseq_headprune.interchange.convert import CHECKPOINT, describe, import_folder
+
+    if args.check is not None:
+        from fairseq_headprune.interchange.check import read_check
+
+        lines = read_check(args.check, args.check_lines)
+    temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.absolute().parent))
+    try:
+        value = import_folder(args.folder, temporary, args.source_lang, args.target_lang)
+        if args.check is not None:
+            from fairseq_headprune.interchange.check import check
+
+            value["check"] = {"file": args.check, **check(Path(args.folder), temporary, lines, value)}
+        umask = os.umask(0)
+        os.umask(umask)
+        temporary.chmod(0o777 & ~umask)
+        os.rename(temporary, folder)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+    return {"folder": str(args.folder), "output": str(folder), "checkpoint": describe(folder / CHECKPOINT), **value}
+
+
+def _text(value: dict[str, Any]) -> str:
+    out = value["output"]
+    lines = [
+        f"model        {value['model_type']}, {value['parameters']:,} parameters: --arch {value['arch']}",
+        f"languages    {value['source_lang']} to {value['target_lang']}",
+        f"text         bash {out}/prepare.sh --testpref PREFIX --destdir data-bin",
+        f"translating  {' '.join(value['generate'])} --post-process {value['post_process']}",
+    ]
+    if "check" in value:
+        found = value["check"]
+        lines += [
+            f"check        {found['lines']} lines of {found['file']} against transformers {found['transformers']}:",
+            f"             numbers differ in {found['other_numbers']} lines, logits by at most {found['logits']:.2g}, "
+            f"translations in {found['other_translations']} lines",
+        ]
+        lines += [f"             {remark}" for remark in found["remarks"]]
+    return "\n".join([*lines, f"written: {out}"])

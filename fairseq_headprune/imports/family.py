@@ -1,0 +1,129 @@
+"""What families of models have in common: settings of fairseq from a configuration, and checks of both."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Optional
+
+from fairseq_headprune.imports.vocabulary import Vocabulary
+
+#: activation of transformers -> fairseq's name of the same function
+_ACTIVATIONS = {
+    "relu": "relu",
+    "gelu": "gelu",
+    "gelu_new": "gelu_accurate",
+    "gelu_fast": "gelu_accurate",
+    "gelu_pytorch_tanh": "gelu_accurate",
+    "swish": "swish",
+    "silu": "swish",
+    "tanh": "tanh",
+    "linear": "linear",
+}
+
+#: sizes that a configuration has to have -> fairseq's setting
+_SIZES = {
+    "d_model": ("encoder_embed_dim", "decoder_embed_dim"),
+    "encoder_layers": ("encoder_layers",),
+    "decoder_layers": ("decoder_layers",),
+    "encoder_attention_heads": ("encoder_attention_heads",),
+    "decoder_attention_heads": ("decoder_attention_heads",),
+    "encoder_ffn_dim": ("encoder_ffn_embed_dim",),
+    "decoder_ffn_dim": ("decoder_ffn_embed_dim",),
+    "max_position_embeddings": ("max_source_positions", "max_target_positions"),
+}
+
+_DROPOUTS = {"dropout": 0.1, "attention_dropout": 0.0, "activation_dropout": 0.0}
+
+
+@dataclass(frozen=True)
+class Family:
+    """One family of models.
+
+    Attributes:
+        arch: the architecture of the checkpoint.
+        fixed: settings that all models of the family have.
+        vocabulary: reads the vocabulary of a folder, given its configuration.
+        defaults: what the family's configuration class has for keys that are left out.
+        refused: key of the configuration -> the value that transformers' model has, whatever the key says.
+        bias: whether logits have a bias (``final_logits_bias``); ``embedding_norm``, ``final_norm``,
+            ``learned_positions``: whether the model has these parameters.
+    """
+
+    arch: str
+    fixed: Mapping[str, Any]
+    vocabulary: Callable[[Path, Mapping[str, Any]], Vocabulary]
+    defaults: Mapping[str, Any]
+    refused: Mapping[str, Any]
+    bias: bool = True
+    embedding_norm: bool = False
+    final_norm: bool = False
+    learned_positions: bool = False
+
+    def value(self, config: Mapping[str, Any], name: str) -> Any:
+        """Return a value of a configuration, or the family's default."""
+        return config.get(name, self.defaults.get(name))
+
+    def settings(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        """Return fairseq's settings of a model.
+
+        Raises:
+            ValueError: a size that is missing or impossible, or something that the family's models do not have.
+        """
+        result: dict[str, Any] = {}
+        for name, ours in _SIZES.items():
+            value = config.get(name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise ValueError(f"config.json: {name} is {value!r}; a whole number above 0 is expected")
+            result |= dict.fromkeys(ours, value)
+        for side in ("encoder", "decoder"):
+            if result["encoder_embed_dim"] % result[f"{side}_attention_heads"]:
+                raise ValueError(
+                    f"config.json: d_model {result['encoder_embed_dim']} cannot be split into "
+                    f"{result[f'{side}_attention_heads']} {side} heads"
+                )
+        for name, expected in self.refused.items():
+            if config.get(name, expected) != expected:
+                raise ValueError(
+                    f"config.json: {name} {config[name]!r} is not supported: transformers' own model computes as with "
+                    f"{expected!r}"
+                )
+        for name, default in _DROPOUTS.items():
+            result[name] = float(config.get(name, default))
+        return {**result, **self._further(config), **self.fixed}
+
+    def _further(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        activation = self.value(config, "activation_function")
+        if activation not in _ACTIVATIONS:
+            raise ValueError(
+                f"config.json: the activation {activation!r} is not supported; supported are {', '.join(_ACTIVATIONS)}"
+            )
+        share, tie = self.ties(config)
+        return {
+            "activation_fn": _ACTIVATIONS[activation],
+            "no_scale_embedding": not self.value(config, "scale_embedding"),
+            "layernorm_embedding": self.embedding_norm,
+            "encoder_learned_pos": self.learned_positions,
+            "decoder_learned_pos": self.learned_positions,
+            "encoder_normalize_before": self.final_norm,
+            "decoder_normalize_before": self.final_norm,
+            "share_all_embeddings": share and tie,
+            "share_decoder_input_output_embed": tie,
+        }
+
+    def ties(self, config: Mapping[str, Any]) -> tuple[bool, bool]:
+        """Return whether encoder and decoder share their embeddings, and whether the output layer has the decoder's."""
+        share = config.get("share_encoder_decoder_embeddings", True)
+        return bool(share), bool(config.get("tie_word_embeddings", True))
+
+
+def single_token(value: Any, name: str) -> Optional[int]:
+    """Return a token number of a configuration that may be a list of one.
+
+    Raises:
+        ValueError: several, or something else.
+    """
+    if isinstance(value, list) and len(value) == 1:
+        value = value[0]
+    if value is not None and not isinstance(value, int):
+        raise ValueError(f"config.json: {name} is {value!r}; one token number is expected")
+    return value

@@ -1,0 +1,77 @@
+"""M2M-100 and dense NLLB-200: fairseq's own transformer with layer norm before each part, and tokens of languages.
+
+Config keys as ``facebook/m2m100_418M`` and ``facebook/nllb-200-distilled-600M`` have them.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fairseq_headprune.imports.family import Family
+from fairseq_headprune.imports.folder import optional_json
+from fairseq_headprune.imports.multilingual import SPECIALS, check_specials, fairseq_order, tokenizer_or_sentencepiece
+from fairseq_headprune.imports.vocabulary import (
+    LANGUAGE,
+    Vocabulary,
+    about,
+    added_tokens,
+    framed,
+    in_order,
+    listed_tokens,
+    read_numbers,
+)
+
+#: a sentence of either side, source and target
+_FRAME = framed([LANGUAGE], ["</s>"])
+
+_MODEL = "sentencepiece.bpe.model"
+
+
+def _vocabulary(folder: Path, config: Mapping[str, Any]) -> Vocabulary:
+    check_specials(config)
+    if (folder / "vocab.json").is_file():
+        return _m2m(folder, config["vocab_size"])
+    if optional_json(folder, "tokenizer_config.json").get("legacy_behaviour"):
+        raise ValueError(f"{folder}: legacy_behaviour (the language after the sentence) is not supported for NLLB")
+    numbers, pieces = tokenizer_or_sentencepiece(folder, _MODEL, lambda: fairseq_order(folder, _MODEL, _listed(folder)))
+    # Three letters of ISO 639-3 and four of a script.
+    languages = [token for token in numbers if len(token) == 8 and token[3] == "_" and token[4].isupper()]
+    return _made(folder, numbers, config["vocab_size"], "{}", languages, pieces)
+
+
+def _listed(folder: Path) -> list[str]:
+    found = [token for token in listed_tokens(folder) if token != "<mask>"]
+    if not found:
+        raise ValueError(f"{folder}: tokenizer_config.json lists no languages (additional_special_tokens)")
+    return [*found, "<mask>"]
+
+
+def _m2m(folder: Path, size: int) -> Vocabulary:
+    numbers = read_numbers(folder / "vocab.json")
+    added, listed = added_tokens(folder), listed_tokens(folder)
+    spelled = [token for token in [*added, *listed] if token.startswith("__") and token.endswith("__")]
+    for place, token in enumerate(dict.fromkeys(token for token in listed if token in spelled)):
+        added.setdefault(token, len(numbers) + place)
+    languages = [token for token in added if token in spelled]
+    numbers = {**numbers, **{token: added[token] for token in languages}}
+    pieces = {"kind": "sentencepiece", "source": _MODEL, "target": _MODEL}
+    return _made(folder, numbers, size, "__{}__", languages, pieces)
+
+
+def _made(folder: Path, numbers: dict, size: int, spelling: str, languages: list[str], pieces: dict) -> Vocabulary:
+    if not languages:
+        raise ValueError(f"{folder}: the tokenizer's files list no token of a language")
+    symbols = in_order(numbers, size, str(folder))
+    notes = about(SPECIALS, {"source": _FRAME, "target": _FRAME}, spelling, languages, forced=LANGUAGE)
+    return Vocabulary(symbols, symbols, notes, pieces)
+
+
+FAMILY = Family(
+    arch="m2m_100_gated",
+    fixed={},
+    vocabulary=_vocabulary,
+    defaults={"activation_function": "relu", "scale_embedding": True},
+    refused={},
+    bias=False,
+    final_norm=True,
+)

@@ -1,0 +1,163 @@
+"""The vocabulary of a folder: the symbol of each number, special symbols, languages, and what cuts text."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fairseq_headprune.files import read_json
+from fairseq_headprune.imports.folder import optional_json
+
+#: the token of the language, among the symbols that a sentence is framed by
+LANGUAGE = "language"
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """Both sides' vocabularies.
+
+    Attributes:
+        source, target: the symbols in the order of their numbers; each as many as the model has embeddings.
+        about: what the dictionaries note, see ``ImportedDictionary``; with ``frames``: side -> symbols before and after
+            a sentence.
+        pieces: how text becomes symbols: ``{"kind": "sentencepiece", "source": FILE, "target": FILE}`` or
+            ``{"kind": "tokenizer", "source": "tokenizer.json", "target": …}``.
+    """
+
+    source: list[str]
+    target: list[str]
+    about: dict[str, Any]
+    pieces: dict[str, Any] = field(default_factory=dict)
+
+
+def in_order(numbers: Mapping[str, int], size: int, name: str) -> list[str]:
+    """Return symbols in the order of their numbers; numbers without a symbol get ``madeupword0``, ….
+
+    Raises:
+        ValueError: two symbols of one number, or a number outside of the model.
+    """
+    found: dict[int, str] = {}
+    for symbol, number in numbers.items():
+        if not isinstance(number, int) or not 0 <= number < size:
+            raise ValueError(f"{name}: {symbol!r} has the number {number!r}, the model has {size} embeddings")
+        if number in found:
+            raise ValueError(f"{name}: {symbol!r} and {found[number]!r} have the number {number}")
+        if "\n" in symbol:
+            raise ValueError(f"{name}: the symbol {symbol!r} has a line break in it")
+        found[number] = symbol
+    known, count, result = set(numbers), 0, []
+    for number in range(size):
+        if number not in found:
+            while f"madeupword{count}" in known:
+                count += 1
+            found[number], count = f"madeupword{count}", count + 1
+        result.append(found[number])
+    return result
+
+
+def read_numbers(path: Path) -> dict[str, int]:
+    """Read a ``vocab.json``: symbol -> number.
+
+    Raises:
+        FileNotFoundError, ValueError: there is none, or it is something else.
+    """
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} is missing")
+    value = read_json(path)
+    if not isinstance(value, dict):
+        raise ValueError(f"{path}: an object of symbols and numbers is expected")
+    return value
+
+
+def sentencepiece_symbols(path: Path) -> list[str]:
+    """Return the pieces of a sentencepiece model in the order of their numbers.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it is no sentencepiece model.
+    """
+    processor = load_sentencepiece(path)
+    return [processor.id_to_piece(i) for i in range(processor.get_piece_size())]
+
+
+def load_sentencepiece(path: Path) -> Any:
+    """Load a sentencepiece model.
+
+    Raises:
+        FileNotFoundError, ValueError: as for :func:`sentencepiece_symbols`, or the package is missing.
+    """
+    try:
+        import sentencepiece
+    except ImportError as error:
+        raise ValueError("this model needs sentencepiece: pip install sentencepiece") from error
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} is missing")
+    try:
+        return sentencepiece.SentencePieceProcessor(model_file=str(path))
+    except (RuntimeError, OSError) as error:
+        raise ValueError(f"{path}: no sentencepiece model") from error
+
+
+def added_tokens(folder: Path) -> dict[str, int]:
+    """Return the tokens with numbers that the tokenizer's files add to the vocabulary."""
+    found: dict[str, int] = {}
+    for number, token in optional_json(folder, "tokenizer_config.json").get("added_tokens_decoder", {}).items():
+        found[str(token["content"])] = int(number)
+    return {**found, **optional_json(folder, "added_tokens.json")}
+
+
+def listed_tokens(folder: Path) -> list[str]:
+    """Return the additional special tokens that the tokenizer's files list, without numbers, in their order."""
+    found: dict[str, None] = {}
+    for name in ("special_tokens_map.json", "tokenizer_config.json"):
+        value = optional_json(folder, name)
+        for key in ("additional_special_tokens", "extra_special_tokens"):
+            tokens = value.get(key) or []
+            for token in tokens.values() if isinstance(tokens, dict) else tokens:
+                found[str(token["content"] if isinstance(token, dict) else token)] = None
+    return list(found)
+
+
+def tokenizer_numbers(path: Path) -> dict[str, int]:
+    """Return the vocabulary of a ``tokenizer.json``, added tokens included."""
+    return load_tokenizer(path).get_vocab(with_added_tokens=True)
+
+
+def load_tokenizer(path: Path) -> Any:
+    """Load a ``tokenizer.json``.
+
+    Raises:
+        ValueError: a damaged file, or the package ``tokenizers`` is missing.
+    """
+    try:
+        import tokenizers
+    except ImportError as error:
+        raise ValueError("this model needs the package tokenizers: pip install tokenizers") from error
+    try:
+        return tokenizers.Tokenizer.from_file(str(path))
+    except Exception as error:
+        raise ValueError(f"{path}: not a tokenizer ({error})") from error
+
+
+def framed(before: Sequence[str], after: Sequence[str]) -> dict[str, list[str]]:
+    """Return the symbols around a sentence."""
+    return {"before": list(before), "after": list(after)}
+
+
+def about(
+    specials: Mapping[str, str | None],
+    frames: Mapping[str, dict[str, list[str]]],
+    language: str | None = None,
+    languages: Iterable[str] = (),
+    start: str | None = None,
+    forced: str | None = None,
+) -> dict[str, Any]:
+    """Return what dictionaries note."""
+    return {
+        **specials,
+        "frames": dict(frames),
+        "language": language,
+        "languages": sorted(languages),
+        "start": start,
+        "forced": forced,
+    }

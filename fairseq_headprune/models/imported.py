@@ -1,0 +1,106 @@
+"""The architectures of imported models: fairseq's transformer with gated heads and small changes."""
+
+from argparse import Namespace
+from collections.abc import Callable
+from typing import Any
+
+import torch.nn.functional as F
+from fairseq.models import register_model, register_model_architecture
+from fairseq.models.transformer import transformer_legacy
+from torch import Tensor, nn
+
+from fairseq_headprune.imports.families import FAMILIES
+from fairseq_headprune.models.positions import HalvesPositions
+from fairseq_headprune.models.starting import settings_to_start_from
+from fairseq_headprune.models.transformer_gated import TransformerGatedModel
+
+#: settings: the configuration of the folder that a model comes from (JSON), and the model's form of positions
+CONFIG, POSITIONS = "imported_config", "imported_positions"
+
+#: settings that are the model's structure: training takes them from the checkpoint that it starts from
+STRUCTURE = (
+    CONFIG,
+    POSITIONS,
+    "activation_fn",
+    "no_scale_embedding",
+    "layernorm_embedding",
+    "share_all_embeddings",
+    "share_decoder_input_output_embed",
+    "max_source_positions",
+    "max_target_positions",
+    *(
+        f"{side}_{name}"
+        for side in ("encoder", "decoder")
+        for name in ("embed_dim", "layers", "attention_heads", "ffn_embed_dim", "learned_pos", "normalize_before")
+    ),
+)
+
+
+class StartEmbedding(nn.Embedding):
+    """The decoder's embeddings, where the symbol that ends a sentence stands for what the decoder starts with.
+
+    fairseq starts every sentence with the end of sentence, which a decoder reads nowhere else.
+    """
+
+    def __init__(self, table: nn.Embedding, eos: int, start: int) -> None:
+        super().__init__(table.num_embeddings, table.embedding_dim, table.padding_idx, _weight=table.weight)
+        self.weight, self.eos, self.start = table.weight, eos, start
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Return (batch, time, d)."""
+        return super().forward(tokens.masked_fill(tokens.eq(self.eos), self.start))
+
+
+@register_model("transformer_imported")
+class ImportedModel(TransformerGatedModel):
+    """An imported model; its sizes are in its checkpoint, or in the one that a training starts from."""
+
+    @classmethod
+    def build_model(cls, args: Namespace, task: Any) -> "ImportedModel":
+        """Build the model.
+
+        Raises:
+            ValueError: there is no checkpoint that tells its sizes.
+        """
+        if not hasattr(args, CONFIG):
+            start = settings_to_start_from(args)
+            if not hasattr(start, CONFIG):
+                raise ValueError(
+                    f"--arch {args.arch} takes its sizes from an imported checkpoint; name it: --finetune-from-model"
+                )
+            for name in STRUCTURE:
+                if hasattr(start, name):
+                    setattr(args, name, getattr(start, name))
+        return super().build_model(args, task)
+
+    @classmethod
+    def adapt(cls, model: Any, args: Namespace, task: Any) -> None:
+        """Make what differs from fairseq's transformer so, in place."""
+        if args.activation_fn == "swish":
+            # fairseq returns a class under this name, not a function.
+            for layer in [*model.encoder.layers, *model.decoder.layers]:
+                layer.activation_fn = F.silu
+        if getattr(args, POSITIONS, None):
+            for part, length in ((model.encoder, "max_source_positions"), (model.decoder, "max_target_positions")):
+                width = part.embed_tokens.embedding_dim
+                part.embed_positions = HalvesPositions(getattr(args, length), width, part.padding_idx)
+        dictionary, decoder = task.target_dictionary, model.decoder
+        start = dictionary.start(task.cfg.target_lang) if hasattr(dictionary, "start") else dictionary.eos()
+        if start != dictionary.eos():
+            decoder.embed_tokens = StartEmbedding(decoder.embed_tokens, dictionary.eos(), start)
+        if FAMILIES[args.imported_family].bias:
+            weight = decoder.output_projection.weight
+            decoder.output_projection.bias = nn.Parameter(weight.new_zeros(weight.size(0)), requires_grad=False)
+
+
+def _register(family: str) -> Callable[[Namespace], None]:
+    @register_model_architecture("transformer_imported", FAMILIES[family].arch)
+    def defaults(args: Namespace) -> None:
+        args.imported_family = family
+        transformer_legacy.base_architecture(args)
+
+    return defaults
+
+
+for _family in FAMILIES:
+    _register(_family)
