@@ -75,5 +75,4 @@ def _run(argv: list[str]) -> int:
         return 2
     # First come: fairseq's models set up logging at level DEBUG while they are imported.
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(name)s: %(message)s")
-    name = {"import": "import_"}.get(verb, verb.replace("-", "_"))
-    return importlib.import_module(f"fairseq_headprune.cli.{name}").run(argv[1:])
+    return importlib.import_module(f"fairseq_headprune.cli.{verb.replace('-', '_')}").run(argv[1:])
