@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from transformers import BertForSequenceClassification
 from verbs import refused, run_json
 
 from fairseq_headprune.checkpoints import read_state, stored_mask
+from fairseq_headprune.cli import main
 from fairseq_headprune.files import sha256
 from fairseq_headprune.glue.predictions import load_predictions
 from fairseq_headprune.parts import Mask
@@ -149,6 +151,20 @@ def test_transformers_computes_the_same_from_an_exported_folder(tuned, tmp_path,
         rows = [theirs(x["src_tokens"], token_type_ids=x["token_types"]).logits[0] for x in inputs]
     assert np.allclose(torch.stack(rows).numpy(), logits(path, "dev", mask)[0], atol=1e-5)
     assert json.loads((tmp_path / "hf" / "headprune.json").read_text())["checkpoint"] == report["checkpoint"]
+
+
+def test_what_is_in_the_way_of_transformers_is_said(tuned, tmp_path, monkeypatch, capsys):
+    # Stands for the build of another torch that pip installs with fairseq: it is there and does not load.
+    (tmp_path / "torchaudio.py").write_text("raise OSError('Could not load this library: /x/_torchaudio.so')")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "torchaudio", raising=False)
+    monkeypatch.setattr("importlib.metadata.version", lambda name: {"torchaudio": "2.11.1"}[name])
+    path = tuned / "SST-2" / "checkpoint_last.pt"
+    assert main(["export", str(path), "--to", "huggingface", str(tmp_path / "hf")]) == 0
+    note = f"torchaudio 2.11.1 does not load beside torch {torch.__version__} (Could not load this library); pip uninst"
+    assert note in capsys.readouterr().out
+    monkeypatch.setitem(sys.modules, "torchaudio", None)  # as without it
+    assert run_json("export", path, "--to", "huggingface", tmp_path / "hf2")["notes"] == []
 
 
 def test_only_bert_becomes_a_folder_of_hugging_face(trained, tmp_path, capsys):

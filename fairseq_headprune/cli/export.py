@@ -45,6 +45,10 @@ def run(argv: list[str]) -> int:
     _check_packages(target)
     _check_folder(folder)
     value = _export(args, target, folder)
+    if target == "huggingface":
+        from fairseq_headprune.export.huggingface import reading_note
+
+        value["notes"] = reading_note()
     emit(value, args.json, _text(value))
     return 0
 
@@ -212,6 +216,7 @@ def _text(value: dict[str, Any]) -> str:
     lines += [
         f"check        {what} differ by at most {check['largest_difference']:.2g}",
         f"files        {sum(value['files'].values()):,} bytes: {', '.join(value['files'])}",
+        *value.get("notes", []),
         f"written: {value['folder']}",
     ]
     return "\n".join(lines)

@@ -1,7 +1,9 @@
 """A BERT checkpoint as a Hugging Face folder."""
 
+import importlib.util
 import json
 from collections.abc import Mapping
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,25 @@ from fairseq_headprune.files import write_json, write_text, write_with
 from fairseq_headprune.models.bert_gated import LABELS, BertGatedModel
 from fairseq_headprune.modules.attach import attach_gates
 from fairseq_headprune.parts import Mask
+
+
+def reading_note() -> list[str]:
+    """Say what is in the way of transformers, which reads such a folder, in this environment; empty if nothing is.
+
+    transformers imports torchaudio wherever that is installed. fairseq requires it without a version, and pip takes one
+    that is not of this torch.
+    """
+    if importlib.util.find_spec("torchaudio") is None:
+        return []
+    try:
+        importlib.import_module("torchaudio")
+    except Exception as error:  # of whatever is missing: OSError, RuntimeError, ImportError
+        said = (str(error).splitlines() or [type(error).__name__])[0].split(":")[0]
+        return [
+            f"transformers cannot be imported in this environment: torchaudio {metadata.version('torchaudio')} does "
+            f"not load beside torch {torch.__version__} ({said}); pip uninstall torchaudio, which nothing here needs"
+        ]
+    return []
 
 
 def write_folder(folder: Path, settings: Any, weights: Mapping[str, Tensor], vocabulary: Vocabulary) -> None:
