@@ -3,10 +3,11 @@
 import hashlib
 import json
 import os
-import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
+
+from fairseq_headprune.leftovers import temporary_file
 
 PathLike = str | os.PathLike
 
@@ -94,19 +95,19 @@ def _write(stream: BinaryIO, write: Callable[[BinaryIO], Any]) -> None:
 
 
 def _replace(path: Path, write: Callable[[BinaryIO], Any]) -> None:
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    handle, temporary = temporary_file(path)
     try:
         with os.fdopen(handle, "wb") as stream:
             _write(stream, write)
             stream.flush()
             os.fsync(stream.fileno())
-        # mkstemp makes files private; give ours the permissions an ordinary open() would have given.
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(temporary, 0o666 & ~umask)
-        os.replace(temporary, path)
+            # Temporary files are private; give ours the permissions an ordinary open() would have given.
+            umask = os.umask(0)
+            os.umask(umask)
+            os.chmod(temporary, 0o666 & ~umask)
+            os.replace(temporary, path)  # before it is closed, which gives the lock back
     except BaseException:
-        os.unlink(temporary)
+        temporary.unlink(missing_ok=True)
         raise
 
 

@@ -17,7 +17,7 @@ from fairseq import utils
 
 from fairseq_headprune.files import write_json
 from fairseq_headprune.importance.gradient import GateDerivatives, gradient_importance
-from fairseq_headprune.importance.reading import TokenLosses, sentence_losses
+from fairseq_headprune.importance.losses import TokenLosses, sentence_losses
 from fairseq_headprune.modules.attach import find_gates, without_attention_weights
 
 

@@ -31,7 +31,7 @@ LIMITS = {"gpu-fp32": {"scores": 1e-3, "score": 0.5}, "gpu-fp16": {"scores": 0.0
 
 _USER_DIR = Path(__file__).resolve().parent.parent / "fairseq_headprune"
 _PAIR = "--source-lang de --target-lang en"
-_ADAM = "--optimizer adam --seed 1 --num-workers 0 --log-format simple --distributed-world-size 1"
+_ADAM = "--optimizer adam --num-workers 0 --log-format simple --distributed-world-size 1"
 _MODEL = (
     "--arch transformer_gated_tiny --share-all-embeddings --encoder-layers 2 --decoder-layers 2 --encoder-embed-dim 64 "
     "--decoder-embed-dim 64 --encoder-ffn-embed-dim 128 --decoder-ffn-embed-dim 128 --encoder-attention-heads 4 "
@@ -123,9 +123,9 @@ def _run(work: Path, args: argparse.Namespace) -> list[str]:
     train = (
         f"-m fairseq_cli.train corpus/data-bin --user-dir {_USER_DIR} {_PAIR} --task translation_headprune {_MODEL} "
     )
-    train += f"--max-epoch {args.epochs} --save-dir {{0}} {half} --criterion {{1}}"
+    train += f"--seed 1 --max-epoch {args.epochs} --save-dir {{0}} {half} --criterion {{1}}"
     bert = f"-m fairseq_cli.train glue --user-dir {_USER_DIR} --task glue --glue-task SST-2 --vocabulary vocab.txt "
-    bert += f"{_BERT} --max-epoch {args.epochs} --save-dir bert {half}"
+    bert += f"{_BERT} --seed 1 --max-epoch {args.epochs} --save-dir bert {half}"
     learned = [_command(work, f"train-{name}", train.format(name, flags)) for name, flags in _LEARNED.items()]
     first = [
         _command(work, "train", train.format("model", "label_smoothed_cross_entropy")),
@@ -145,9 +145,13 @@ def _run(work: Path, args: argparse.Namespace) -> list[str]:
     for side, flag in SIDES.items():
         for name, words in verbs.items():
             own = f"{side}/{name}"
-            words = words.replace("DEVICE", flag or "--seed 1").replace("FOLDER", own).replace("FILE", f"{own}.file")
-            commands.append(_command(work, own, f"{_verb('')}{words} {flag} --json"))
+            commands.append(_command(work, own, f"{_verb(words_of(words, flag, own))} --json"))
     return failed + _all(commands, args.jobs)
+
+
+def words_of(words: str, flag: str, own: str) -> str:
+    """Complete a line of the tables for a side with its flag, with a folder and a file of its own."""
+    return f"{words} {flag}".replace("DEVICE", flag).replace("FOLDER", own).replace("FILE", f"{own}.file")
 
 
 def _verb(name: str) -> str:

@@ -1,10 +1,14 @@
 """scripts/check_gpu.py with programs that are made up, on a machine without a GPU. Source: by hand."""
 
 import json
+import shlex
 import sys
 from pathlib import Path
 
 import pytest
+
+from fairseq_headprune.cli import main
+from fairseq_headprune.session import Session
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "scripts"))
 import check_gpu  # noqa: E402
@@ -81,6 +85,39 @@ def test_what_does_not_run_is_named_and_the_rest_goes_on(check):
 def test_nothing_is_compared_with_what_the_cpu_did_not_print(check):
     status, found = check(lambda name: {"cells": []} if name == "gpu-fp16/prune" else scores(name))
     assert status == 1 and found["prune gpu-fp16"]["why"] == "0 numbers, the CPU printed 2"
+
+
+class Opened(Exception):
+    """What is raised instead of loading a model: the verb has taken all its flags."""
+
+
+@pytest.fixture
+def work(trained, tuned, tmp_path, monkeypatch):
+    """The folder of the script as its trainings leave it, with other models; here no model is loaded again."""
+    files = {"model/checkpoint_best.pt": trained["checkpoint"], "model/checkpoint1.pt": trained["checkpoint"]}
+    files |= {"bert/checkpoint_best.pt": tuned / "SST-2" / "checkpoint_last.pt", "slim.pt": trained["checkpoint"]}
+    for name, target in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).symlink_to(target)
+    (tmp_path / "glue").symlink_to(tuned / "glue")
+    rows = {name: [[1.0, 2.0]] * 2 for name in ("enc_self", "enc_dec", "dec_self")}
+    scores = {"format": "headprune.scores/1", "scores": rows, "estimator": "gradient", "settings": {}}
+    (tmp_path / "file.json").write_text(json.dumps(scores))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HEADPRUNE_DEBUG", "1")
+
+    def opened(*_, **__):
+        raise Opened
+
+    monkeypatch.setattr(Session, "__init__", opened)
+
+
+@pytest.mark.parametrize("side", check_gpu.SIDES)
+@pytest.mark.parametrize("name", check_gpu.COMPARED | check_gpu.RUN)
+def test_every_verb_takes_the_flags_that_it_is_given(work, name, side, capsys):
+    line = check_gpu.words_of((check_gpu.COMPARED | check_gpu.RUN)[name], check_gpu.SIDES[side], "own")
+    with pytest.raises(Opened):
+        main([*shlex.split(line), "--json"])
 
 
 def test_wrong_input_in_one_line(monkeypatch, capsys, tmp_path):

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import subprocess
 from datetime import date
 from unittest.mock import Mock
 
@@ -10,7 +9,7 @@ import pytest
 import sentencepiece
 
 from fairseq_headprune.cli import main, make_corpus
-from fairseq_headprune.corpus import Settings, folder, generate, sentences
+from fairseq_headprune.corpus import Settings, generate, sentences
 from fairseq_headprune.corpus import make_corpus as make
 from fairseq_headprune.corpus.pieces import encode, train_pieces
 from fairseq_headprune.corpus.sentences import TEMPLATES, WORDS
@@ -225,9 +224,11 @@ def test_binary_data_has_a_joined_dictionary_and_all_sentences(tmp_path):
 
 
 def test_failed_preprocessing_is_said_and_leaves_no_folder(tmp_path, monkeypatch):
-    failed = subprocess.CompletedProcess([], 1, stderr="loading\nno space left\n")
-    monkeypatch.setattr(folder.subprocess, "run", lambda *_, **__: failed)
-    with pytest.raises(RuntimeError, match="fairseq-preprocess failed with status 1: no space left"):
+    def fail(_):
+        raise OSError("no space left")
+
+    monkeypatch.setattr("fairseq_cli.preprocess.main", fail)
+    with pytest.raises(RuntimeError, match="fairseq-preprocess failed: no space left"):
         make(tmp_path, SMALL)
     assert not (tmp_path / "data-bin").exists()
 

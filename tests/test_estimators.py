@@ -10,7 +10,6 @@ from fairseq_headprune.importance.confidence import confidence
 from fairseq_headprune.importance.estimate import ScoreSettings, estimate
 from fairseq_headprune.importance.head_weights import heads_with_broken_weights
 from fairseq_headprune.importance.normalize import normalize
-from fairseq_headprune.importance.reading import TranslationReading
 from fairseq_headprune.importance.simple import random_scores, weight_norm
 from fairseq_headprune.modules.attach import find_gates
 from fairseq_headprune.parts import Mask, Part, all_heads
@@ -72,7 +71,7 @@ def test_confidence_equals_the_slow_loop():
     # Source: the definition, computed from the weights that need_head_weights returns.
     model = build()
     samples = [tiny.make_batch(), tiny.make_batch([([1, 2, 3, 4], [5]), ([3], [4, 5, 6, 7])])]
-    values, counts = confidence(model, samples, TranslationReading(PAD, EOS))
+    values, counts = confidence(model, samples, tiny.make_task())
     expected = slow_confidence(model, samples)
     assert set(expected) == set(all_heads(SHAPE))
     for head, value in expected.items():
@@ -84,8 +83,8 @@ def test_confidence_equals_the_slow_loop():
 
 def test_confidence_is_independent_of_the_batching():
     model = build()
-    joint, _ = confidence(model, [tiny.make_batch()], TranslationReading(PAD, EOS))
-    single, _ = confidence(model, [tiny.make_batch([pair]) for pair in tiny.SENTENCES], TranslationReading(PAD, EOS))
+    joint, _ = confidence(model, [tiny.make_batch()], tiny.make_task())
+    single, _ = confidence(model, [tiny.make_batch([pair]) for pair in tiny.SENTENCES], tiny.make_task())
     for component, rows in joint.items():
         for row, other in zip(rows, single[component], strict=True):
             assert row == pytest.approx(other, rel=1e-5)
@@ -93,7 +92,7 @@ def test_confidence_is_independent_of_the_batching():
 
 def test_confidence_without_sentences_is_refused():
     with pytest.raises(ValueError, match="no sentence"):
-        confidence(build(), [], TranslationReading(PAD, EOS))
+        confidence(build(), [], tiny.make_task())
 
 
 def test_weight_norm_of_weights_made_by_hand():
@@ -222,7 +221,7 @@ def test_every_estimator_ranks_kept_heads_only(estimator, batch):
     gates = find_gates(model)
     dropped = [Part("enc_self", 0, 2), Part("dec_self", 1, 0), Part("dec_self", 1, 1)]
     gates.set_mask(Mask.full(SHAPE).without(dropped))
-    scores = estimate(model, gates, [batch], ScoreSettings(estimator=estimator), TranslationReading(PAD, EOS))
+    scores = estimate(model, gates, [batch], ScoreSettings(estimator=estimator), tiny.make_task())
     assert scores.shape == SHAPE and scores.estimator == estimator
     assert [h for h in all_heads(SHAPE) if scores[h] is None] == dropped
     # Source: the definition of the default normalisation: every module's kept heads have l2 norm 1.

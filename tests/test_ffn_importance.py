@@ -8,7 +8,7 @@ from slim_models import SETTINGS, lively, rebuild, state_of
 from fairseq_headprune.importance.estimate import ScoreSettings
 from fairseq_headprune.importance.ffn import check_ffn_settings, ffn_scores
 from fairseq_headprune.importance.gradient import GateDerivatives, gradient_importance
-from fairseq_headprune.importance.reading import TokenLosses
+from fairseq_headprune.importance.losses import TokenLosses
 from fairseq_headprune.modules.attach import find_gates
 from fairseq_headprune.parts import Mask
 from fairseq_headprune.removal.checkpoint import remove_heads

@@ -1,5 +1,7 @@
 """Importance and studies of masks of a BERT checkpoint. Reference: slow loops over heads, examples and masks."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -12,14 +14,20 @@ from fairseq_headprune.glue.catalogue import TASKS
 from fairseq_headprune.glue.metrics import scores
 from fairseq_headprune.importance.estimate import ScoreSettings, estimate
 from fairseq_headprune.importance.ffn import ffn_scores
-from fairseq_headprune.importance.reading import SentenceReading
 from fairseq_headprune.modules.attach import find_gates
 from fairseq_headprune.parts import Mask, Part, all_heads
 from fairseq_headprune.studies import random_pruning
 from fairseq_headprune.studies.fine_tuning import run_job
+from fairseq_headprune.tasks.glue import GlueConfig, GlueTask
 
 SHAPE = {"enc_self": [4, 4, 4]}
 CLS, SEP = 2, 3
+
+
+def glue_task(is_regression):
+    task = GlueTask(GlueConfig(glue_task="STS-B" if is_regression else "SST-2"))
+    task.vocabulary = SimpleNamespace(pad=0, edges=(CLS, SEP))
+    return task
 
 
 def labelled(is_regression):
@@ -39,9 +47,9 @@ def slow_losses(model, sample, is_regression, row):
 def test_importance_is_the_mean_absolute_derivative_of_each_examples_loss(is_regression):
     """Michel et al. 2019, eq. 2, by central differences of a gate, one head and one example at a time, in float64."""
     model, sample = lively(("score",) if is_regression else ("0", "1")).double(), labelled(is_regression)
-    reading, gates = SentenceReading(0, (CLS, SEP), is_regression), find_gates(model)
+    task, gates = glue_task(is_regression), find_gates(model)
     settings = ScoreSettings(normalize="none")
-    found = estimate(model, gates, [sample], settings, reading)
+    found = estimate(model, gates, [sample], settings, task)
     assert found.sentences == 3 and found.details["counts"] == {"sentences": 3, "tokens": 19, "batches": 1}
     for head in all_heads(SHAPE):
         module, terms, step = gates.modules["enc_self"][head.layer], [], 1e-4
@@ -55,7 +63,7 @@ def test_importance_is_the_mean_absolute_derivative_of_each_examples_loss(is_reg
             module.head_gate = None
             terms.append(abs(values[0] - values[1]) / (2 * step))
         assert found.rows["enc_self"][head.layer][head.index] == pytest.approx(np.mean(terms), rel=1e-5)
-    units = ffn_scores(model, [sample], settings, reading.losses("sum", 0.0), "units")
+    units = ffn_scores(model, [sample], settings, task.losses("sum", 0.0), "units")
     assert [len(row) for row in units["enc"]] == [40, 40, 40]
 
 
@@ -65,8 +73,8 @@ def test_other_estimators():
     sample["net_input"]["src_tokens"][:, 0] = CLS
     sample["net_input"]["src_tokens"][0, 8] = sample["net_input"]["src_tokens"][1, 3] = SEP
     tokens, gates = sample["net_input"]["src_tokens"], find_gates(model)
-    reading, plain = SentenceReading(0, (CLS, SEP), False), {"normalize": "none"}
-    found = estimate(model, gates, [sample], ScoreSettings(estimator="confidence", **plain), reading)
+    task, plain = glue_task(False), {"normalize": "none"}
+    found = estimate(model, gates, [sample], ScoreSettings(estimator="confidence", **plain), task)
     weights = []
     for module in gates.modules["enc_self"]:
         module.on_weights = lambda _, w: weights.append(w)
@@ -79,7 +87,7 @@ def test_other_estimators():
             ]
             assert found.rows["enc_self"][layer][head] == pytest.approx(np.mean(largest), rel=1e-5)
     with pytest.raises(ValueError, match="--loss label-smoothed is for translation"):
-        estimate(model, gates, [sample], ScoreSettings(loss="label-smoothed"), reading)
+        estimate(model, gates, [sample], ScoreSettings(loss="label-smoothed"), task)
 
 
 def study(verb, tuned, task, output, *flags):
@@ -175,4 +183,4 @@ def test_verbs_for_translation_say_so(tuned, tmp_path, capsys):
     line = refused(capsys, "profile", tuned / "glue", "--path", path, "--cpu", "-o", tmp_path / "p.json")
     assert "this verb is for translation models; the checkpoint is of the task glue" in line
     line = refused(capsys, "ablate", tuned / "glue", "--path", path, "--cpu", "-o", tmp_path / "s", "--bleu", "tok")
-    assert "--bleu tok has no place here" in line and not (tmp_path / "s").exists()
+    assert "--bleu tok is for translations" in line and not (tmp_path / "s").exists()

@@ -6,7 +6,7 @@ import torch
 
 from fairseq_headprune.importance.estimate import ScoreSettings, estimate
 from fairseq_headprune.importance.gradient import GateDerivatives, gradient_importance
-from fairseq_headprune.importance.reading import TokenLosses, TranslationReading, sentence_losses
+from fairseq_headprune.importance.losses import TokenLosses, sentence_losses
 from fairseq_headprune.modules.attach import find_gates
 from fairseq_headprune.parts import Mask, Part, all_heads
 
@@ -117,9 +117,7 @@ def test_importance_is_independent_of_the_batching(estimator, groups):
     single = one_by_one(model, MIXED)
     parts = [MIXED[sum(groups[:i]) : sum(groups[: i + 1])] for i in range(len(groups))]
     settings = ScoreSettings(estimator=estimator, normalize="none")
-    scores = estimate(
-        model, find_gates(model), [tiny.make_batch(part) for part in parts], settings, TranslationReading(PAD, EOS)
-    )
+    scores = estimate(model, find_gates(model), [tiny.make_batch(part) for part in parts], settings, tiny.make_task())
     for head in all_heads(SHAPE):
         terms = [abs(v) if estimator == "gradient" else v * v for v in single[head]]
         assert scores[head] == pytest.approx(sum(terms) / 5, rel=1e-9), head
@@ -251,7 +249,7 @@ def test_three_rounds_with_masks_updated_between(batch):
             found = gradients[head.component][head.layer][:, head.index]
             assert torch.allclose(found, expected, rtol=1e-4, atol=1e-6), head
             assert (head in pruned) <= (not found.any())
-        scores = estimate(model, gates, [batch], ScoreSettings(), TranslationReading(PAD, EOS))
+        scores = estimate(model, gates, [batch], ScoreSettings(), tiny.make_task())
         assert scores.shape == SHAPE
         order = scores.pruning_order()
         assert {h for h in all_heads(SHAPE) if scores[h] is None} == set(pruned)

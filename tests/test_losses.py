@@ -4,7 +4,7 @@ import pytest
 import torch
 from fairseq.criterions.label_smoothed_cross_entropy import label_smoothed_nll_loss
 
-from fairseq_headprune.importance.reading import sentence_losses
+from fairseq_headprune.importance.losses import sentence_losses
 
 PAD = 1
 

@@ -59,6 +59,13 @@ def make_model(arch: str = "transformer_gated_tiny", seed: int = 1, **args):
     return model
 
 
+def make_task():
+    """Return our translation task with a dictionary of ``WORDS`` on both sides."""
+    from fairseq_headprune.tasks.translation_headprune import TranslationHeadpruneConfig, TranslationHeadpruneTask
+
+    return TranslationHeadpruneTask(TranslationHeadpruneConfig(), make_dictionary(), make_dictionary())
+
+
 def make_batch(sentences=SENTENCES) -> dict:
     """Collate sentences as fairseq does: padding on the left of ``src_tokens``, on the right of the targets."""
     dictionary = make_dictionary()

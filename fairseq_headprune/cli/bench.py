@@ -42,7 +42,7 @@ def run(argv: list[str]) -> int:
 
 
 def _side(session: Any, args: argparse.Namespace) -> Any:
-    if args.task == "glue":
+    if not session.task.translates:
         from fairseq_headprune.speed.classify import ClassifierSide
 
         return ClassifierSide(session, args.gen_subset)
@@ -81,7 +81,9 @@ def _check(args: argparse.Namespace) -> None:
     Raises:
         ValueError: one is out of range, or has no place here.
     """
-    if args.task == "glue":
+    from fairseq_headprune.tasks.seam import task_class
+
+    if not task_class(args.task).translates:
         for flag in ("beams", "length"):
             if getattr(args, flag) is not None:
                 raise ValueError(f"--{flag}: a classifier translates nothing; leave it out")

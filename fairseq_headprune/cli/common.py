@@ -2,11 +2,11 @@
 
 import argparse
 import json
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
+from fairseq_headprune.errors import one_line_error
 from fairseq_headprune.files import check_output, same_file
 
 Content = TypeVar("Content")
@@ -32,13 +32,6 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Leave with status 2 and one line on stderr."""
         one_line_error(self, message)
-
-
-def one_line_error(parser: argparse.ArgumentParser, message: str) -> NoReturn:
-    """Leave with status 2 and one line on stderr that ends with the way to the help."""
-    # A line break in the message would come from a value that was given.
-    sys.stderr.write(f"{parser.prog}: {' '.join(message.split())} (see {parser.prog} --help)\n")
-    sys.exit(2)
 
 
 def emit(value: dict, as_json: bool, text: str) -> None:

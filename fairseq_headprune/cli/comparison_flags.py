@@ -81,8 +81,10 @@ def comparison_settings(args: argparse.Namespace) -> dict[str, Any]:
         raise ValueError(f"--alpha must be between 0 and 1, got {args.alpha}")
     if args.bootstrap_seed < 0:
         raise ValueError(f"--bootstrap-seed must be at least 0, got {args.bootstrap_seed}")
-    if args.bleu == "tok" and args.task == "glue":
-        raise ValueError("--bleu tok has no place here: classifiers are scored by their GLUE task's --metric")
+    from fairseq_headprune.tasks.seam import task_class
+
+    if args.bleu == "tok" and not task_class(args.task).translates:
+        raise ValueError(f"--bleu tok is for translations; the task {args.task} has a metric of its own")
     return {
         "tokenize": "tok" if args.bleu == "tok" else "13a",
         "resamples": args.resamples,

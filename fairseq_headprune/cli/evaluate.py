@@ -58,7 +58,6 @@ def _add_flags(parser: argparse.ArgumentParser) -> None:
     text = "write the predictions of the scored split here, for headprune compare; a folder: a file for each split"
     group.add_argument("--predictions", metavar="FILE", help=f"{text} (default: none)")
     group.add_argument("--json", action="store_true", help="print one JSON document (default: off)")
-    parser.set_defaults(gen_subset="dev")
 
 
 def _mask(args: Any, session: Any) -> dict[str, Any]:

@@ -3,14 +3,13 @@
 import argparse
 import importlib.util
 import os
-import shutil
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from fairseq_headprune.cli.common import Parser, emit
 from fairseq_headprune.files import sha256, write_json
+from fairseq_headprune.leftovers import temporary_folder
 from fairseq_headprune.parts import Mask
 from fairseq_headprune.parts.notation import format_config
 from fairseq_headprune.parts.scores import Scores
@@ -116,8 +115,7 @@ def _export(args: argparse.Namespace, target: str, folder: Path) -> dict[str, An
     state = read_state(args.checkpoint)
     mask = _mask(args, state)
     write = (_hugging_face if target == "huggingface" else _translator)(args, state, mask, target)
-    temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.absolute().parent))
-    try:
+    with temporary_folder(folder.absolute()) as temporary:
         value = {
             "to": target,
             "folder": str(folder),
@@ -132,9 +130,6 @@ def _export(args: argparse.Namespace, target: str, folder: Path) -> dict[str, An
         os.umask(umask)
         temporary.chmod(0o777 & ~umask)
         os.rename(temporary, folder)
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise
     files = {path.name: path.stat().st_size for path in sorted(folder.iterdir())}
     return {**value, "files": files}
 

@@ -23,8 +23,11 @@ _LARGE_ERROR = 0.1
 def run(argv: list[str]) -> int:
     """Run the verb."""
     from fairseq_headprune.session import Session, parse_generation_args
+    from fairseq_headprune.tasks.seam import task_class
 
     args = parse_generation_args("profile", argv, _add_flags, _DESCRIPTION)
+    if not task_class(args.task).translates:
+        raise ValueError(f"this verb is for translation models; the checkpoint is of the task {args.task}")
     size = _BATCH_SIZE if args.batch_size is None else args.batch_size
     _check(args, size)
     import torch

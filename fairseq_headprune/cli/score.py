@@ -39,7 +39,7 @@ def run(argv: list[str]) -> int:
     if number:
         return 0
     if args.ffn:
-        losses = session.reading.losses(settings.loss, settings.smoothing)
+        losses = session.task.losses(settings.loss, settings.smoothing)
         scores.ffn = ffn_scores(session.model, scoring_batches(session, settings), settings, losses, args.ffn)
     scores.environment = environment(args.headprune_command)
     if args.output:

@@ -4,8 +4,8 @@ import argparse
 
 from fairseq_headprune.importance.estimate import ESTIMATORS, ScoreSettings
 from fairseq_headprune.importance.gradient import REDUCTIONS
+from fairseq_headprune.importance.losses import LOSSES
 from fairseq_headprune.importance.normalize import METHODS
-from fairseq_headprune.importance.reading import LOSSES
 
 
 def add_scoring_flags(parser: argparse.ArgumentParser) -> None:

@@ -1,12 +1,11 @@
 """The embedded corpus on disk: text, sentencepiece pieces, fairseq's binary form, and ``corpus.json`` about them."""
 
+import contextlib
 import hashlib
 import importlib.metadata
 import importlib.util
+import io
 import shutil
-import subprocess
-import sys
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 from fairseq_headprune.corpus.pieces import encode, train_pieces
 from fairseq_headprune.corpus.sentences import distinct_pairs
 from fairseq_headprune.files import PathLike, read_json, sha256, write_bytes, write_json
+from fairseq_headprune.leftovers import temporary_folder
 
 _WAY_OUT = "choose another folder, or give --force to replace it"
 
@@ -115,16 +115,23 @@ def _binarise(directory: Path, description: dict[str, Any], force: bool) -> None
             return
         if not force:
             raise ValueError(f"{target} was made from another corpus; {_WAY_OUT}")
-    with tempfile.TemporaryDirectory(prefix=".data-bin.", dir=directory) as scratch:
-        made = Path(scratch) / "data-bin"
-        command = [sys.executable, "-m", "fairseq_cli.preprocess", "--joined-dictionary", "--destdir", str(made)]
-        command += ["--source-lang", "de", "--target-lang", "en"]
-        command += [f"--{split}pref={directory / split}.spm" for split in ("train", "valid", "test")]
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
-        if done.returncode:
-            last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-            raise RuntimeError(f"fairseq-preprocess failed with status {done.returncode}: {last}")
+    with temporary_folder(target) as scratch:
+        made = scratch / "data-bin"
+        flags = ["--joined-dictionary", "--source-lang=de", "--target-lang=en", f"--destdir={made}"]
+        _preprocess([*flags, *(f"--{split}pref={directory / split}.spm" for split in ("train", "valid", "test"))])
         write_json(made / "corpus.json", description)
         if target.exists():
             shutil.rmtree(target)
         made.rename(target)
+
+
+def _preprocess(flags: list[str]) -> None:
+    """Run fairseq-preprocess in this process, so that it ends when this process is killed, and without its logs."""
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        from fairseq import options
+        from fairseq_cli import preprocess
+
+        try:
+            preprocess.main(options.get_preprocessing_parser().parse_args(flags))
+        except Exception as error:
+            raise RuntimeError(f"fairseq-preprocess failed: {error}") from error

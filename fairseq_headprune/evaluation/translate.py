@@ -17,7 +17,6 @@ from fairseq_headprune.evaluation.packing import Packer, fitting_rows
 from fairseq_headprune.evaluation.statistics import Metric, corpus_metric
 from fairseq_headprune.evaluation.tokenisers import TOKENISED
 from fairseq_headprune.parts import Mask
-from fairseq_headprune.session import Session
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +30,7 @@ class Translator:
             sentences that are translated, in corpus order.
     """
 
-    def __init__(self, session: Session, split: str, indices: Sequence[int] | None = None) -> None:
+    def __init__(self, session: Any, split: str, indices: Sequence[int] | None = None) -> None:
         """Batch the split (or those sentences of it) and build the generator.
 
         Raises:

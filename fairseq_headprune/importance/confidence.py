@@ -7,12 +7,12 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_headprune.importance.gradient import Values
+from fairseq_headprune.importance.losses import ScoredTask
 from fairseq_headprune.importance.ranks import in_order
-from fairseq_headprune.importance.reading import Reading
 from fairseq_headprune.modules.attach import find_gates, without_attention_weights
 
 
-def confidence(model: nn.Module, batches: Iterable[dict[str, Any]], reading: Reading) -> tuple[Values, dict[str, int]]:
+def confidence(model: nn.Module, batches: Iterable[dict[str, Any]], task: ScoredTask) -> tuple[Values, dict[str, int]]:
     """Return each head's maximum attention weight, the end-of-sentence key left out, averaged over real queries.
 
     BERT: the keys [CLS] and [SEP] are left out. A query whose only key is the end-of-sentence symbol (the first step
@@ -25,7 +25,7 @@ def confidence(model: nn.Module, batches: Iterable[dict[str, Any]], reading: Rea
     sums = {c: [torch.zeros(m.num_heads, dtype=torch.float64) for m in ms] for c, ms in gates.modules.items()}
     queries = {c: 0 for c in gates.modules}
     counts = {"sentences": 0, "tokens": 0, "batches": 0}
-    for found, counted in in_order([_of_batch(model, gates, sample, reading) for sample in batches]):
+    for found, counted in in_order([_of_batch(model, gates, sample, task) for sample in batches]):
         counts = {name: number + counted[name] for name, number in counts.items()}
         for component, layer, maxima, number in found:
             sums[component][layer] += maxima
@@ -36,16 +36,16 @@ def confidence(model: nn.Module, batches: Iterable[dict[str, Any]], reading: Rea
 
 
 def _of_batch(
-    model: nn.Module, gates: Any, sample: dict[str, Any], reading: Reading
+    model: nn.Module, gates: Any, sample: dict[str, Any], task: ScoredTask
 ) -> tuple[list[tuple[str, int, Tensor, int]], dict[str, int]]:
     """One batch's share: component, layer, sum of maxima (heads,) and number of queries; and the counts."""
-    sides = reading.sides(sample)
+    sides = task.sides(sample)
     found = []
     for component, (layer, value) in _weights(model, gates, sample):
-        maxima = _sum_of_maxima(value, *sides[component], reading, causal=component == "dec_self")
+        maxima = _sum_of_maxima(value, *sides[component], task, causal=component == "dec_self")
         found.append((component, layer, *maxima))
     counts = {"sentences": sample["target"].size(0), "batches": 1}
-    return found, {**counts, "tokens": reading.losses("sum", 0.0).counts(sample)["tokens"]}
+    return found, {**counts, "tokens": task.losses("sum", 0.0).counts(sample)["tokens"]}
 
 
 def _weights(model: nn.Module, gates: Any, sample: dict) -> list[tuple[str, tuple[int, Tensor]]]:
@@ -62,10 +62,10 @@ def _weights(model: nn.Module, gates: Any, sample: dict) -> list[tuple[str, tupl
     return found
 
 
-def _sum_of_maxima(weights: Tensor, query: Tensor, key: Tensor, reading: Reading, causal: bool) -> tuple[Tensor, int]:
-    outside = torch.tensor([reading.pad, *reading.ignored], device=key.device)
+def _sum_of_maxima(weights: Tensor, query: Tensor, key: Tensor, task: ScoredTask, causal: bool) -> tuple[Tensor, int]:
+    outside = torch.tensor([task.pad, *task.edges], device=key.device)
     usable = ~torch.isin(key, outside)
     reachable = usable.cumsum(dim=1).gt(0) if causal else usable.any(dim=1, keepdim=True)
-    counted = query.ne(reading.pad) & reachable
+    counted = query.ne(task.pad) & reachable
     largest = weights.masked_fill(~usable[:, None, None, :], 0.0).amax(dim=-1)
     return (largest * counted[:, None]).sum(dim=(0, 2)).double().cpu(), int(counted.sum())

@@ -6,8 +6,8 @@ from typing import Any
 
 from fairseq_headprune.importance.confidence import confidence
 from fairseq_headprune.importance.gradient import REDUCTIONS, GateDerivatives, Values, gradient_importance
+from fairseq_headprune.importance.losses import LOSSES, ScoredTask
 from fairseq_headprune.importance.normalize import METHODS, normalize
-from fairseq_headprune.importance.reading import LOSSES, Reading
 from fairseq_headprune.importance.simple import random_scores, weight_norm
 from fairseq_headprune.modules.attach import GatedParts
 from fairseq_headprune.parts.scores import Scores
@@ -77,19 +77,19 @@ class ScoreSettings:
 
 
 def estimate(
-    model: Any, gates: GatedParts, batches: Iterable[dict[str, Any]], settings: ScoreSettings, reading: Reading
+    model: Any, gates: GatedParts, batches: Iterable[dict[str, Any]], settings: ScoreSettings, task: ScoredTask
 ) -> Scores:
     """Score the kept heads of a model; heads that its mask prunes get None.
 
     Args:
         model: in evaluation mode.
-        reading: how its task's batches are read.
+        task: the loss of its examples, and who attends to whom.
         batches: fairseq samples (not read by weight-norm and random).
 
     Raises:
         ValueError: no sentences, or values that are not finite.
     """
-    values, counts = _values(model, gates, batches, settings, reading)
+    values, counts = _values(model, gates, batches, settings, task)
     used = settings.relevant()
     return Scores(
         rows=normalize(values, gates.mask(), settings.normalize),
@@ -103,16 +103,16 @@ def estimate(
 
 
 def _values(
-    model: Any, gates: GatedParts, batches: Iterable[dict[str, Any]], settings: ScoreSettings, reading: Reading
+    model: Any, gates: GatedParts, batches: Iterable[dict[str, Any]], settings: ScoreSettings, task: ScoredTask
 ) -> tuple[Values, dict[str, int] | None]:
     if settings.estimator == "weight-norm":
         return gates.in_original_numbers(weight_norm(gates, settings.norm_order)), None
     if settings.estimator == "random":
         return random_scores(gates, settings.seed), None
     if settings.estimator == "confidence":
-        values, counts = confidence(model, batches, reading)
+        values, counts = confidence(model, batches, task)
     else:
-        derivatives = GateDerivatives(model, reading.losses(settings.loss, settings.smoothing))
+        derivatives = GateDerivatives(model, task.losses(settings.loss, settings.smoothing))
         power = 2 if settings.estimator == "fisher" else 1
         values, counts = gradient_importance(derivatives, batches, settings.reduction, power)
     return gates.in_original_numbers(values), counts

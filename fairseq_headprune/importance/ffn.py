@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from fairseq_headprune.importance.estimate import ScoreSettings
 from fairseq_headprune.importance.gradient import GateDerivatives, gradient_importance
+from fairseq_headprune.importance.losses import Losses
 from fairseq_headprune.importance.normalize import normalize_kept
-from fairseq_headprune.importance.reading import Losses
 from fairseq_headprune.modules.attach import find_gates
 from fairseq_headprune.modules.ffn import FeedForwards
 from fairseq_headprune.removal.ffn_layout import units_of

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_headprune.importance.head_weights import heads_with_broken_weights
+from fairseq_headprune.importance.losses import Losses
 from fairseq_headprune.importance.ranks import in_order
-from fairseq_headprune.importance.reading import Losses
 from fairseq_headprune.modules.attach import find_gates, without_attention_weights
 
 REDUCTIONS = ("sentence", "token", "batch", "signed")

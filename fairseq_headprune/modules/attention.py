@@ -53,6 +53,23 @@ def attention_weights(query: Tensor, key: Tensor, scale: float, mask: Optional[T
     return weights.masked_fill(nowhere, 0.0), scores
 
 
+def counted_weights(weights: Tensor, keep: Optional[Tensor]) -> Tensor:
+    """Return the attention weights of the heads that count, so that their mean over heads is that of the kept ones.
+
+    Args:
+        weights: (batch, heads, tgt, src).
+        keep: None, or bool: (heads,), and pruned heads are left out; (batch, heads), and they are 0 and the others
+            scaled, since each sentence keeps heads of its own. Where no head is kept there is one of zeros, as from a
+            module whose heads were removed.
+    """
+    if keep is None:
+        return weights
+    if keep.dim() == 1:
+        return weights[:, keep] if bool(keep.any()) else weights.new_zeros(weights[:, :1].shape)
+    share = keep.to(weights.dtype) * keep.size(1) / keep.sum(dim=1, keepdim=True).clamp(min=1)
+    return weights * share[:, :, None, None]
+
+
 def attend(query: Tensor, key: Tensor, value: Tensor, scale: float, mask: Optional[Tensor], dropout: float) -> Tensor:
     """Return each head's output, (batch, heads, tgt, head_dim); the attention weights of many queries are never held.
 

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from fairseq.modules import MultiheadAttention
 from torch import Tensor
 
-from fairseq_headprune.modules.attention import apply_gate, attend, attention_weights, combine_masks
+from fairseq_headprune.modules.attention import apply_gate, attend, attention_weights, combine_masks, counted_weights
 from fairseq_headprune.modules.cache import extend
 from fairseq_headprune.modules.no_heads import attend_without_heads
 from fairseq_headprune.parts import attention_place
@@ -99,7 +99,8 @@ class GatedMultiheadAttention(MultiheadAttention):
                 attention kv_batch may divide batch: its rows then serve batch / kv_batch consecutive queries each.
             key_padding_mask, attn_mask: see :func:`combine_masks`.
             need_weights: also return the weights, averaged over heads: (batch, tgt, src), float32, before dropout.
-            need_head_weights: return them per head instead: (heads, batch, tgt, src), on every path.
+                Heads that a mask prunes do not count, as if they had been removed.
+            need_head_weights: return them per head instead: (kept heads, batch, tgt, src), on every path.
             before_softmax: return the masked scores (batch * heads, tgt, src) and the values
                 (kv_batch * heads, src, head_dim) instead.
 
@@ -138,6 +139,7 @@ class GatedMultiheadAttention(MultiheadAttention):
         output = self._output(self._split(heads, beams, length))
         if weights is None or not (need_weights or need_head_weights):
             return output, None
+        weights = counted_weights(weights, self.head_keep if self.row_keep is None else self.row_keep)
         return output, weights.transpose(0, 1) if need_head_weights else weights.mean(dim=1)
 
     def _output(self, heads: Tensor) -> Tensor:

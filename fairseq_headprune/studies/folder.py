@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_headprune import files
+from fairseq_headprune.leftovers import remove_leftovers
 from fairseq_headprune.studies.cell_list import append_line, locked, read_cells
 from fairseq_headprune.studies.claims import Claims
 from fairseq_headprune.studies.values import first_difference, json_line, plain
@@ -75,6 +76,7 @@ class StudyFolder:
             # Look first, so that a folder that is refused is left untouched.
             if (path / "study.json").exists():
                 cls(path)._check_same(settings)
+                remove_leftovers(path, within=True)
             else:
                 _refuse_strange_folder(path)
             path.mkdir(parents=True, exist_ok=True)

@@ -210,6 +210,6 @@ def estimate_scores(session: Session, settings: ScoreSettings) -> Scores:
         total = len(session.dataset(settings.subset))
         batches = scoring_batches(session, settings, shared=True)
         data = {"path": session.args.data, "of": total, "seed": settings.seed, **session.data(settings.subset)}
-    scores = estimate(session.model, session.gates, batches, settings, session.reading)
+    scores = estimate(session.model, session.gates, batches, settings, session.task)
     scores.data, scores.checkpoint, scores.precision = data, session.checkpoint, session.precision
     return scores

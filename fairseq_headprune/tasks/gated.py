@@ -18,6 +18,7 @@ from fairseq_headprune.modules.attach import GatedParts, attach_gates, find_gate
 from fairseq_headprune.modules.connected import check_connected
 from fairseq_headprune.modules.hold import PrunedWeights
 from fairseq_headprune.parts import Mask
+from fairseq_headprune.tasks.seam import PrunableTask
 
 logger = logging.getLogger(__name__)
 
@@ -31,8 +32,8 @@ HEAD_MASK_HELP = (
 )
 
 
-class GatedTask:
-    """Mixin of fairseq tasks whose configuration has ``head_mask`` and ``train_subset``; it stands before the task.
+class GatedTask(PrunableTask):
+    """Mixin of fairseq tasks whose configuration has ``head_mask`` and ``train_subset``; name it before the task.
 
     The mask is stored in the checkpoint beside the weights, and its origin in the checkpoint's ``task_state``.
 

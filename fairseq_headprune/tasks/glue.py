@@ -1,9 +1,10 @@
 """The GLUE tasks (Wang et al. 2019) with head masks and learned gates, for ``bert_gated``."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Optional
 
 import torch
@@ -18,10 +19,12 @@ from torch import Tensor
 from fairseq_headprune.bert.config import read_config
 from fairseq_headprune.bert.vocabulary import Vocabulary
 from fairseq_headprune.bert.weights import HEAD
+from fairseq_headprune.evaluation.evaluator import Evaluator
 from fairseq_headprune.files import PathLike
 from fairseq_headprune.glue.catalogue import glue_task
 from fairseq_headprune.glue.dataset import GlueDataset
 from fairseq_headprune.glue.examples import Holdout, read
+from fairseq_headprune.glue.losses import ExampleLosses
 from fairseq_headprune.glue.metrics import AND, metric_of, scores
 from fairseq_headprune.models.bert_gated import BertGatedModel
 from fairseq_headprune.models.starting import state_to_start_from
@@ -84,6 +87,8 @@ class GlueTask(GatedTask, FairseqTask):
     """
 
     cfg: GlueConfig
+    default_subset = "dev"  # GLUE's test sets have no labels
+    as_trained = ("glue_task", "metric", "max_positions", "holdout", "holdout_seed")
 
     def __init__(self, cfg: GlueConfig, **kwargs: Any) -> None:
         """Check the settings; fairseq's ``setup_task`` passes its keywords on, which say nothing here."""
@@ -115,6 +120,52 @@ class GlueTask(GatedTask, FairseqTask):
     @property
     def target_dictionary(self) -> None:
         """There is none."""
+
+    @property
+    def pad(self) -> int:
+        """The index of padding."""
+        return self._known_vocabulary().pad
+
+    @property
+    def edges(self) -> Collection[int]:
+        """[CLS] and [SEP]."""
+        return self._known_vocabulary().edges
+
+    def _known_vocabulary(self) -> Vocabulary:
+        if self.vocabulary is None:
+            raise ValueError("the vocabulary is not known before build_model, which takes it from the checkpoint")
+        return self.vocabulary
+
+    def losses(self, loss: str, smoothing: float) -> ExampleLosses:
+        """Return the losses of examples; each has one label, so that its sum is its mean.
+
+        Raises:
+            ValueError: label smoothing.
+        """
+        if loss == "label-smoothed":
+            raise ValueError("--loss label-smoothed is for translation; examples of GLUE have one loss")
+        return ExampleLosses(self.pad, self.glue.is_regression)
+
+    def sides(self, sample: dict[str, Any]) -> dict[str, tuple[Tensor, Tensor]]:
+        """Return the tokens, which attend to each other."""
+        tokens = sample["net_input"]["src_tokens"]
+        return {"enc_self": (tokens, tokens)}
+
+    def answer_settings(self, session: Any) -> dict[str, Any]:
+        """Return the metric by which predictions are scored."""
+        return {"metric": self.metric}
+
+    def identity(self, split: str) -> dict[str, Any]:
+        """Identify a split by its file's hash (not by its place), and say what was left out of it and cut."""
+        about = dict(self.open_split(split, None).split.about)
+        name, digest = Path(about.pop("path")).name.removesuffix(".gz"), about.pop("sha256")
+        return {"split": split, "task": self.glue.name, "sha256": {name: digest}, **about}
+
+    def evaluator(self, session: Any, split: str) -> Evaluator:
+        """Return what predicts the labels of a split."""
+        from fairseq_headprune.glue.predict import Predictor
+
+        return Predictor(session, split)
 
     def max_positions(self) -> int:
         """Return the largest number of pieces of an example."""
@@ -149,18 +200,15 @@ class GlueTask(GatedTask, FairseqTask):
             KeyError: no such split.
             FileNotFoundError, ValueError: its file is missing, damaged, or too many of its lines cannot be used.
         """
-        if self.vocabulary is None:
-            raise ValueError(
-                f"{split} cannot be read before build_model, which takes the vocabulary from the checkpoint"
-            )
-        found = read(self.cfg.data, self.glue, split, self.vocabulary, self.limit, self.holdout)
+        vocabulary = self._known_vocabulary()
+        found = read(self.cfg.data, self.glue, split, vocabulary, self.limit, self.holdout)
         about = found.about
         logger.info(
             f"{split}: {about['examples']} examples of {about['path']}, {about['cut']} cut at {about['limit']} pieces"
         )
         if found.note:
             logger.warning(f"{about['path']}: {found.note}")
-        self.datasets[split] = GlueDataset(found, split, self.vocabulary.pad, split == self.cfg.train_subset)
+        self.datasets[split] = GlueDataset(found, split, vocabulary.pad, split == self.cfg.train_subset)
 
     def can_reuse_epoch_itr(self, dataset: Any) -> bool:
         """Every epoch of training has batches of its own, as a run that was resumed has; elsewhere they stay."""

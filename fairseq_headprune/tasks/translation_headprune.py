@@ -1,15 +1,24 @@
 """The translation task with head masks: training, validation and generation under ``--head-mask``."""
 
+import os
 from dataclasses import dataclass, field
-from typing import Optional
+from pathlib import Path
+from typing import Any, Optional
 
-from fairseq.tasks import register_task
+from fairseq.tasks import TASK_REGISTRY, register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
+from omegaconf import OmegaConf
+from torch import Tensor
 
+from fairseq_headprune.binarised import load_split
+from fairseq_headprune.evaluation.evaluator import Evaluator
+from fairseq_headprune.files import sha256
+from fairseq_headprune.importance.losses import TokenLosses
 from fairseq_headprune.models.starting import state_to_start_from
 from fairseq_headprune.stored.dictionaries import differing_sides, hash_symbols, noted_hashes
 from fairseq_headprune.tasks.gated import HEAD_MASK_HELP, GatedTask
 from fairseq_headprune.tasks.imported import ImportedModels
+from fairseq_headprune.tasks.seam import PrunableTask
 
 
 @dataclass
@@ -28,6 +37,80 @@ class TranslationHeadpruneTask(GatedTask, ImportedModels, TranslationTask):
     """
 
     cfg: TranslationHeadpruneConfig
+    translates = True
+
+    @classmethod
+    def opens(cls, name: Optional[str]) -> bool:
+        """Checkpoints of fairseq's translation tasks, and those whose task is not known here."""
+        task = TASK_REGISTRY.get(name)
+        return task is None or (
+            issubclass(task, TranslationTask) and (task is cls or not issubclass(task, PrunableTask))
+        )
+
+    def check_checkpoint(self, path: str, state: dict[str, Any]) -> None:
+        """Refuse a checkpoint of a model for dictionaries of other sizes.
+
+        Raises:
+            ValueError: its embeddings are more, or fewer.
+        """
+        sides = {"encoder": self.source_dictionary, "decoder": self.target_dictionary}
+        for side, dictionary in sides.items():
+            table = state["model"].get(f"{side}.embed_tokens.weight")
+            if table is not None and table.size(0) != len(dictionary):
+                raise ValueError(
+                    f"the {side} of {path} has {table.size(0)} embeddings, the dictionary in {self.cfg.data} has "
+                    f"{len(dictionary)} entries: use the data folder the model was trained on"
+                )
+
+    def training_flags(self) -> list[str]:
+        """Return the flags of fairseq-train that name the task and its languages."""
+        return [*super().training_flags(), "--source-lang", self.cfg.source_lang, "--target-lang", self.cfg.target_lang]
+
+    def answer_settings(self, session: Any) -> dict[str, Any]:
+        """Return the settings of the search, and of what turns its tokens into text."""
+        generation = OmegaConf.to_container(session.cfg.generation, resolve=True, enum_to_str=True)
+        given = {name: getattr(session.args, name) for name in ("post_process", "bpe", "tokenizer")}
+        return {"generation": {**generation, **given}}
+
+    def open_split(self, split: str, saved: Any) -> Any:
+        """Return the dataset of a split, loaded once.
+
+        Raises:
+            FileNotFoundError: the data folder has no such split.
+            ValueError: the split is empty, or one of its sides is missing or of another length.
+        """
+        if split not in self.datasets:
+            load_split(self, split, saved)
+        dataset = self.dataset(split)
+        if not len(dataset):
+            raise ValueError(f"the split {split!r} of {self.cfg.data} is empty")
+        if dataset.tgt is None:
+            raise ValueError(f"the split {split!r} of {self.cfg.data} has no target side, which is needed here")
+        return dataset
+
+    def identity(self, split: str) -> dict[str, Any]:
+        """Identify a split by the hashes of its files and of the dictionaries (not by their place)."""
+        root, source, target = Path(self.cfg.data.split(os.pathsep)[0]), self.cfg.source_lang, self.cfg.target_lang
+        names = {f"dict.{source}.txt", f"dict.{target}.txt"}
+        for pair in (f"{source}-{target}", f"{target}-{source}"):
+            names |= {path.name for path in root.glob(f"{split}.{pair}.*")}
+        hashes = {name: sha256(root / name) for name in sorted(names) if (root / name).is_file()}
+        return {"split": split, "sha256": hashes}
+
+    def losses(self, loss: str, smoothing: float) -> TokenLosses:
+        """Return the losses of target sentences."""
+        return TokenLosses(self.pad, loss, smoothing)
+
+    def sides(self, sample: dict[str, Any]) -> dict[str, tuple[Tensor, Tensor]]:
+        """Return the tokens that attend and are attended to."""
+        source, prefix = sample["net_input"]["src_tokens"], sample["net_input"]["prev_output_tokens"]
+        return {"enc_self": (source, source), "enc_dec": (prefix, source), "dec_self": (prefix, prefix)}
+
+    def evaluator(self, session: Any, split: str) -> Evaluator:
+        """Return what translates a split."""
+        from fairseq_headprune.evaluation.translate import Translator  # training needs none of it
+
+        return Translator(session, split)
 
     def build_model(self, cfg, from_checkpoint: bool = False):
         """Build the model.
@@ -54,6 +137,14 @@ class TranslationHeadpruneTask(GatedTask, ImportedModels, TranslationTask):
         state = dict(state_dict)
         check_dictionaries(self, state.pop("dictionaries", {}), self.cfg.data)
         super().load_state_dict(state)
+
+    def build_generator(self, *args, **kwargs):
+        """Build the search; with ``--print-alignment``, words are not aligned where no head is left that would."""
+        generator = super().build_generator(*args, **kwargs)
+        extract = getattr(generator, "extract_alignment", None)
+        if extract is not None:
+            generator.extract_alignment = lambda weights, *rest: extract(weights, *rest) if weights.any() else []
+        return generator
 
     def inference_step(self, generator, models, sample, prefix_tokens=None, constraints=None):
         """Translate one batch, with the same check."""

@@ -1,4 +1,4 @@
-"""How importance reads a batch: the loss of each example, what is counted, and who attends to whom."""
+"""The loss of each sentence of a batch, and what the estimators of importance ask of a task."""
 
 from collections.abc import Collection
 from typing import Any, Protocol
@@ -23,16 +23,19 @@ class Losses(Protocol):
         """Return the number of query positions of a component."""
 
 
-class Reading(Protocol):
+class ScoredTask(Protocol):
     """What the estimators ask of a task.
 
     Attributes:
         pad: the index of padding.
-        ignored: indices of symbols at the edge of sentences; attention to them is not counted as confidence.
+        edges: indices of symbols at the edge of sentences; attention to them is not counted as confidence.
     """
 
-    pad: int
-    ignored: Collection[int]
+    @property
+    def pad(self) -> int: ...
+
+    @property
+    def edges(self) -> Collection[int]: ...
 
     def losses(self, loss: str, smoothing: float) -> Losses:
         """Return the losses that the settings ask for."""
@@ -62,67 +65,6 @@ class TokenLosses:
     def positions(self, component: str, sample: dict[str, Any]) -> int:
         """Source tokens in enc_self, target tokens elsewhere."""
         return sample["net_input"]["src_tokens"].size(1) if component == "enc_self" else sample["target"].size(1)
-
-
-class ExampleLosses:
-    """The losses of examples that are classified (cross entropy) or graded (squared error)."""
-
-    def __init__(self, pad: int, is_regression: bool) -> None:
-        self.pad, self.is_regression = pad, is_regression
-
-    def __call__(self, logits: Tensor, sample: dict[str, Any]) -> Tensor:
-        """Return losses of logits (batch, classes)."""
-        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-        if self.is_regression:
-            return (logits.view(-1) - sample["target"]).square()
-        return F.cross_entropy(logits, sample["target"], reduction="none")
-
-    def counts(self, sample: dict[str, Any]) -> dict[str, int]:
-        """Return the counts; tokens are those that are read."""
-        tokens = int(sample["net_input"]["src_tokens"].ne(self.pad).sum())
-        return {"sentences": sample["target"].numel(), "batches": 1, "tokens": tokens, "source_tokens": tokens}
-
-    def positions(self, component: str, sample: dict[str, Any]) -> int:
-        """The tokens that are read."""
-        return sample["net_input"]["src_tokens"].size(1)
-
-
-class TranslationReading:
-    """Reading of an encoder-decoder's batches."""
-
-    def __init__(self, pad: int, eos: int) -> None:
-        self.pad, self.ignored = pad, (eos,)
-
-    def losses(self, loss: str, smoothing: float) -> TokenLosses:
-        """Return the losses of target sentences."""
-        return TokenLosses(self.pad, loss, smoothing)
-
-    def sides(self, sample: dict[str, Any]) -> dict[str, tuple[Tensor, Tensor]]:
-        """Return the tokens that attend and are attended to."""
-        source, prefix = sample["net_input"]["src_tokens"], sample["net_input"]["prev_output_tokens"]
-        return {"enc_self": (source, source), "enc_dec": (prefix, source), "dec_self": (prefix, prefix)}
-
-
-class SentenceReading:
-    """Reading of a classifier's batches; ``ignored`` are [CLS] and [SEP]."""
-
-    def __init__(self, pad: int, ignored: Collection[int], is_regression: bool) -> None:
-        self.pad, self.ignored, self.is_regression = pad, ignored, is_regression
-
-    def losses(self, loss: str, smoothing: float) -> ExampleLosses:
-        """Return the losses of examples; each has one label, so that its sum is its mean.
-
-        Raises:
-            ValueError: label smoothing.
-        """
-        if loss == "label-smoothed":
-            raise ValueError("--loss label-smoothed is for translation; examples of GLUE have one loss")
-        return ExampleLosses(self.pad, self.is_regression)
-
-    def sides(self, sample: dict[str, Any]) -> dict[str, tuple[Tensor, Tensor]]:
-        """Return the tokens, which attend to each other."""
-        tokens = sample["net_input"]["src_tokens"]
-        return {"enc_self": (tokens, tokens)}
 
 
 def sentence_losses(logits: Tensor, target: Tensor, pad: int, loss: str = "sum", smoothing: float = 0.1) -> Tensor:

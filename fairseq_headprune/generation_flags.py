@@ -1,0 +1,115 @@
+"""fairseq-generate's flags together with a verb's own: what every verb that takes a model is given."""
+
+import argparse
+import os
+import shlex
+import sys
+import warnings
+from collections.abc import Callable
+from functools import partial
+
+from fairseq import options, utils
+from fairseq.tasks import TASK_REGISTRY
+
+import fairseq_headprune
+from fairseq_headprune import plugin  # noqa: F401  (registers)
+from fairseq_headprune.checkpoints import read_state, task_settings
+from fairseq_headprune.errors import one_line_error
+from fairseq_headprune.tasks.seam import PrunableTask, default_task, task_class
+
+
+def parse_generation_args(
+    verb: str,
+    argv: list[str],
+    add_flags: Callable[[argparse.ArgumentParser], None],
+    description: str,
+    one_model: bool = True,
+) -> argparse.Namespace:
+    """Parse fairseq-generate's flags and a verb's own; without ``one_model`` ``--path`` is refused.
+
+    Leaves with status 2 and one line on stderr when they are wrong. ``--user-dir`` may name this package (it is loaded
+    already) or another one that is to be loaded too. ``--task`` may name fairseq's own task that ours stands for.
+
+    Raises:
+        ValueError, FileNotFoundError: a ``--user-dir``, task or checkpoint that cannot be used.
+    """
+    _quiet()
+    argv = _without_own_user_dir(argv)
+    words, task = argv, _task(argv)
+    if task is not None:
+        words = _without(argv, "--task")
+    before, sys.argv = sys.argv, [f"headprune {verb}", *words]
+    try:
+        # fairseq looks into sys.argv while it builds the parser.
+        parser = options.get_generation_parser(default_task=(task or default_task()).registered_name())
+        if task is not None:
+            parser.set_defaults(gen_subset=task.default_subset)
+        parser.prog, parser.description = f"headprune {verb}", description
+        parser.error = partial(one_line_error, parser)  # type: ignore[method-assign]
+        add_flags(parser)
+        args = options.parse_args_and_arch(parser, words)
+    finally:
+        sys.argv = before
+    args.headprune_command = shlex.join(["headprune", verb, *argv])
+    if one_model and not args.path:
+        parser.error("--path CHECKPOINT is required")
+    if args.path and not one_model:
+        parser.error("--path names one checkpoint and is not supported here")
+    if args.path:
+        read_state(args.path)  # what is wrong with it comes before what its task would say
+    return args
+
+
+def _task(argv: list[str]) -> type[PrunableTask] | None:
+    """Return the task that ``--task`` asks for, or else the checkpoint; None for a name that no task has.
+
+    Raises:
+        ValueError: it is not supported, or ``--user-dir`` cannot be loaded.
+    """
+    try:
+        utils.import_user_module(argparse.Namespace(user_dir=(_values(argv, "--user-dir") or [None])[-1]))
+    except ImportError as error:
+        raise ValueError(f"--user-dir: {error}") from error
+    given, paths = _values(argv, "--task"), _values(argv, "--path")
+    if given:
+        return task_class(given[-1]) if given[-1] in TASK_REGISTRY else None
+    try:
+        name = task_settings(read_state(paths[-1])).get("_name") if paths else None
+    except (ValueError, OSError):
+        return default_task()  # the session says what is wrong
+    return default_task() if name is None else task_class(name)
+
+
+def _values(argv: list[str], flag: str) -> list[str]:
+    """Return what a flag is given."""
+    joined = [word.partition("=")[2] for word in argv if word.startswith(f"{flag}=")]
+    return joined + [value for word, value in zip(argv, argv[1:], strict=False) if word == flag]
+
+
+def _without(argv: list[str], flag: str) -> list[str]:
+    """Return the words without a flag and its values."""
+    pairs = zip(["", *argv], argv, strict=False)
+    return [word for before, word in pairs if word.split("=")[0] != flag and before != flag]
+
+
+def _quiet() -> None:
+    """Keep Hydra's remarks about fairseq's configuration from stderr, where progress and errors belong."""
+    warnings.filterwarnings("ignore", module="hydra")
+    warnings.filterwarnings("ignore", message=r"\s*'config' is validated against ConfigStore")
+
+
+def _without_own_user_dir(argv: list[str]) -> list[str]:
+    """Drop ``--user-dir fairseq_headprune`` in any spelling: importing a second copy of ourselves would be refused."""
+    kept, skip = [], False
+    for place, word in enumerate(argv):
+        value = word.partition("=")[2] if word.startswith("--user-dir=") else (argv[place + 1 : place + 2] or [""])[0]
+        is_own = word.split("=")[0] == "--user-dir" and _is_own_folder(value)
+        if not skip and not is_own:
+            kept.append(word)
+        skip = is_own and "=" not in word
+    return kept
+
+
+def _is_own_folder(name: str) -> bool:
+    own = os.path.realpath(fairseq_headprune.__path__[0])
+    return name == os.path.basename(own) or os.path.realpath(name) == own
