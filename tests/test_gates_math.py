@@ -181,6 +181,17 @@ def test_a_learner_goes_on_bit_for_bit_and_leaves_global_streams_alone(name):
     assert torch.equal(before[0], torch.random.get_rng_state()) and (before[1] == np.random.get_state()[1]).all()
 
 
+def test_a_gradient_vanishes_by_the_temperature_only():
+    cold = GateLearner(SubsetRule(HEADS, 5, Temperature(1e-8, 1e-8, 40)), HEADS, 0.1, seed=3)
+    warm = GateLearner(SubsetRule(HEADS, 5, Temperature(1.0, 1.0, 40)), HEADS, 0.1, seed=3)
+    # L0 has no temperature: far open, every gate is drawn as exactly 1, where its gradient by definition is 0.
+    open_ = GateLearner(L0Rule(HEADS, penalty=0.01, init=20.0), HEADS, 0.1, seed=3)
+    for learner, vanished in ((cold, True), (warm, False), (open_, False)):
+        advance(learner, 1)
+        assert learner.gradient_vanished == vanished
+    assert not open_.begin().ne(1).any() and open_.stats()["gate_gradient"] > 0
+
+
 @pytest.mark.parametrize("target, scale", [(1, 1e-4), (5, 0.01), (16, 1.0)])
 def test_a_target_is_reached_within_one_head(target, scale):
     """A simulated training: heads of random use, and noise in the gradient; the last 50 updates count."""

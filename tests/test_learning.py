@@ -9,6 +9,8 @@ from fairseq.checkpoint_utils import load_model_ensemble_and_task
 from learning import DSP, L0, SHAPE, gate_state, same, train, weights
 
 from fairseq_headprune.checkpoints import head_layout, read_state, stored_mask
+from fairseq_headprune.gates.log import NAME, read_log
+from fairseq_headprune.learning.training import GateTraining
 from fairseq_headprune.modules.attach import find_gates
 from fairseq_headprune.parts import Mask, Part
 from fairseq_headprune.removal.average import average_checkpoints
@@ -209,3 +211,18 @@ def test_a_slim_model_learns_gates_for_the_heads_it_has(joint, tmp_path):
     stored_mask(state).save(tmp_path / "mask.json")
     with pytest.raises(ValueError, match="headprune slim"):
         train(joint["data"], tmp_path / "x", *DSP, "--heads-kept", "1", *start, "--head-mask", tmp_path / "mask.json")
+
+
+def test_training_lines_show_the_gates_as_they_are(trained, tmp_path, monkeypatch):
+    shown, show = {}, GateTraining.metrics
+    monkeypatch.setattr(
+        GateTraining, "metrics", lambda self: shown.setdefault(self.learned.learner.updates, show(self))
+    )
+    train(trained["data"], tmp_path, *L0, "--l0-target-heads", "2", "--max-update", "7")
+    # Source: the log of the gates, which has a line an update here.
+    lines = {line["update"]: line["expected"] for line in read_log(tmp_path / NAME)[1] if "expected" in line}
+    assert sorted(lines) == sorted(shown) == list(range(1, 8))
+    for update, expected in lines.items():
+        found = {component: shown[update][f"expected_{component}"] for component in SHAPE}
+        assert found == pytest.approx(expected, abs=1e-3)
+    assert len({tuple(line.values()) for line in lines.values()}) == 7

@@ -26,8 +26,9 @@ class GateLearner:
         heads: the gated heads, in the order of the weights.
         weight: float32 (heads,): w of Li et al. 2021, eq. 20, or log_alpha of L0.
         updates: how many updates have been made.
-        gradient_vanished: whether the last step's gradient by the weights was exactly 0 although the one by the gates
-            was not.
+        gradient_vanished: whether the last step's gradient by the weights was exactly 0, although the one by the gates
+            was not, because of a temperature that is too low to be resolved. (L0 has none: its gates have no gradient
+            whenever they are drawn as exactly 0 or 1, and get one from their price.)
     """
 
     def __init__(
@@ -85,7 +86,8 @@ class GateLearner:
             head = self.heads[int(np.argmin(np.isfinite(by_gates)))]
             raise FloatingPointError(f"update {self.updates}: the gradient of the gate of {head} is not finite")
         by_weights = self._pullback(by_gates)
-        self.gradient_vanished = not self.needs_gradient or bool(by_gates.any() and not by_weights.any())
+        vanished = not self.needs_gradient or bool(by_gates.any() and not by_weights.any())
+        self.gradient_vanished = vanished and "temperature" in self.rule.stats(self.updates)
         by_weights = by_weights + self._penalty_gradient(by_gates)
         self._gradient_norm = float(np.linalg.norm(by_weights))
         if 0 < self._clip < self._gradient_norm:

@@ -17,9 +17,6 @@ from fairseq_headprune.modules.attach import GatedParts
 
 logger = logging.getLogger(__name__)
 
-#: updates for which the same head counts are shown
-_SHOW = 5
-
 
 class GateTraining:
     """Learns the gates of one model during one run of fairseq-train.
@@ -59,7 +56,6 @@ class GateTraining:
         self.gates_only = config.gates_only
         self._samples: Any = 0
         self._watched: Any = None
-        self._shown: Optional[tuple[int, dict[str, float]]] = None
         self._vanishing_is_told = False
         self._interval, self._save_dir = config.gate_log_interval, config.save_dir
         self._resumed = description
@@ -142,8 +138,8 @@ class GateTraining:
         if learner.gradient_vanished and not self._vanishing_is_told:
             self._vanishing_is_told = True
             logger.warning(
-                f"update {learner.updates}: the gradient of the gates' weights is exactly zero: the temperature is "
-                "below what can be resolved, and from now on the chosen set hardly changes"
+                f"update {learner.updates}: the gradient of the gates' weights is exactly zero at the temperature "
+                f"{learner.stats()['temperature']:.3g}, and from now on the chosen set hardly changes"
             )
         if self._log is not None and learner.updates % self._interval == 0:
             self._log.update(learner)
@@ -156,17 +152,9 @@ class GateTraining:
                 self._log.update(learner)
             self._log.validation(learner.updates, values)
 
-    def metrics(self, training: bool) -> dict[str, float]:
-        """Return what is logged with the loss.
-
-        While training fairseq asks after every update and shows it now and then; some updates' delay saves time.
-        """
-        updates = self.learned.learner.updates
-        if not training:
-            return gate_metrics(self.learned.learner)
-        if self._shown is None or self._shown[0] // _SHOW != updates // _SHOW:
-            self._shown = (updates, gate_metrics(self.learned.learner))
-        return self._shown[1]
+    def metrics(self) -> dict[str, float]:
+        """Return what is logged with the loss: what the gates are at."""
+        return gate_metrics(self.learned.learner)
 
     def _where(self) -> str:
         learner = self.learned.learner

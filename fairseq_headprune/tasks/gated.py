@@ -211,7 +211,7 @@ class GatedTask(PrunableTask):
         super().reduce_metrics(logging_outputs, criterion)
         values = {f"heads_{component}": count for component, count in self._active_heads.items()}
         if self._learning is not None:
-            values = self._learning.metrics(criterion.training)
+            values = self._learning.metrics()
         for name, value in values.items():
             metrics.log_scalar(name, value, weight=0, round=0 if name.startswith("heads_") else None)
 
