@@ -51,8 +51,8 @@ class Removal:
         state: the new checkpoint.
         before, layout: which heads the weights held and hold (a baked model: those that are not zero).
         parameters: ``before`` and ``after``, counted from the tensors, tied ones once; ``by_formula``: those of the
-            removed heads, head_dim * (4 d + 3) each where all widths are d and there are biases, and of the removed
-            feed-forward units, 2 d + 1 each, and blocks, d more.
+            removed heads, head_dim * (2 d + 2 e + 3) each where there are biases (e: the width of the keys), and of the
+            removed feed-forward units, 2 d + 1 each, and blocks, d more.
         ffn: which feed-forward blocks and units the weights hold.
     """
 
