@@ -284,7 +284,8 @@ def test_an_edited_head_count_of_a_baked_model_is_refused():
 
 
 def test_parameters_of_a_head_where_encoder_and_decoder_have_other_widths():
-    model = lively({"encoder_embed_dim": 32, "encoder_attention_heads": 4, "decoder_attention_heads": 4, "seed": 4})
+    heads = {"encoder_attention_heads": 4, "decoder_attention_heads": 4}
+    model = lively({"encoder_embed_dim": 32, "decoder_embed_dim": 64, **heads})
     mask = Mask.full(find_gates(model).shape).without([Part("enc_dec", 0, 1)])
     found = remove_heads(state_of(model), mask).parameters
     # By hand: d = 64, e = 32, 4 heads of 16. Query and output hd d each, key and value hd e each, three biases of hd.
