@@ -77,7 +77,10 @@ def _task(argv: list[str]) -> type[PrunableTask] | None:
         name = task_settings(read_state(paths[-1])).get("_name") if paths else None
     except (ValueError, OSError):
         return default_task()  # the session says what is wrong
-    return default_task() if name is None else task_class(name)
+    try:
+        return default_task() if name is None else task_class(name)
+    except ValueError as error:
+        raise ValueError(f"{paths[-1]}: {error}") from error
 
 
 def _values(argv: list[str], flag: str) -> list[str]:

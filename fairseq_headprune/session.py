@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from fairseq import tasks, utils
+from fairseq.data import data_utils
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
 from fairseq_headprune import plugin  # noqa: F401  (registers)
@@ -93,39 +94,56 @@ class Session:
         return self.task.open_split(split, self.saved_cfg.task)
 
     def data(self, split: str) -> dict[str, Any]:
-        """Identify what is read of a split, by hashes and settings."""
-        return self.task.identity(split)
+        """Identify what is read of a split: hashes, settings, and how many sentences of how many if some are not."""
+        count = self.scored(split)
+        return {**self.task.identity(split), **({"sentences": count} if count["scored"] < count["of"] else {})}
 
     def batches(self, split: str, indices: np.ndarray | None = None, max_tokens: int | None = None) -> Batches:
         """Return batches of a split, each moved to the device when it is used.
 
         Args:
-            indices: which sentences (default: all). Sentences of similar length share a batch.
+            indices: which sentences (default: all). Batches of all sentences are those of fairseq-generate.
             max_tokens: limit of a batch, in place of ``--max-tokens`` and ``--batch-size``.
 
         Raises:
             ValueError: a sentence is longer than the model allows and ``--skip-invalid-size-inputs-valid-test`` is off,
                 or longer than ``--max-tokens``.
         """
-        dataset = self.dataset(split)
-        indices = np.arange(len(dataset)) if indices is None else np.asarray(indices)
-        lengths = np.array([dataset.num_tokens(i) for i in indices])
-        indices = indices[np.lexsort((indices, lengths))]
-        positions = utils.resolve_max_positions(self.task.max_positions(), self.model.max_positions())
-        if positions is not None:
-            ignore = self.cfg.dataset.skip_invalid_size_inputs_valid_test
-            try:
-                indices = self.task.filter_indices_by_size(indices, dataset, positions, ignore)
-            except Exception as error:
-                raise ValueError(f"{split}: {error}") from error
+        dataset, chosen = self.dataset(split), self._in_order(split)
+        if indices is not None:
+            chosen = chosen[np.isin(chosen, np.asarray(indices))]
+        chosen = self._short_enough(split, chosen)
         limits = {"max_tokens": self.cfg.dataset.max_tokens, "max_sentences": self.cfg.dataset.batch_size}
         if max_tokens is not None:
             limits = {"max_tokens": max_tokens, "max_sentences": None}
         try:
-            groups = dataset.batch_by_size(indices, **limits, required_batch_size_multiple=1)
+            groups = dataset.batch_by_size(chosen, **limits, required_batch_size_multiple=1)
         except AssertionError as error:
             raise ValueError(f"{split}: {error}; raise --max-tokens") from error
         return Batches(dataset, groups, self.device)
+
+    def _in_order(self, split: str) -> np.ndarray:
+        """Return all sentences in the order in which fairseq-generate makes batches of them."""
+        with data_utils.numpy_seed(self.cfg.common.seed):
+            return np.asarray(self.dataset(split).ordered_indices())
+
+    def _short_enough(self, split: str, indices: np.ndarray) -> np.ndarray:
+        """Leave out sentences that are longer than the model or the task allows, if that is asked for."""
+        positions = utils.resolve_max_positions(self.task.max_positions(), self.model.max_positions())
+        if positions is None:
+            return indices
+        ignore = self.cfg.dataset.skip_invalid_size_inputs_valid_test
+        try:
+            return self.task.filter_indices_by_size(indices, self.dataset(split), positions, ignore)
+        except Exception as error:
+            raise ValueError(f"{split}: {error}") from error
+
+    def scored(self, split: str) -> dict[str, int]:
+        """Return how many sentences of a split are answered (``scored``), and how many it has (``of``)."""
+        total = len(self.dataset(split))
+        if not self.cfg.dataset.skip_invalid_size_inputs_valid_test:
+            return {"scored": total, "of": total}
+        return {"scored": len(self._short_enough(split, np.arange(total))), "of": total}
 
     def collate(self, split: str, indices: Sequence[int]) -> dict[str, Any]:
         """Return one batch of these sentences, on the device."""

@@ -17,6 +17,7 @@ def flags(trained, tmp_path_factory):
         (["--constraints"], "--constraints reads constraints from an input of its own"),
         (["--lm-path", "lm.pt"], "--lm-path is not supported here"),
         (["--beam", "0"], "--beam 0: it must be at least 1"),
+        (["--prefix-size", "7"], "--prefix-size 7: 7 of 8 references have no more tokens"),
         (["--max-len-b", "-5"], "--max-len-b -5: it must be at least 1, as --min-len is 1 and --max-len-a is 0"),
         (["--max-len-a", "nan"], "--max-len-a nan: it must be at least 0"),
         (["--temperature", "0"], "generation: --temperature must be greater than 0"),

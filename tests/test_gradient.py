@@ -30,7 +30,11 @@ def build(**settings):
 
 def losses(model, sample, loss="sum"):
     with torch.no_grad():
-        return sentence_losses(model(**sample["net_input"])[0], sample["target"], PAD, loss)
+        output = model(**sample["net_input"])
+        # fairseq normalises in float32, except where it is adaptive.
+        adaptive = model.decoder.adaptive_softmax is not None
+        logits = model.get_normalized_probs(output, log_probs=True) if adaptive else output[0]
+        return sentence_losses(logits, sample["target"], PAD, loss)
 
 
 def central_difference(model, sample, head, loss="sum", step=1e-6):
@@ -66,16 +70,27 @@ def check_close(found, expected, tolerance):
         assert found[head] == pytest.approx(values, rel=0, abs=tolerance * largest), head
 
 
-@pytest.mark.parametrize("loss", ["sum", "mean", "label-smoothed"])
-def test_per_sentence_equals_finite_differences_for_every_head(loss, batch):
-    # Source: central differences in float64, with a step so small that no ReLU changes its side.
-    model = build()
+@pytest.mark.parametrize(
+    "loss, settings",
+    [
+        *((loss, {}) for loss in ("sum", "mean", "label-smoothed")),
+        # The decoder's features are wider than the vocabulary, so that they could be taken for logits.
+        *((loss, {"adaptive_softmax_cutoff": "8,16"}) for loss in ("sum", "label-smoothed")),
+    ],
+)
+def test_per_sentence_equals_finite_differences_for_every_head(loss, settings, batch):
+    # Source: central differences in float64 of fairseq's log-probabilities, with a step so small that no ReLU changes
+    # its side.
+    model = build(**settings)
+    per_token = GateDerivatives(model, TokenLosses(PAD, loss)).per_token(batch)
     gradients = GateDerivatives(model, TokenLosses(PAD, loss)).per_sentence(batch)
     for head in all_heads(SHAPE):
         expected = central_difference(model, batch, head, loss)
         found = gradients[head.component][head.layer][:, head.index]
         assert found.shape == (3,) and expected.abs().max() > 1e-6, head
         assert torch.allclose(found, expected, rtol=1e-4, atol=1e-5 * float(expected.abs().max())), head
+        of_tokens = per_token[head.component][head.layer][:, head.index].sum(dim=1)
+        assert torch.allclose(of_tokens, found, rtol=1e-6, atol=1e-9), head
 
 
 def test_shapes_are_batch_by_heads(batch):

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from verbs import write_lively
+from verbs import run_json, write_lively
 
 from fairseq_headprune.evaluation import many_masks
 from fairseq_headprune.evaluation.translate import Translator
@@ -46,7 +46,7 @@ SETTINGS = {
     "penalties": "--beam 3 --lenpen 0.3 --unkpen 2 --min-len 4 --temperature 1.3 --max-len-b 10".split(),
     "no normalisation": ["--unnormalized", "--max-len-b", "9"],
     "prefix": ["--beam", "4", "--prefix-size", "2", "--max-len-b", "10"],
-    "prefix with its end": ["--beam", "4", "--prefix-size", "5", "--max-len-b", "10"],
+    "prefix with its end": ["--beam", "4", "--prefix-size", "4", "--max-len-b", "10"],
     "prefix beyond the limit": ["--prefix-size", "3", "--max-len-b", "2"],
     "no tokens at all": ["--beam", "4", "--min-len", "0", "--max-len-b", "0"],
     "some sentences without any": [
@@ -64,6 +64,15 @@ SETTINGS = {
     "a beam as wide as the vocabulary": ["--beam", "50", "--max-len-b", "4"],
     "the best of several": ["--beam", "4", "--nbest", "2", "--max-len-b", "9"],
 }
+
+
+def test_joined_attention_is_not_packed(trained_stock, tmp_path):
+    state = torch.load(trained_stock["checkpoint"], weights_only=False)
+    state["cfg"]["model"].cross_self_attention = True  # the same weights
+    torch.save(state, tmp_path / "joined.pt")
+    study = ["ablate", trained_stock["data"], "--path", tmp_path / "joined.pt", "--cpu", "--quiet", "--resamples", "9"]
+    packed, alone = (run_json(*study, "-o", tmp_path / n, "--masks-at-once", n) for n in ("8", "1"))
+    assert [cell["score"] for cell in packed["cells"]] == [cell["score"] for cell in alone["cells"]]
 
 
 @pytest.mark.parametrize("flags", SETTINGS.values(), ids=SETTINGS.keys())

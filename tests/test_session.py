@@ -68,6 +68,51 @@ def test_a_model_trained_with_checkpointed_activations_is_scored(trained, tmp_pa
     assert plain == recomputing
 
 
+@pytest.mark.parametrize("form", ["cached", "lazy"])
+def test_data_in_fairseqs_older_forms(trained, form, tmp_path):
+    data = tmp_path / "data-bin"
+    words = [f"--{split}pref={trained['data'].parent / split}" for split in ("train", "test")]
+    words += ["--srcdict", trained["data"] / "dict.xx.txt", "--joined-dictionary", "--dataset-impl", form]
+    tiny.fairseq_here("preprocess", "--source-lang", "xx", "--target-lang", "yy", "--destdir", data, *words)
+    older, mapped = ({**trained, "data": folder} for folder in (data, trained["data"]))
+    assert run_json("score", *flags(older))["scores"] == run_json("score", *flags(mapped))["scores"]
+    assert Translator(session(older), "test").translate() == Translator(session(mapped), "test").translate()
+
+
+def test_fairseqs_own_task_may_be_named_and_others_are_refused(trained_stock, tmp_path, capsys):
+    plain = run_json("score", *flags(trained_stock), *FEW)
+    assert run_json("score", *flags(trained_stock), *FEW, "--task", "translation")["scores"] == plain["scores"]
+    state = torch.load(trained_stock["checkpoint"], weights_only=False)
+    state["cfg"]["task"]["_name"] = "multilingual_translation"
+    torch.save(state, tmp_path / "many.pt")
+    line = refused(capsys, "score", trained_stock["data"], "--path", tmp_path / "many.pt")
+    assert "many.pt: the task multilingual_translation is not supported; supported are glue" in line
+    assert "trained with the task multilingual_translation" in refused(
+        capsys, "score", trained_stock["data"], "--path", tmp_path / "many.pt", "--task", "translation"
+    )
+
+
+def test_what_changes_the_input_is_part_of_the_identity(trained, tmp_path, capsys):
+    plain = session(trained).data("test")
+    assert set(plain) == {"split", "sha256"}  # as in studies that are stored
+    cut = session(trained, "--truncate-source", "--max-source-positions", "4").data("test")
+    assert cut == {**plain, "settings": {"max_source_positions": 4, "truncate_source": True}}
+    turned = session(trained, "--source-lang", "yy", "--target-lang", "xx").data("test")
+    assert turned == {**plain, "settings": {"direction": "yy-xx"}}
+    # Source: the lengths of the text, and an end of sentence.
+    lines = (trained["data"].parent / "test.xx").read_text().splitlines()
+    short = sum(len(line.split()) + 1 <= 6 for line in lines)
+    some = ["--max-source-positions", "6", "--max-target-positions", "6", "--skip-invalid-size-inputs-valid-test"]
+    assert session(trained, *some).data("test")["sentences"] == {"scored": short, "of": 8} and 0 < short < 8
+    for irrelevant in (["--dataset-impl", "mmap"], ["--log-interval", "7"], ["--print-step"], ["--batch-size", "3"]):
+        same = session(trained, *irrelevant)
+        assert same.data("test") == plain and same.answering() == session(trained).answering(), irrelevant
+    study = ["ablate", *flags(trained), "-o", tmp_path / "s", "--resamples", "20", "--quiet"]
+    run_json(*study, "--components", "dec_self")
+    line = refused(capsys, *study, "--components", "dec_self", "--truncate-source", "--max-source-positions", "4")
+    assert "settings" in line
+
+
 def test_other_numbers_of_heads_are_refused(trained, trained_stock, capsys):
     for run in (trained, trained_stock):
         argv = [*flags(run), *FEW, "--model-overrides", "{'decoder_attention_heads': 4}"]

@@ -55,6 +55,17 @@ def test_a_stock_checkpoint_is_translated_as_by_stock_fairseq(trained_stock, tmp
     assert Translator(session(run), "test").translate() == generated("D", *flags)
 
 
+def test_the_largest_length_of_a_translation_is_fairseq_generates(lively):
+    # Source: fairseq-generate, where it depends on the longest source sentence of a batch.
+    flags = ["--max-len-a", "0.5", "--max-len-b", "1", "--max-tokens", "24", "--cpu", "--gen-subset", "valid"]
+    argv = [str(lively["data"]), "--path", str(lively["checkpoint"]), *flags]
+    loaded = Session(parse_generation_args("score", argv, lambda parser: None, "a test"))
+    theirs = generated("D", *argv, "--task", "translation_headprune")
+    lengths = {len(line.split()) for line in theirs}
+    assert Translator(loaded, "valid").translate() == theirs and len(lengths) > 1
+    assert loaded.answering()["batches"] == {"max_tokens": 24, "batch_size": None}
+
+
 def test_batches_do_not_change_translations_and_nbest_gives_the_best(lively):
     # Source: a batch of one has no padding.
     single = Translator(session(lively, "--batch-size", "1"), "valid").translate()

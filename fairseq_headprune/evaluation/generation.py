@@ -1,6 +1,6 @@
 """Which settings of fairseq-generate have a place where translations are compared, told before anything is written."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 _Built = TypeVar("_Built")
@@ -36,6 +36,23 @@ def check_generation(generation: Any) -> None:
     groups = generation.diverse_beam_groups
     if groups > 0 and generation.beam % groups:
         raise ValueError(f"--beam {generation.beam}: it must be a multiple of --diverse-beam-groups {groups}")
+
+
+def check_prefix(size: int, lengths: Sequence[int]) -> None:
+    """Refuse a prefix that gives the search the answers: half of the references have no more tokens than it.
+
+    Args:
+        lengths: numbers of tokens of the references.
+
+    Raises:
+        ValueError: it does.
+    """
+    whole = sum(length <= size for length in lengths)
+    if size > 0 and 2 * whole >= len(lengths):
+        raise ValueError(
+            f"--prefix-size {size}: {whole} of {len(lengths)} references have no more tokens, so that the search would "
+            "be given the answers; give a smaller prefix"
+        )
 
 
 def built(setting: str, build: Callable[[], _Built]) -> _Built:

@@ -43,6 +43,8 @@ def obstacle(model: Any, gates: GatedParts, generator: Any) -> Optional[str]:
     known = ((TransformerEncoder, TransformerEncoderBase), (TransformerDecoder, TransformerDecoderBase))
     if type(encoder) not in known[0] or type(decoder) not in known[1]:
         return f"{type(model).__name__} is not made of fairseq's transformer encoder and decoder"
+    if any(getattr(layer, "cross_self_attention", False) for layer in decoder.layers):
+        return "--cross-self-attention joins two attentions in one, which has keys of each mask"
     sizes = {"enc_self": len(encoder.layers), "enc_dec": len(decoder.layers), "dec_self": len(decoder.layers)}
     if sizes != {component: len(modules) for component, modules in gates.modules.items()}:
         return "not every layer has its own attention of each component"

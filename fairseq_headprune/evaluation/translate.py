@@ -10,7 +10,7 @@ from fairseq import utils
 from fairseq_cli.generate import get_symbols_to_strip_from_output
 
 from fairseq_headprune.evaluation.detokenised import looks_detokenised, warning
-from fairseq_headprune.evaluation.generation import built, check_generation
+from fairseq_headprune.evaluation.generation import built, check_generation, check_prefix
 from fairseq_headprune.evaluation.many_masks import ManyMasks, obstacle
 from fairseq_headprune.evaluation.memory import Card
 from fairseq_headprune.evaluation.packing import Packer, fitting_rows
@@ -47,6 +47,7 @@ class Translator:
         self._bpe = built(f"--bpe {args.bpe}", lambda: task.build_bpe(cfg.bpe))
         target = session.dataset(split).tgt
         self._indices = sorted(int(i) for group in self._batches.groups for i in group)
+        check_prefix(cfg.generation.prefix_size, [len(target[i]) - 1 for i in self._indices])
         # fairseq knows the names of post-processing only when it decodes.
         self.references = built(
             f"--post-process {args.post_process}",

@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 
 class ExampleLosses:
@@ -13,8 +13,9 @@ class ExampleLosses:
     def __init__(self, pad: int, is_regression: bool) -> None:
         self.pad, self.is_regression = pad, is_regression
 
-    def __call__(self, logits: Tensor, sample: dict[str, Any]) -> Tensor:
-        """Return losses, (batch,), of logits (batch, classes)."""
+    def __call__(self, model: nn.Module, sample: dict[str, Any]) -> Tensor:
+        """Run the model and return losses, (batch,)."""
+        logits = model(**sample["net_input"])[0]
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
         if self.is_regression:
             return (logits.view(-1) - sample["target"]).square()

@@ -58,8 +58,7 @@ class GateDerivatives:
 
     def _grad(self, sample: dict, shape: Callable[[str, int], tuple[int, ...]]) -> dict[str, list[Tensor]]:
         with _frozen(self.model), without_attention_weights(self.model), self.gates.leaf_gates(shape) as leaves:
-            logits = self.model(**sample["net_input"])[0]
-            losses = self.losses(logits, sample)
+            losses = self.losses(self.model, sample)
             flat = [gate for gates in leaves.values() for gate in gates]
             # A layer without heads is on no path to the loss, and may cut others off, and feed-forward blocks, too;
             # their derivative is 0.

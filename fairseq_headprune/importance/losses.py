@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 LOSSES = ("sum", "mean", "label-smoothed")
 
@@ -13,8 +13,8 @@ LOSSES = ("sum", "mean", "label-smoothed")
 class Losses(Protocol):
     """A loss of every example of a batch."""
 
-    def __call__(self, logits: Tensor, sample: dict[str, Any]) -> Tensor:
-        """Return losses, (batch,), in float32, or in float64 for float64 logits."""
+    def __call__(self, model: nn.Module, sample: dict[str, Any]) -> Tensor:
+        """Run the model and return losses, (batch,), in float32, or in float64 for a model in float64."""
 
     def counts(self, sample: dict[str, Any]) -> dict[str, int]:
         """Return what a batch adds to the counts: sentences, batches, tokens, and source_tokens."""
@@ -50,8 +50,11 @@ class TokenLosses:
     def __init__(self, pad: int, loss: str = "sum", smoothing: float = 0.1) -> None:
         self.pad, self.loss, self.smoothing = pad, loss, smoothing
 
-    def __call__(self, logits: Tensor, sample: dict[str, Any]) -> Tensor:
-        """Return losses; see :func:`sentence_losses`."""
+    def __call__(self, model: nn.Module, sample: dict[str, Any]) -> Tensor:
+        """Run the model and return losses; see :func:`sentence_losses`."""
+        output = model(**sample["net_input"])[0]
+        adaptive = getattr(getattr(model, "decoder", None), "adaptive_softmax", None)
+        logits = output if adaptive is None else adaptive_log_probabilities(adaptive, output)
         return sentence_losses(logits, sample["target"], self.pad, self.loss, self.smoothing)
 
     def counts(self, sample: dict[str, Any]) -> dict[str, int]:
@@ -67,11 +70,24 @@ class TokenLosses:
         return sample["net_input"]["src_tokens"].size(1) if component == "enc_self" else sample["target"].size(1)
 
 
+def adaptive_log_probabilities(softmax: Any, features: Tensor) -> Tensor:
+    """Return log-probabilities (batch, tgt, vocabulary) by fairseq's adaptive softmax of features (batch, tgt, d).
+
+    Its own ``get_log_prob`` works in place and cannot be differentiated. The words of a class are as likely as the
+    class, times their share of it (Grave et al. 2017, eq. 8).
+    """
+    flat, first = features.reshape(-1, features.size(-1)), softmax.cutoff[0]
+    wide = torch.promote_types(flat.dtype, torch.float32)
+    head = softmax.head(flat).to(wide).log_softmax(dim=-1)
+    tails = [tail(flat).to(wide).log_softmax(dim=-1) + head[:, first + i, None] for i, tail in enumerate(softmax.tail)]
+    return torch.cat([head[:, :first], *tails], dim=-1).view(*features.shape[:-1], -1)
+
+
 def sentence_losses(logits: Tensor, target: Tensor, pad: int, loss: str = "sum", smoothing: float = 0.1) -> Tensor:
     """Return each sentence's loss, (batch,), in float32, or in float64 for float64 logits.
 
     Args:
-        logits: (batch, tgt, vocabulary), not normalised.
+        logits: (batch, tgt, vocabulary); they need not be normalised.
         target: (batch, tgt); ``pad`` is not counted.
         loss: ``sum`` of the negative log-likelihoods of its tokens, their ``mean``, or the sum of fairseq's
             ``label-smoothed`` cross entropy.

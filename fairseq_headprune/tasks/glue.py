@@ -155,6 +155,11 @@ class GlueTask(GatedTask, FairseqTask):
         """Return the metric by which predictions are scored."""
         return {"metric": self.metric}
 
+    def read_split(self, split: str, saved: Any) -> None:
+        """Load a split to be read, not trained on: examples of similar length share a batch."""
+        super().read_split(split, saved)
+        self.datasets[split].shuffle = False
+
     def identity(self, split: str) -> dict[str, Any]:
         """Identify a split by its file's hash (not by its place), and say what was left out of it and cut."""
         about = dict(self.open_split(split, None).split.about)

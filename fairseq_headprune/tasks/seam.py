@@ -4,6 +4,7 @@ A new task is a fairseq task registered under a name (in a module that ``--user-
 :class:`~fairseq_headprune.tasks.gated.GatedTask`, which inherits the questions from here.
 """
 
+import dataclasses
 from collections.abc import Collection
 from typing import Any, Optional
 
@@ -72,8 +73,16 @@ class PrunableTask:
             ValueError: it is damaged or empty.
         """
         if split not in self.datasets:  # type: ignore[attr-defined]
-            self.load_dataset(split)  # type: ignore[attr-defined]
+            self.read_split(split, saved)
+            dataset = self.dataset(split)  # type: ignore[attr-defined]
+            # Data of --dataset-impl cached can be read in no other way.
+            if getattr(dataset, "supports_prefetch", False):
+                dataset.prefetch(range(len(dataset)))
         return self.dataset(split)  # type: ignore[attr-defined]
+
+    def read_split(self, split: str, saved: Any) -> None:
+        """Load a split into ``datasets``; see :meth:`open_split`."""
+        self.load_dataset(split)  # type: ignore[attr-defined]
 
     def identity(self, split: str) -> dict[str, Any]:
         """Identify what is read of a split: hashes of its files (not their place), and settings that change it."""
@@ -104,6 +113,13 @@ class PrunableTask:
     def evaluator(self, session: Any, split: str) -> Evaluator:
         """Return what answers a split under a mask, and scores the answers."""
         raise NotImplementedError(f"{type(self).__name__} answers nothing")
+
+
+def changed_settings(cfg: Any, config: type, without_effect: Collection[str]) -> dict[str, Any]:
+    """Return the settings of a task that differ from the defaults of its configuration class, but for some names."""
+    defaults = {field.name: field.default for field in dataclasses.fields(config)}
+    names = sorted(set(defaults) - {"_name", *without_effect})
+    return {name: cfg[name] for name in names if cfg[name] != defaults[name]}
 
 
 def task_class(name: str) -> type[PrunableTask]:

@@ -18,7 +18,16 @@ from fairseq_headprune.models.starting import state_to_start_from
 from fairseq_headprune.stored.dictionaries import differing_sides, hash_symbols, noted_hashes
 from fairseq_headprune.tasks.gated import HEAD_MASK_HELP, GatedTask
 from fairseq_headprune.tasks.imported import ImportedModels
-from fairseq_headprune.tasks.seam import PrunableTask
+from fairseq_headprune.tasks.seam import PrunableTask, changed_settings
+
+#: settings that do not change which sentences are translated, in which form: where files are and how they are stored,
+#: what belongs to training or validation, padding; languages and masks are identified otherwise
+_WITHOUT_EFFECT = {
+    *("data", "dataset_impl", "source_lang", "target_lang", "head_mask", "train_subset", "upsample_primary"),
+    *("num_batch_buckets", "required_seq_len_multiple", "load_alignments"),
+    *("eval_bleu", "eval_bleu_args", "eval_bleu_detok", "eval_bleu_detok_args", "eval_bleu_print_samples"),
+    *("eval_bleu_remove_bpe", "eval_tokenized_bleu"),
+}
 
 
 @dataclass
@@ -42,10 +51,12 @@ class TranslationHeadpruneTask(GatedTask, ImportedModels, TranslationTask):
     @classmethod
     def opens(cls, name: Optional[str]) -> bool:
         """Checkpoints of fairseq's translation tasks, and those whose task is not known here."""
-        task = TASK_REGISTRY.get(name)
-        return task is None or (
-            issubclass(task, TranslationTask) and (task is cls or not issubclass(task, PrunableTask))
-        )
+        task = TASK_REGISTRY.get(name or "")
+        if name == "translation_lev":  # its models are not autoregressive
+            return False
+        if task is None or task is cls:
+            return True
+        return issubclass(task, TranslationTask) and not issubclass(task, PrunableTask)
 
     def check_checkpoint(self, path: str, state: dict[str, Any]) -> None:
         """Refuse a checkpoint of a model for dictionaries of other sizes.
@@ -70,32 +81,43 @@ class TranslationHeadpruneTask(GatedTask, ImportedModels, TranslationTask):
         """Return the settings of the search, and of what turns its tokens into text."""
         generation = OmegaConf.to_container(session.cfg.generation, resolve=True, enum_to_str=True)
         given = {name: getattr(session.args, name) for name in ("post_process", "bpe", "tokenizer")}
-        return {"generation": {**generation, **given}}
+        generation["print_step"] = False  # changes no translation
+        settings = {"generation": {**generation, **given}}
+        if generation["max_len_a"]:
+            # The largest length of a translation then depends on the longest sentence of its batch.
+            settings["batches"] = {name: session.cfg.dataset[name] for name in ("max_tokens", "batch_size")}
+        return settings
 
-    def open_split(self, split: str, saved: Any) -> Any:
-        """Return the dataset of a split, loaded once.
+    def read_split(self, split: str, saved: Any) -> None:
+        """Load a split.
 
         Raises:
             FileNotFoundError: the data folder has no such split.
             ValueError: the split is empty, or one of its sides is missing or of another length.
         """
-        if split not in self.datasets:
-            load_split(self, split, saved)
+        load_split(self, split, saved)
         dataset = self.dataset(split)
         if not len(dataset):
             raise ValueError(f"the split {split!r} of {self.cfg.data} is empty")
         if dataset.tgt is None:
             raise ValueError(f"the split {split!r} of {self.cfg.data} has no target side, which is needed here")
-        return dataset
 
     def identity(self, split: str) -> dict[str, Any]:
-        """Identify a split by the hashes of its files and of the dictionaries (not by their place)."""
+        """Identify a split: hashes of its files and of the dictionaries (not their place), settings, direction.
+
+        Settings are named where they differ from fairseq's defaults, the direction where the files do not tell it.
+        """
         root, source, target = Path(self.cfg.data.split(os.pathsep)[0]), self.cfg.source_lang, self.cfg.target_lang
         names = {f"dict.{source}.txt", f"dict.{target}.txt"}
-        for pair in (f"{source}-{target}", f"{target}-{source}"):
-            names |= {path.name for path in root.glob(f"{split}.{pair}.*")}
+        pairs = {f"{source}-{target}": set(), f"{target}-{source}": set()}
+        for pair, found in pairs.items():
+            found |= {path.name for path in root.glob(f"{split}.{pair}.*")}
+        names |= set().union(*pairs.values())
         hashes = {name: sha256(root / name) for name in sorted(names) if (root / name).is_file()}
-        return {"split": split, "sha256": hashes}
+        settings = changed_settings(self.cfg, TranslationHeadpruneConfig, _WITHOUT_EFFECT)
+        if [pair for pair, found in pairs.items() if found] != [f"{source}-{target}"]:
+            settings["direction"] = f"{source}-{target}"
+        return {"split": split, "sha256": hashes, **({"settings": settings} if settings else {})}
 
     def losses(self, loss: str, smoothing: float) -> TokenLosses:
         """Return the losses of target sentences."""
