@@ -173,7 +173,7 @@ def _check_depth(value: Any) -> None:
 
 
 def read_lines(path: PathLike) -> list[str]:
-    """Read a text file as a list of lines, where only ``\\n`` ends a line.
+    """Read a text file as a list of lines, where only ``\\n`` ends a line; a byte order mark is dropped.
 
     U+2028, a lone carriage return or a form feed stay inside their line, so that line numbers agree with
     ``wc -l`` and with fairseq; the carriage return of ``\\r\\n`` is dropped.
@@ -183,7 +183,9 @@ def read_lines(path: PathLike) -> list[str]:
         ValueError: the file is not UTF-8.
     """
     try:
-        text = Path(path).read_bytes().decode("utf-8")
+        text = Path(path).read_bytes().decode("utf-8-sig")
+    except FileNotFoundError:
+        raise FileNotFoundError(f"{path}: there is no such file") from None
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}: not a UTF-8 text file ({error})") from error
     lines = text.split("\n")

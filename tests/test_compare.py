@@ -11,6 +11,7 @@ import pytest
 from sacrebleu.metrics import BLEU, CHRF
 
 from fairseq_headprune.cli import main
+from fairseq_headprune.evaluation.statistics import METRICS
 
 REFERENCES = [
     "The cat sat on the mat.",
@@ -110,6 +111,25 @@ def test_generated_output_is_read_in_order(files, tmp_path, capsys):
     assert [row["lines"] for row in value["systems"]] == ["text", "H"]
 
 
+def test_a_byte_order_mark_is_no_text_and_empty_references_are_told(files, tmp_path, capsys):
+    marked, generated = tmp_path / "marked", tmp_path / "generated"
+    marked.write_text("\ufeff" + "".join(f"{line}\n" for line in REFERENCES), encoding="utf-8")
+    lines = "".join(f"H-{number}\t-0.5\t{line}\n" for number, line in enumerate(REFERENCES))
+    generated.write_text("\ufeff" + lines, encoding="utf-8")
+    value = _json(capsys, files["ref"], str(marked), str(generated), "--resamples", "9")
+    assert [row["score"] for row in value["systems"]] == pytest.approx([100, 100])
+    # Source: sacrebleu, which counts 6 of 18 words as wrong in one metric and leaves them out in the other.
+    for name, text in (("r", "One, two, three, four.\n\n"), ("h", "One, two, three, four.\nOne, two, three\n")):
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    paths = [str(tmp_path / name) for name in "rhh"]
+    scores = {m: _json(capsys, *paths, "--metric", m, "--resamples", "9")["systems"][0]["score"] for m in METRICS}
+    assert scores["chrf"] == pytest.approx(100) and scores["bleu"] == pytest.approx(
+        BLEU().corpus_score(["One, two, three, four.", "One, two, three"], [["One, two, three, four.", ""]]).score
+    )
+    assert main(["compare", *paths, "--resamples", "9"]) == 0
+    assert "1 of 2 references are empty: BLEU counts the words" in capsys.readouterr().out
+
+
 def test_tokenised_against_detokenised_warns_in_one_line(tmp_path, capsys):
     (tmp_path / "ref").write_text("I can't go.\nI can't.\n", encoding="utf-8")
     (tmp_path / "hyp").write_text("I can &apos;t go .\nI can &apos;t .\n", encoding="utf-8")
@@ -156,12 +176,18 @@ def test_wrong_input_is_one_line_and_status_2(files, tmp_path, capsys):
     latin = tmp_path / "latin"
     latin.write_bytes(b"caf\xe9\n")
     ref, base, system = files["ref"], files["base"], files["sys"]
+    marked = tmp_path / "marked"
+    marked.write_text("".join(f"{line}\n" for line in [*SYSTEM[:-1], "One, two, th@@ ree, four."]), encoding="utf-8")
     missing = str(tmp_path / "missing")
     assert missing in _one_line_error(capsys, ref, base, missing)
     assert "1 hypotheses for 12 references" in _one_line_error(capsys, ref, base, str(short))
     assert "12 hypotheses for 1 references" in _one_line_error(capsys, str(short), base, system)
     assert "0 hypotheses for 0 references" in _one_line_error(capsys, *[str(empty)] * 3)
     assert "at least 2 sentences" in _one_line_error(capsys, *[str(short)] * 3)
+    said = _one_line_error(capsys, ref, base, str(marked))
+    assert f"{marked}: 1 of 12 sentences have marks of subwords" in said and "line 12" in said
+    assert main(["compare", ref, base, str(marked), "--keep-marks", "--resamples", "9"]) == 0
+    capsys.readouterr()
     assert "not a UTF-8" in _one_line_error(capsys, ref, base, str(latin))
     assert "'ter'" in _one_line_error(capsys, ref, base, system, "--metric", "ter")
     assert "unknown tokeniser '14a'" in _one_line_error(capsys, ref, base, system, "--tokenize", "14a")

@@ -8,9 +8,10 @@ from scipy.stats import rankdata
 from verbs import refused, run_json
 
 from fairseq_headprune.cli import main
+from fairseq_headprune.evaluation.compared import compare
 from fairseq_headprune.files import sha256
 from fairseq_headprune.glue.catalogue import TASKS
-from fairseq_headprune.glue.comparison import compare
+from fairseq_headprune.glue.comparison import label_subject
 from fairseq_headprune.glue.metrics import scores
 from fairseq_headprune.glue.predictions import Predictions, load_predictions
 
@@ -68,7 +69,7 @@ def test_bootstrap_against_resamples_one_by_one(task, metric):
         target = draw.integers(len(task.labels), size=40)
         systems = [np.where(draw.random(40) < share, target, 0) for share in (0.5, 0.6)]
         texts = [[task.labels[i] for i in values] for values in (target, *systems)]
-    found = compare(task, metric, texts[0], {"a": texts[1], "b": texts[2]}, resamples, seed=7)[1]
+    found = compare(label_subject(task, metric, texts[0], {"a": texts[1], "b": texts[2]}), resamples, seed=7)[1]
     if metric == "spearman":  # the ranks are those of the whole split
         target, systems, metric = rankdata(target), [rankdata(values) for values in systems], "pearson"
     rows = np.random.default_rng(7).integers(0, 40, size=(resamples, 40))
@@ -174,7 +175,7 @@ def test_files_of_a_label_a_line(files, tmp_path, capsys):
     assert "is 'x'; STS-B needs a finite number" in says("x\n" * 20, task="STS-B")
     assert "'nan'" in says("nan\n" * 20, task="STS-B")
     assert "no task of GLUE" in says("1\n" * 20, task="X")
-    assert "unrecognized arguments: --bleu tok" in says("1\n" * 20, "--bleu", "tok")
+    assert "--bleu is for translations" in says("1\n" * 20, "--bleu", "tok")
     assert "needs the labels and two predictions" in refused(capsys, "compare", "--glue-task", "RTE", *texts[:2])
 
 

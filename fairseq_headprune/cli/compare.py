@@ -4,70 +4,63 @@ import argparse
 import dataclasses
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from tqdm import tqdm
 
-from fairseq_headprune.cli import compare_predictions
-from fairseq_headprune.cli.common import Parser, emit, named
-from fairseq_headprune.cli.comparison_flags import add_bootstrap_flags, add_output_flags
+from fairseq_headprune.cli.common import Parser, emit
+from fairseq_headprune.cli.compared_files import are_predictions, predictions, translations
+from fairseq_headprune.cli.comparison_flags import add_bootstrap_flags, add_keep_marks_flag, add_output_flags
 from fairseq_headprune.evaluation.compare_mt import SAMPLE_FRACTION, compare_mt_bootstrap
+from fairseq_headprune.evaluation.compared import Compared, Subject, compare
 from fairseq_headprune.evaluation.detokenised import looks_detokenised, warning
-from fairseq_headprune.evaluation.hypotheses import Sentences, read_references, read_systems
-from fairseq_headprune.evaluation.significance import SystemResult, bootstrap_statistics
-from fairseq_headprune.evaluation.significance_table import significance_table, too_few_resamples
-from fairseq_headprune.evaluation.statistics import METRICS, Metric, check_lengths, corpus_metric
+from fairseq_headprune.evaluation.p_values import bootstrap_p_values, too_few_resamples
+from fairseq_headprune.evaluation.statistics import METRICS
 from fairseq_headprune.evaluation.tokenisers import TOKENISED
-from fairseq_headprune.files import sha256
-from fairseq_headprune.glue.predictions import is_predictions
+from fairseq_headprune.report.tables import Marked, Table, mark_of, render_parts
 
 _DESCRIPTION = """Paired bootstrap resampling (Koehn 2004) of translation systems against the first one, the
 baseline. Wins, losses and ties are the system's, as shares of the resamples. p is two-sided; p (Holm) is corrected
 for the number of systems. Files have one sentence a line or are fairseq-generate's output (the best hypothesis of
-each id, D- lines before H- lines). Predictions of headprune evaluate --predictions are compared without REF, by a
-paired t-test, McNemar's exact test and the bootstrap: headprune compare BASE.json OTHER.json … With --glue-task
-NAME files of one label a line are compared so: REF SYS1 SYS … (headprune compare --glue-task NAME --help)."""
+each id, D- lines before H- lines). Where a reference is empty, BLEU counts the words of its translation as wrong and
+chrF leaves the sentence out. Predictions of headprune evaluate --predictions are compared without REF, by a paired
+t-test of each example's correctness (scores: of its squared error), McNemar's exact test and the bootstrap of the
+metric, each with a correction of its own: headprune compare BASE.json OTHER.json … With --glue-task NAME files of one
+label a line are compared so: REF SYS1 SYS …"""
+
+_MARKS = {"holm": "**", "raw": "*", "": ""}
 
 
 def run(argv: list[str]) -> int:
     """Run the verb."""
-    if any(word.split("=")[0] == "--glue-task" or is_predictions(word) for word in argv):
-        return compare_predictions.run(argv)
-    args = _parser().parse_args(argv)
-    tokenize = _tokenize(args)
-    reference = read_references(args.reference)
-    systems = named([(path, read_systems(path)) for path in [args.first, *args.others]])
-    for name, sentences in systems.items():
-        try:
-            check_lengths(len(sentences.lines), len(reference.lines))
-        except ValueError as error:
-            raise ValueError(f"{name}: {error}") from error
-    detokenised = {name: looks_detokenised(sentences.lines) for name, sentences in systems.items()}
-    tokenises = args.metric == "chrf" or tokenize not in (TOKENISED, "none")
-    reference_detokenised = looks_detokenised(reference.lines)
-    notice = warning(reference_detokenised, detokenised, tokenises)
-    if notice:
-        print(f"headprune compare: warning: {notice}", file=sys.stderr)
-    metric = corpus_metric(args.metric, reference.lines, tokenize)
-    bar = tqdm(systems.items(), desc="statistics", unit="system", file=sys.stderr, disable=None)
-    statistics = {name: metric.extract(sentences.lines) for name, sentences in bar}
-    fraction = 1.0 if args.sample_fraction is None else args.sample_fraction
-    results = bootstrap_statistics(metric.score, statistics, args.resamples, args.seed, sample_fraction=fraction)
-    value = _json(args, metric, reference, systems, results)
-    value["sample_fraction"] = fraction
-    value["detokenised"] = {"reference": reference_detokenised, "systems": all(detokenised.values())}
-    text = _text(args, metric, results)
+    parser = _parser()
+    args = parser.parse_args(argv)
+    if not 0 < args.alpha < 1:
+        raise ValueError(f"--alpha must be between 0 and 1, got {args.alpha}")
+    labelled = are_predictions(args)
+    if args.glue_task is not None and len(args.files) < 3:
+        raise ValueError(f"--glue-task {args.glue_task} needs the labels and two predictions at least: REF SYS1 SYS …")
+    if len(args.files) < (2 if labelled else 3):
+        parser.error(f"the following arguments are required: {'OTHER.json' if labelled else 'SYS'}")
+    subject = (predictions if labelled else translations)(args)
+    if not labelled:
+        _warn(subject, args)
+    results = compare(subject, args.resamples, args.seed, subject.facts.get("sample_fraction", 1.0))
+    value = _json(args, subject, results)
+    text = _text(args, subject, results)
     if args.engine == "compare-mt":
-        text += "\n" + _add_compare_mt(args, metric, reference, systems, value)
+        text += "\n" + _add_compare_mt(args, subject, value)
     emit(value, args.json, text)
     return 0
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = Parser(prog="headprune compare", description=_DESCRIPTION)
-    parser.add_argument("reference", metavar="REF", help="the references")
-    parser.add_argument("first", metavar="SYS1", help="translations of the baseline")
-    parser.add_argument("others", metavar="SYS", nargs="+", help="translations that are compared with it")
-    parser.add_argument("--metric", choices=METRICS, default="bleu", help="what is compared")
+    text = "the references, the baseline's translations, and others; or predictions, the baseline's first"
+    parser.add_argument("files", metavar="FILE", nargs="+", help=text)
+    text = f"what the bootstrap compares: {' or '.join(METRICS)}, or of classifiers accuracy, f1, matthews, pearson, "
+    text += "spearman, several joined by + (default: bleu; the one in the files of predictions)"
+    parser.add_argument("--metric", metavar="NAME", help=text)
     parser.add_argument("--tokenize", metavar="NAME", help="sacrebleu's tokeniser for BLEU (default: 13a)")
     parser.add_argument(
         "--bleu",
@@ -75,6 +68,9 @@ def _parser() -> argparse.ArgumentParser:
         default="sacrebleu",
         help="tok: BLEU of text that is tokenised already, equal to multi-bleu.perl",
     )
+    add_keep_marks_flag(parser)
+    text = "the files are texts of one label, or score, a line of this task: the labels, BASE, OTHER …"
+    parser.add_argument("--glue-task", metavar="NAME", help=f"{text} (default: none)")
     add_bootstrap_flags(parser)
     parser.add_argument(
         "--sample-fraction",
@@ -92,76 +88,118 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _tokenize(args: argparse.Namespace) -> str:
-    if not 0 < args.alpha < 1:
-        raise ValueError(f"--alpha must be between 0 and 1, got {args.alpha}")
-    if args.engine == "compare-mt" and args.metric != "bleu":
-        raise ValueError(f"--engine compare-mt compares BLEU only, got --metric {args.metric}")
-    if args.metric != "bleu" and (args.tokenize is not None or args.bleu == TOKENISED):
-        raise ValueError(f"--metric {args.metric} has no tokeniser; leave --tokenize and --bleu away")
-    if args.bleu == TOKENISED:
-        if args.tokenize not in (None, TOKENISED):
-            raise ValueError(f"--bleu tok does not tokenise; leave --tokenize {args.tokenize} away")
-        return TOKENISED
-    return args.tokenize or "13a"
+def _warn(subject: Subject, args: argparse.Namespace) -> None:
+    """Warn where sides are of different kinds of text, or of another kind than the tokeniser expects."""
+    detokenised = {name: looks_detokenised(lines) for name, lines in subject.answers.items()}
+    tokenises = args.metric == "chrf" or TOKENISED not in (args.bleu, args.tokenize) and args.tokenize != "none"
+    notice = warning(subject.facts["detokenised"]["reference"], detokenised, tokenises)
+    if notice:
+        print(f"headprune compare: warning: {notice}", file=sys.stderr)
 
 
-def _json(
-    args: argparse.Namespace,
-    metric: Metric,
-    reference: Sentences,
-    systems: dict[str, Sentences],
-    results: Sequence[SystemResult],
-) -> dict:
+def _json(args: argparse.Namespace, subject: Subject, results: Sequence[Compared]) -> dict[str, Any]:
     rows = []
-    for path, result in zip([args.first, *args.others], results, strict=True):
-        row = dataclasses.asdict(result) | {"ci": list(result.ci), "significant": result.mark(args.alpha)}
-        rows.append(row | {"lines": systems[result.name].form, "sha256": sha256(path)})
+    for result, facts in zip(results, subject.rows, strict=True):
+        bootstrap = result.bootstrap
+        row = dataclasses.asdict(bootstrap) | {"ci": list(bootstrap.ci), "significant": bootstrap.mark(args.alpha)}
+        row |= {key: _test(test, args.alpha) for key, test in result.tests.items()}
+        rows.append({**({"mcnemar": None} if subject.tests else {}), **row, **facts})
     return {
-        "metric": metric.name,
-        "signature": metric.signature,
+        "metric": subject.metric.name,
+        "signature": subject.metric.signature,
         "resamples": args.resamples,
         "seed": args.seed,
         "alpha": args.alpha,
-        "sentences": len(reference.lines),
-        "reference": {
-            "name": args.reference,
-            "lines": reference.form,
-            "sha256": sha256(args.reference),
-        },
-        "baseline": results[0].name,
+        "baseline": results[0].bootstrap.name,
+        **subject.facts,
         "systems": rows,
     }
 
 
-def _text(args: argparse.Namespace, metric: Metric, results: Sequence[SystemResult]) -> str:
-    table = significance_table(results, args.alpha, args.resamples, args.format)
-    comment = "% " if args.format == "latex" else ""
-    notes = [
-        f"{metric.name} {metric.signature}",
-        f"{args.resamples} resamples, seed {args.seed}; wins are the system's against {results[0].name}; "
-        f"** p (Holm) < {args.alpha}, * only p < {args.alpha}",
-    ]
-    notes += [
-        f"{result.name}: no difference to the baseline in any resample" for result in results[1:] if result.ties == 1
-    ]
-    notes += too_few_resamples(results, args.alpha, args.resamples)
-    return "\n".join([table, "", *(comment + note for note in notes)])
+def _test(test: Any, alpha: float) -> dict[str, Any] | None:
+    if test is None:
+        return None
+    return dataclasses.asdict(test) | {"significant": _MARKS[mark_of(test.p, test.p_holm, alpha)]}
 
 
-def _add_compare_mt(
-    args: argparse.Namespace, metric: Metric, reference: Sentences, systems: dict[str, Sentences], value: dict
-) -> str:
-    # Adds compare-mt's result to every system but the baseline in the JSON value, and returns it as text.
+def _text(args: argparse.Namespace, subject: Subject, results: Sequence[Compared]) -> str:
+    systems = [result.bootstrap for result in results]
+    table = (_test_table if subject.tests else _bootstrap_table)(args, subject, results)
+    notes = list(subject.notes)
+    baseline = systems[0].name
+    if subject.tests:
+        notes.append(
+            f"bootstrap: paired, of {subject.metric.name}, {args.resamples} resamples, seed {args.seed}; "
+            f"{_legend(args.alpha, args.format)}"
+        )
+    else:
+        notes.append(
+            f"{args.resamples} resamples, seed {args.seed}; wins are the system's against {baseline}; "
+            f"** p (Holm) < {args.alpha:g}, * only p < {args.alpha:g}"
+        )
+        notes += [f"{r.name}: no difference to the baseline in any resample" for r in systems[1:] if r.ties == 1]
+    labels = {test.key: test.label for test in subject.tests}
+    for result in results[1:]:
+        said = {labels[key]: test for key, test in result.tests.items()}
+        notes += [f"{result.bootstrap.name}: {name}: {test.note}" for name, test in said.items() if test and test.note]
+    notes += too_few_resamples(systems, args.alpha, args.resamples)
+    return render_parts([table, *([""] if args.format == "text" else []), *notes], args.format)
+
+
+def _legend(alpha: float, form: str) -> str:
+    holm, raw = ("bold and underlined:", "underlined only:") if form == "latex" else ("**", "*")
+    return f"{holm} p (Holm) < {alpha:g}, {raw} only p < {alpha:g}"
+
+
+def _bootstrap_table(args: argparse.Namespace, subject: Subject, results: Sequence[Compared]) -> Table:
+    rows = []
+    for result in (compared.bootstrap for compared in results):
+        shares = [f"{100 * share:.1f}%" for share in (result.wins, result.losses, result.ties)]
+        p_values = bootstrap_p_values(result, args.resamples, len(results) - 1)
+        scored = [result.name, f"{result.score:.2f}", f"{result.ci[0]:.2f}-{result.ci[1]:.2f}"]
+        rows.append([*scored, *shares, *p_values, result.mark(args.alpha)])
+    header = ["system", "score", "95% interval", "wins", "losses", "ties", "p", "p (Holm)", ""]
+    return Table(header, rows, align="lrrrrrrrl")
+
+
+def _test_table(args: argparse.Namespace, subject: Subject, results: Sequence[Compared]) -> Table:
+    counts = any(test.key == "mcnemar" for test in subject.tests)
+    labels = [*(["lost", "gained"] if counts else []), *(test.label for test in subject.tests), "bootstrap"]
+    rows: list[list[Any]] = []
+    for result in results:
+        bootstrap, tests = result.bootstrap, result.tests
+        row: list[Any] = [bootstrap.name, f"{bootstrap.score:.2f}", f"{bootstrap.ci[0]:.2f}-{bootstrap.ci[1]:.2f}"]
+        rows.append(row)
+        if result is results[0]:
+            row += [None] * len(labels)
+            continue
+        mcnemar: Any = tests.get("mcnemar")
+        row += [mcnemar.lost, mcnemar.gained] if counts else []
+        for test in tests.values():
+            assert test is not None
+            row.append(Marked(f"{_p(test.p)} ({_p(test.p_holm)})", mark_of(test.p, test.p_holm, args.alpha)))
+        p, p_holm = bootstrap_p_values(bootstrap, args.resamples, len(results) - 1)
+        row.append(Marked(f"{p} ({p_holm})", mark_of(bootstrap.p, bootstrap.p_holm, args.alpha)))
+    return Table(["system", subject.metric.name, "95% interval", *labels], rows)
+
+
+def _p(p: float) -> str:
+    return f"{p:.3f}" if p >= 0.0005 else f"{p:.0e}" if p > 0 else "0"
+
+
+def _add_compare_mt(args: argparse.Namespace, subject: Subject, value: dict[str, Any]) -> str:
+    """Add compare-mt's result to every system but the baseline in the JSON value, and return it as text."""
+    from fairseq_headprune.evaluation.hypotheses import read_references
+
+    metric: Any = subject.metric
     fraction = SAMPLE_FRACTION if args.sample_fraction is None else args.sample_fraction
-    tokens = {name: list(map(metric.tokens, sentences.lines)) for name, sentences in systems.items()}
-    expected = list(map(metric.tokens, reference.lines))
+    tokens = {name: list(map(metric.tokens, lines)) for name, lines in subject.answers.items()}
+    expected = list(map(metric.tokens, read_references(args.files[0]).lines))
     lines = [f"compare-mt, resamples of {fraction:g} of the sentences (its ties include the system's losses):"]
     baseline = value["baseline"]
     for row in tqdm(value["systems"][1:], desc="compare-mt", unit="system", file=sys.stderr, disable=None):
-        theirs = compare_mt_bootstrap(
-            expected, tokens[baseline], tokens[row["name"]], args.resamples, args.seed, fraction
-        )
+        systems = expected, tokens[baseline], tokens[row["name"]]
+        theirs = compare_mt_bootstrap(*systems, args.resamples, args.seed, fraction)
         row["compare_mt"] = dataclasses.asdict(theirs) | {"ci": list(theirs.ci), "sample_fraction": fraction}
         lines.append(
             f"{row['name']}: BLEU {theirs.score:.2f} [{theirs.ci[0]:.2f}, {theirs.ci[1]:.2f}], "

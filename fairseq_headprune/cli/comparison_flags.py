@@ -7,7 +7,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from fairseq_headprune.evaluation.significance_table import coarse_zero
+from fairseq_headprune.evaluation.p_values import coarse_zero
 from fairseq_headprune.report.study_tables import pruned_points
 from fairseq_headprune.report.tables import FORMS
 from fairseq_headprune.studies.run import MASKS_AT_ONCE
@@ -47,12 +47,19 @@ def add_comparison_flags(parser: argparse.ArgumentParser) -> None:
         default="sacrebleu",
         help="tok: tokenised BLEU, equal to multi-bleu.perl (default: sacrebleu with 13a)",
     )
+    add_keep_marks_flag(group)
     add("--resamples", type=int, default=1000, help="resamples of the paired bootstrap (default: 1000)")
     add("--bootstrap-seed", type=int, default=12345, help="seed of the resamples; 0 is a seed too (default: 12345)")
     add("--alpha", type=float, default=0.01, help="level of significance (default: 0.01)")
     output = group.add_mutually_exclusive_group()
     output.add_argument("--json", action="store_true", help="print one JSON document to stdout (default: off)")
     output.add_argument("--format", choices=FORMS, default="text", help="form of the tables (default: text)")
+
+
+def add_keep_marks_flag(group: Any) -> None:
+    """Add ``--keep-marks``."""
+    text = "compare texts that have marks of subwords (@@ or ▁) as they are (default: refuse them)"
+    group.add_argument("--keep-marks", action="store_true", help=text)
 
 
 def add_bootstrap_flags(parser: argparse.ArgumentParser) -> None:

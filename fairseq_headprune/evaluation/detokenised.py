@@ -1,10 +1,13 @@
-"""Telling detokenised text from text that is tokenised, escaped or still in subword pieces (a guess, for a warning)."""
+"""What kind of text is compared: detokenised, tokenised or escaped (a guess), or still in subwords (an error)."""
 
 import re
 from collections.abc import Sequence
 
 #: Escapes of the Moses tokeniser, "@-@", and the marks of subword-nmt and sentencepiece.
 _MARKS = re.compile(r"&(?:apos|quot|amp|lt|gt|bar|#124|#91|#93);|@@(?:\s|$)|\s@-@\s|▁")
+
+#: Marks of subword-nmt and sentencepiece, which no text has once its pieces are joined.
+_PIECES = re.compile(r"@@(?:\s|$)|▁")
 
 #: A full stop, comma or English clitic with a blank before it, and without. (French has blanks before ! ? : ;)
 _APART = re.compile(r"\s[.,](?=\s|$)|\w\s'(?:s|t|m|d|re|ve|ll)\b|\sn't\b")
@@ -18,6 +21,32 @@ def looks_detokenised(sentences: Sequence[str]) -> bool:
     apart = sum(len(_APART.findall(sentence)) for sentence in sentences)
     joined = sum(len(_JOINED.findall(sentence)) for sentence in sentences)
     return apart <= joined
+
+
+def refuse_marks(name: str, sentences: Sequence[str]) -> None:
+    """Make sure that no sentence has marks of subwords, which would be scored as if they were text.
+
+    Raises:
+        ValueError: some have; the message names the first and how many there are.
+    """
+    marked = [number for number, sentence in enumerate(sentences, 1) if _PIECES.search(sentence)]
+    if marked:
+        raise ValueError(
+            f"{name}: {len(marked)} of {len(sentences)} sentences have marks of subwords (@@ or ▁; the first is line "
+            f"{marked[0]}): join them, with --remove-bpe or --post-process where text is generated, or compare them as "
+            "they are with --keep-marks"
+        )
+
+
+def empty_references(sentences: Sequence[str]) -> str:
+    """Say how empty references are scored, if there are any."""
+    count = sum(not sentence.strip() for sentence in sentences)
+    if not count:
+        return ""
+    return (
+        f"{count} of {len(sentences)} references are empty: BLEU counts the words of their translations as wrong, chrF "
+        "leaves them out"
+    )
 
 
 def warning(reference: bool, systems: dict[str, bool], tokenises: bool) -> str | None:

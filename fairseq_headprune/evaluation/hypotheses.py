@@ -59,7 +59,8 @@ def _read(path: PathLike, kinds: str) -> Sentences:
         named = ", ".join(map(str, missing[:_NAMED])) + (", …" if len(missing) > _NAMED else "")
         raise ValueError(
             f"{path}: no {kind}- line for id {named} ({len(missing)} of {max(ids) + 1} sentences); "
-            "the output is cut short, or fairseq skipped sentences"
+            "the output is cut short, or fairseq-generate left a batch out: run it with "
+            "--required-batch-size-multiple 1"
         )
     return Sentences([found[kind][number] for number in range(max(ids) + 1)], kind)
 

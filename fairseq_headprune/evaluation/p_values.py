@@ -1,33 +1,9 @@
-"""The table of a paired bootstrap as text, Markdown or LaTeX."""
+"""What a table says of the p values of a paired bootstrap."""
 
 import math
 from collections.abc import Iterable, Sequence
 
 from fairseq_headprune.evaluation.significance import SystemResult
-
-#: The formats by name.
-FORMATS = ("text", "markdown", "latex")
-
-_HEADER = ["system", "score", "95% interval", "wins", "losses", "ties", "p", "p (Holm)", ""]
-
-
-def significance_table(results: Sequence[SystemResult], alpha: float, resamples: int, form: str = "text") -> str:
-    """Return one row a system, the baseline first; ``**`` = p (Holm) < alpha, ``*`` = only p < alpha.
-
-    Raises:
-        ValueError: unknown format.
-    """
-    if form not in FORMATS:
-        raise ValueError(f"unknown table format {form!r}; known are {', '.join(FORMATS)}")
-    rows = [_cells(result, alpha, resamples, len(results) - 1) for result in results]
-    if form == "markdown":
-        lines = [_HEADER, ["---"] + ["---:"] * (len(_HEADER) - 2) + ["---"], *([*map(_escape, row)] for row in rows)]
-        return "\n".join("| " + " | ".join(line) + " |" for line in lines)
-    if form == "latex":
-        return _latex(rows)
-    widths = [max(len(line[column]) for line in [_HEADER, *rows]) for column in range(len(_HEADER))]
-    lines = ([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])] for line in [_HEADER, *rows])
-    return "\n".join("  ".join(line).rstrip() for line in lines)
 
 
 def too_few_resamples(results: Sequence[SystemResult], alpha: float, resamples: int) -> list[str]:
@@ -52,13 +28,6 @@ def coarse_zero(p_holm: Iterable[float | None], tests: int, alpha: float, resamp
     )
 
 
-def _cells(result: SystemResult, alpha: float, resamples: int, comparisons: int) -> list[str]:
-    numbers = [f"{100 * share:.1f}%" for share in (result.wins, result.losses, result.ties)]
-    p_values = bootstrap_p_values(result, resamples, comparisons)
-    interval = f"{result.ci[0]:.2f}-{result.ci[1]:.2f}"
-    return [result.name, f"{result.score:.2f}", interval, *numbers, *p_values, result.mark(alpha)]
-
-
 def bootstrap_p_values(result: SystemResult, resamples: int, comparisons: int) -> list[str]:
     """Return p and p (Holm) as texts; 0 says no more than "below the smallest p that so many resamples can show"."""
     smallest = (2 / resamples, 2 / resamples * comparisons)
@@ -66,18 +35,3 @@ def bootstrap_p_values(result: SystemResult, resamples: int, comparisons: int) -
         f"{p:.3f}" if p > 0 else f"<{min(1, least):.2g}"
         for p, least in zip((result.p, result.p_holm), smallest, strict=True)
     ]
-
-
-def _escape(cell: str) -> str:
-    return cell.replace("|", "\\|").replace("*", "\\*")
-
-
-def _latex(rows: Sequence[Sequence[str]]) -> str:
-    special = {character: "\\" + character for character in "&%$#_{}"}
-    special |= {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"$<$"}
-
-    def line(cells: Sequence[str]) -> str:
-        return " & ".join("".join(special.get(character, character) for character in cell) for cell in cells) + r" \\"
-
-    body = [line(_HEADER), r"\hline", *map(line, rows)]
-    return "\n".join([r"\begin{tabular}{l" + "r" * (len(_HEADER) - 2) + "l}", *body, r"\end{tabular}"])

@@ -9,7 +9,7 @@ import torch
 from fairseq import utils
 from fairseq_cli.generate import get_symbols_to_strip_from_output
 
-from fairseq_headprune.evaluation.detokenised import looks_detokenised, warning
+from fairseq_headprune.evaluation.detokenised import empty_references, looks_detokenised, refuse_marks, warning
 from fairseq_headprune.evaluation.generation import built, check_generation, check_prefix
 from fairseq_headprune.evaluation.many_masks import ManyMasks, obstacle
 from fairseq_headprune.evaluation.memory import Card
@@ -54,6 +54,9 @@ class Translator:
             lambda: [self._decode(target[i], escape_unk=True) for i in self._indices],
         )
 
+        if not getattr(args, "keep_marks", False):
+            refuse_marks(f"the references of {split}", self.references)
+
     @property
     def sources(self) -> list[str]:
         """The source side as fairseq-generate prints it on its S- lines, for the sentences that are translated."""
@@ -70,7 +73,7 @@ class Translator:
 
     def metric(self, comparison: Any) -> Metric:
         """Return BLEU, bound to the references, with a warning where they are not what its tokeniser expects."""
-        warn_of_pieces(self.references, comparison.tokenize)
+        warn_of_form(self.references, comparison.tokenize)
         return corpus_metric("bleu", self.references, comparison.tokenize)
 
     def translate(self) -> list[str]:
@@ -166,8 +169,9 @@ class Translator:
         return text
 
 
-def warn_of_pieces(references: list[str], tokenize: str) -> None:
-    """Log a warning where sacrebleu would tokenise text that is tokenised, escaped or still in pieces."""
+def warn_of_form(references: list[str], tokenize: str) -> None:
+    """Log a warning where sacrebleu would tokenise tokenised or escaped text, and where references are empty."""
     found = warning(looks_detokenised(references), {}, tokenises=tokenize not in (TOKENISED, "none"))
-    if found:
-        logger.warning(f"{found} (--remove-bpe or --post-process joins pieces)")
+    for said in (found, empty_references(references)):
+        if said:
+            logger.warning(said)
