@@ -21,7 +21,6 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from fairseq_headprune.evaluation.translate import Translator
-from fairseq_headprune.files import write_json
 from fairseq_headprune.parts import HEADS, Mask
 from fairseq_headprune.session import Session, parse_generation_args
 from fairseq_headprune.single_heads import one_removed
@@ -50,29 +49,25 @@ def main() -> None:
     expected, measured = _measure(session, many, loops[best], masks, args)
     precision = torch.float16 if session.cfg.common.fp16 else torch.float32
     peak = _matmul_peak(session.device, precision)
-    result = {
-        "benchmark": "ablation",
-        "command": benchmarks.command(),
-        "device": session.device.type,
-        "precision": "fp16" if session.cfg.common.fp16 else "fp32",
-        "checkpoint": session.checkpoint["sha256"],
-        "data": session.data(split),
-        "beam": session.cfg.generation.beam,
-        "masks": len(masks),
-        "sentences": len(many.references),
-        "rounds": args.rounds,
+    result = benchmarks.write_document(
+        args,
+        "ablation",
+        device=session.device.type,
+        precision="fp16" if session.cfg.common.fp16 else "fp32",
+        checkpoint=session.checkpoint["sha256"],
+        data=session.data(split),
+        beam=session.cfg.generation.beam,
+        masks=len(masks),
+        sentences=len(many.references),
         **measured,
-        "loop_batch_sizes": {str(size): seconds for size, seconds in tried.items()},
+        loop_batch_sizes={str(size): seconds for size, seconds in tried.items()},
         **_agreement(found, expected),
         **_control(session, split, indices, masks, found, expected, best, args.control_masks),
         **_bleu_difference(many, found, expected),
-        "operations": counter.get_total_flops(),
-        "peak_operations_per_second": peak,
-        "floor_seconds": counter.get_total_flops() / peak,
-        "environment": benchmarks.environment("torch", "numpy", "ve-fairseq", "fairseq-fixed", "fairseq"),
-    }
-    if args.output:
-        write_json(args.output, result)
+        operations=counter.get_total_flops(),
+        peak_operations_per_second=peak,
+        floor_seconds=counter.get_total_flops() / peak,
+    )
     _show(result, cuda)
 
 

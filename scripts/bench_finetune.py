@@ -9,8 +9,6 @@ loop with autocast and GradScaler; on the CPU both in float32. Sides of ours: ``
 
 import argparse
 import re
-import sys
-from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -22,7 +20,6 @@ from fairseq.trainer import Trainer
 from huggingface_loop import Loop, Recipe, inputs, load_model, packaged_encoder
 
 from fairseq_headprune.cli.common import Parser
-from fairseq_headprune.files import write_json
 from fairseq_headprune.modules.attach import find_gates
 
 LOOP = "huggingface"
@@ -54,14 +51,11 @@ def main() -> None:
     theirs = [inputs(batch, task.vocabulary.pad) for batch in batches]
     sides = {LOOP: (loop.step, theirs)}
     sides |= {name: (lambda batch, t=trainer: t.train_step([batch]), batches) for name, trainer in trainers.items()}
-    for name, (step, items) in sides.items():
-        warm_up = benchmarks.seconds(_updates(step, items[: args.warm_up]), args.device == "cuda")
-        print(f"{name}: {args.warm_up} updates to warm up took {warm_up:.1f} s", file=sys.stderr)
-    timed = {name: _updates(step, items[: args.updates]) for name, (step, items) in sides.items()}
+    first = {name: benchmarks.repeated(step, items[: args.warm_up]) for name, (step, items) in sides.items()}
+    benchmarks.warm_up(first, args.device == "cuda", f"{args.warm_up} updates")
+    timed = {name: benchmarks.repeated(step, items[: args.updates]) for name, (step, items) in sides.items()}
     times, _ = benchmarks.interleave(timed, args.rounds, args.device == "cuda")
-    result = _result(args, recipe, times, batches[: args.updates])
-    write_json(args.output, result)
-    _print(result)
+    _print(_result(args, recipe, times, batches[: args.updates]))
 
 
 def make_trainer(args: argparse.Namespace, name: str, recipe: Recipe, updates: int) -> Trainer:
@@ -123,33 +117,25 @@ def _check(args: argparse.Namespace) -> None:
     args.bert = args.bert or packaged_encoder()
 
 
-def _updates(step: Callable[[Any], Any], items: Sequence[Any]) -> Callable[[], None]:
-    def run() -> None:
-        for item in items:
-            step(item)
-
-    return run
-
-
 def _result(args: argparse.Namespace, recipe: Recipe, times: dict, batches: list[dict]) -> dict[str, Any]:
     examples = sum(batch["nsentences"] for batch in batches)
     tokens = sum(batch["ntokens"] for batch in batches)
     padded = sum(batch["net_input"]["src_tokens"].numel() for batch in batches)
-    versions = benchmarks.environment("torch", "numpy", "transformers", "ve-fairseq", "fairseq-fixed", "fairseq")
-    return {
-        "benchmark": "finetune",
-        "task": args.task,
-        "model": args.model,
-        "device": args.device,
-        "precision": "fp16" if args.device == "cuda" else "fp32",
-        "recipe": {name: value for name, value in asdict(recipe).items() if name != "epochs"},
-        "updates": args.updates,
-        "warm_up_updates": args.warm_up,
-        "rounds": args.rounds,
-        "batches": {"examples": examples, "pieces": tokens, "with_padding": padded, "seed": benchmarks.SEED},
-        "sides": {name: _side(times, name, args.updates, examples) for name in times},
-        "environment": versions,
-    }
+    return benchmarks.write_document(
+        args,
+        "finetune",
+        "transformers",
+        command=f"python scripts/bench_finetune.py GLUE {args.task} …",  # without the folders of this machine
+        task=args.task,
+        model=args.model,
+        device=args.device,
+        precision="fp16" if args.device == "cuda" else "fp32",
+        recipe={name: value for name, value in asdict(recipe).items() if name != "epochs"},
+        updates=args.updates,
+        warm_up_updates=args.warm_up,
+        batches={"examples": examples, "pieces": tokens, "with_padding": padded, "seed": benchmarks.SEED},
+        sides={name: _side(times, name, args.updates, examples) for name in times},
+    )
 
 
 def _side(times: dict[str, list[float]], name: str, updates: int, examples: int) -> dict[str, Any]:

@@ -7,7 +7,6 @@ backward with parameter gradients on the very same model, gates off, without att
 """
 
 import argparse
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -15,7 +14,6 @@ import benchmarks
 import torch
 from fairseq import utils
 
-from fairseq_headprune.files import write_json
 from fairseq_headprune.importance.gradient import GateDerivatives, gradient_importance
 from fairseq_headprune.importance.losses import TokenLosses, sentence_losses
 from fairseq_headprune.modules.attach import find_gates, without_attention_weights
@@ -37,26 +35,21 @@ def main() -> None:
         "plain": _without_weights(gated, _plain(gated, batches, pad)),
         "stock": _plain(stock, batches, pad),
     }
-    for name, side in sides.items():
-        print(f"{name}: the pass to warm up took {benchmarks.seconds(side, cuda):.2f} s", file=sys.stderr)
+    benchmarks.warm_up(sides, cuda, "the pass")
     times, peaks = benchmarks.interleave(sides, args.rounds, cuda)
-    result = {
-        "benchmark": "score",
-        "command": benchmarks.command(),
-        "arch": args.arch,
-        "device": "cuda" if cuda else "cpu",
-        "precision": "fp16" if args.fp16 else "fp32",
-        "rounds": args.rounds,
-        "batches": benchmarks.describe_batches(args, batches),
-        "seconds": {name: benchmarks.spread(values) for name, values in times.items()},
-        "time_to_plain": benchmarks.paired_ratios(times["score"], to=times["plain"]),
-        "time_to_stock": benchmarks.paired_ratios(times["score"], to=times["stock"]),
-        "peak_bytes": peaks,
-        "gates": _gate_sizes(gated, batches),
-        "environment": benchmarks.environment("torch", "numpy", "ve-fairseq", "fairseq-fixed", "fairseq"),
-    }
-    if args.output:
-        write_json(args.output, result)
+    result = benchmarks.write_document(
+        args,
+        "score",
+        arch=args.arch,
+        device="cuda" if cuda else "cpu",
+        precision="fp16" if args.fp16 else "fp32",
+        batches=benchmarks.describe_batches(args, batches),
+        seconds={name: benchmarks.spread(values) for name, values in times.items()},
+        time_to_plain=benchmarks.paired_ratios(times["score"], to=times["plain"]),
+        time_to_stock=benchmarks.paired_ratios(times["score"], to=times["stock"]),
+        peak_bytes=peaks,
+        gates=_gate_sizes(gated, batches),
+    )
     _show(result, cuda)
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import benchmarks
 
 from fairseq_headprune.cli import prune, sweep_epochs
-from fairseq_headprune.files import sha256, write_json
+from fairseq_headprune.files import sha256
 
 
 def main() -> None:
@@ -28,17 +28,13 @@ def main() -> None:
     for path in paths[:1]:  # warm-up: imports, and what torch sets up once
         _curve(path, flags)
     times, _ = benchmarks.interleave(sides, args.rounds, not args.cpu)
-    result = {
-        "benchmark": "sweep",
-        "command": benchmarks.command(),
-        "checkpoints": {path.name: sha256(path) for path in paths},
-        "rounds": args.rounds,
-        "seconds": {name: benchmarks.spread(values) for name, values in times.items()},
-        "sweep_to_curves": benchmarks.paired_ratios(times["sweep"], to=times["curves"]),
-        "environment": benchmarks.environment("torch", "numpy", "ve-fairseq", "fairseq-fixed", "fairseq"),
-    }
-    if args.output:
-        write_json(args.output, result)
+    result = benchmarks.write_document(
+        args,
+        "sweep",
+        checkpoints={path.name: sha256(path) for path in paths},
+        seconds={name: benchmarks.spread(values) for name, values in times.items()},
+        sweep_to_curves=benchmarks.paired_ratios(times["sweep"], to=times["curves"]),
+    )
     print(f"{len(paths)} epochs, {args.rounds} rounds: median (min-max)")
     for name, value in result["seconds"].items():
         print(f"{name:<7} {benchmarks.shown(value, 1)} s")

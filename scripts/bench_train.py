@@ -9,7 +9,6 @@ layer's heads pruned), ``ones`` (a float gate of ones that takes gradients on ev
 
 import argparse
 import re
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -17,7 +16,6 @@ import benchmarks
 import torch
 from fairseq.trainer import Trainer
 
-from fairseq_headprune.files import write_json
 from fairseq_headprune.modules.attach import find_gates
 from fairseq_headprune.speed.operations import operations
 from fairseq_headprune.tasks.translation_headprune import TranslationHeadpruneTask
@@ -36,28 +34,23 @@ def main() -> None:
     trainers = {name: _trainer(args, name, task, cuda) for name in args.variants}
     limits = next(iter(trainers.values())).model.max_positions()
     batches = benchmarks.draw_batches(task, count, limits, max_tokens=args.max_tokens)
-    for name, trainer in trainers.items():
-        warm_up = benchmarks.seconds(_updates(trainer, batches[: args.warm_up]), cuda)
-        print(f"{name}: {args.warm_up} updates to warm up took {warm_up:.1f} s", file=sys.stderr)
+    first = {name: _updates(trainer, batches[: args.warm_up]) for name, trainer in trainers.items()}
+    benchmarks.warm_up(first, cuda, f"{args.warm_up} updates")
     timed = batches[: args.updates]
     sides = {name: _updates(trainer, timed) for name, trainer in trainers.items()}
     counts = {name: operations(_updates(trainer, timed[:1])) for name, trainer in trainers.items()}
     times, _ = benchmarks.interleave(sides, args.rounds, cuda)
     tokens = sum(batch["ntokens"] for batch in timed)
-    result = {
-        "benchmark": "train",
-        "command": benchmarks.command(),
-        "arch": args.arch,
-        "device": "cuda" if cuda else "cpu",
-        "precision": "fp16" if cuda else "fp32",
-        "updates": args.updates,
-        "rounds": args.rounds,
-        "batches": benchmarks.describe_batches(args, timed),
-        "sides": {name: {**_side(args, times, name, tokens), "operations_an_update": counts[name]} for name in times},
-        "environment": benchmarks.environment("torch", "numpy", "ve-fairseq", "fairseq-fixed", "fairseq"),
-    }
-    if args.output:
-        write_json(args.output, result)
+    result = benchmarks.write_document(
+        args,
+        "train",
+        arch=args.arch,
+        device="cuda" if cuda else "cpu",
+        precision="fp16" if cuda else "fp32",
+        updates=args.updates,
+        batches=benchmarks.describe_batches(args, timed),
+        sides={name: {**_side(args, times, name, tokens), "operations_an_update": counts[name]} for name in times},
+    )
     print(f"{result['device']}, {result['precision']}, {args.updates} updates x {args.rounds} rounds: median (min-max)")
     for name, side in result["sides"].items():
         print(
@@ -118,11 +111,7 @@ def _trainer(args: argparse.Namespace, name: str, task: Any, cuda: bool) -> Trai
 
 
 def _updates(trainer: Trainer, batches: list[dict]) -> Callable[[], None]:
-    def run() -> None:
-        for batch in batches:
-            trainer.train_step([batch])
-
-    return run
+    return benchmarks.repeated(lambda batch: trainer.train_step([batch]), batches)
 
 
 def _side(args: argparse.Namespace, times: dict, name: str, tokens: int) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from fairseq_headprune.files import write_json  # noqa: E402
 from fairseq_headprune.studies.provenance import git_commit  # noqa: E402
 
 #: seed of initial weights, of the order of batches and of synthetic sentences
@@ -74,6 +75,35 @@ def environment(*packages: str) -> dict[str, Any]:
         except PackageNotFoundError:
             found[name] = None
     return found
+
+
+def write_document(args: argparse.Namespace, name: str, *packages: str, **found: Any) -> dict[str, Any]:
+    """Return what a benchmark found, with its command and the environment; written to ``--output`` if that is given.
+
+    Args:
+        packages: distributions whose versions matter, besides torch, numpy and fairseq.
+    """
+    versions = environment("torch", "numpy", *packages, "ve-fairseq", "fairseq-fixed", "fairseq")
+    value = {"benchmark": name, "command": command(), "rounds": args.rounds, **found, "environment": versions}
+    if args.output:
+        write_json(args.output, value)
+    return value
+
+
+def repeated(step: Callable[[Any], object], items: Sequence[Any]) -> Callable[[], None]:
+    """Return the function that does a step with every item, such as an update with every batch."""
+
+    def run() -> None:
+        for item in items:
+            step(item)
+
+    return run
+
+
+def warm_up(sides: dict[str, Callable[[], object]], cuda: bool, what: str) -> None:
+    """Run every side once and say on stderr how long that took."""
+    for name, side in sides.items():
+        print(f"{name}: {what} to warm up took {seconds(side, cuda):.2f} s", file=sys.stderr)
 
 
 def add_model_flags(parser: argparse.ArgumentParser) -> None:
