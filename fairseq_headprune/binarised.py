@@ -24,9 +24,19 @@ def load_split(task: Any, split: str, settings: Any) -> None:
     try:
         check_split_files(task.cfg.data.split(os.pathsep)[0], split, task.cfg.source_lang, task.cfg.target_lang)
         task.load_dataset(split, task_cfg=settings)
+    except FileNotFoundError as error:
+        there = ", ".join(_splits(task)) or "none"
+        raise FileNotFoundError(f"{task.cfg.data} has no split {split!r}; there are: {there}") from error
     except (AssertionError, ValueError, struct.error) as error:
         # fairseq asserts equal lengths.
         raise ValueError(f"the split {split!r} of {task.cfg.data} is damaged or empty ({error})") from error
+
+
+def _splits(task: Any) -> list[str]:
+    """Return the names of the splits that a translation task's data folder holds."""
+    languages = {task.cfg.source_lang, task.cfg.target_lang}
+    found = (path.name.split(".") for path in Path(task.cfg.data.split(os.pathsep)[0]).glob("*.*-*.*.idx"))
+    return sorted({name[0] for name in found if set(name[1].split("-")) == languages})
 
 
 def check_split_files(folder: str, split: str, source: str, target: str) -> None:

@@ -200,7 +200,7 @@ def test_wrong_input_is_refused_and_nothing_is_written(flags, lively, tmp_path, 
         (["--components", "encoder"], "unknown component 'encoder'"),
         (["--alpha", "0"], "--alpha must be between 0 and 1"),
         (["--masks-at-once", "0"], "--masks-at-once: must be a whole number from 1 on, got 0"),
-        (["--gen-subset", "dev"], "Dataset not found: dev"),
+        (["--gen-subset", "dev"], "has no split 'dev'; there are: test, train, valid"),
         (["--retain-dropout"], "--retain-dropout makes every translation another one"),
     ):
         assert message in refused(capsys, "ablate", *flags, *target, *wrong)
@@ -271,7 +271,7 @@ def test_an_oracle_of_another_model_or_of_too_few_heads_is_refused(study, flags,
     run_json("ablate", *flags, "-o", part, "--components", "enc_self", "--gen-subset", "valid")
     capsys.readouterr()
     assert "do not rank" in refused(capsys, "prune", *flags, "-o", tmp_path / "p", "--order", f"oracle:{part}")
-    assert "not a study folder" in refused(capsys, "prune", *flags, "-o", tmp_path / "p", "--order", "oracle:nowhere")
+    assert "no such folder" in refused(capsys, "prune", *flags, "-o", tmp_path / "p", "--order", "oracle:nowhere")
     line = refused(capsys, "prune", *flags, "-o", tmp_path / "p", "--order", f"oracle:{part}", "--reestimate")
     assert "--reestimate needs estimated importance" in line
     assert not (tmp_path / "p").exists()

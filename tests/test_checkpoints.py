@@ -219,3 +219,9 @@ def test_head_counts_that_are_said_twice_agree(tiny_model):
     state["cfg"]["model"].encoder_attention_heads = 1
     with pytest.raises(ValueError, match='the encoder has 2 heads a layer by "args", 1 by "cfg": one was edited'):
         head_shape(state)
+
+
+def test_an_ensemble_is_told_from_a_file_that_is_not_there(trained):
+    path = trained["checkpoint"]
+    with pytest.raises(FileNotFoundError, match="one checkpoint is wanted here, not an ensemble of 2"):
+        read_state(f"{path}:{path}")

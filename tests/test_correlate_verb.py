@@ -87,7 +87,7 @@ def test_studies_that_do_not_compare_are_refused(studies, tmp_path, capsys):
     line = refused(capsys, "correlate", first, level)
     assert "all 5 values of the second side are 0: without variance there is no correlation" in line
     assert "not finished" in refused(capsys, "correlate", first, write_ablation(tmp_path / "part", FIRST[:2]))
-    assert "not a study folder" in refused(capsys, "correlate", first, tmp_path / "none")
+    assert "none: there is no such folder" in refused(capsys, "correlate", first, tmp_path / "none")
     start = Mask({"enc_self": [[1, 1, 1], [1, 0]]}).rows
     masked = write_ablation(tmp_path / "masked", FIRST[:4], start=start)
     assert "start from different masks" in refused(capsys, "correlate", first, masked)

@@ -163,4 +163,6 @@ def test_a_stopped_study_repeats_nothing(across, flags, tmp_path, monkeypatch):
 def test_another_select_split_is_another_study(across, flags, capsys):
     line = refused(capsys, "keep-one", *flags, "-o", across["folder"], "--select-subset", "train")
     assert "select_data.split" in line
-    assert "Dataset not found: dev" in refused(capsys, "keep-one", *flags, "-o", "x", "--select-subset", "dev")
+    assert "has no split 'dev'; there are: test, train, valid" in refused(
+        capsys, "keep-one", *flags, "-o", "x", "--select-subset", "dev"
+    )

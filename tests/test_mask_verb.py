@@ -174,7 +174,8 @@ def test_like_a_checkpoint_that_holds_a_mask(make_mask, trained, tiny_model, tmp
 
 
 def test_wrong_input(refused, scores, tmp_path):
-    assert "enc_self layer 0 has 3 heads (0 to 2); there is no head 3" in refused("--drop", "E:1:4")
+    assert "E:1:4: enc_self has the heads 1 to 3 there, counted from 1" in refused("--drop", "E:1:4")
+    assert "A:9: enc_dec has the layers 1 to 1, counted from 1" in refused("--drop", "A:9:1")
     assert "'E:1' is not a descriptor" in refused("--drop", "E:1")
     assert "enc_self names 1 layers, the model has 2" in refused("--config", "ES=3")
     assert "enc_self layer 1: cannot keep 3 heads of 2" in refused("--config", "ES=33")

@@ -275,7 +275,7 @@ def test_wrong_input_is_refused_and_nothing_is_written(tmp_path, capsys):
             [good, tmp_path / "empty"],
             "empty is not a study folder: it holds no study.json; name folders that headprune",
         ),
-        ([tmp_path / "nowhere"], "nowhere is not a study folder"),
+        ([tmp_path / "nowhere"], "nowhere: there is no such folder; name folders that"),
         ([tmp_path / "other"], "is a study of headprune later; a report shows studies of ablate, keep-one"),
         ([tmp_path / "bare"], "bare is damaged: 'start' is not in it"),
         ([damaged], "enc_self-0-1.txt has 1 lines, the unpruned model's translations have 3"),

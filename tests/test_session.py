@@ -237,7 +237,7 @@ def test_data_that_is_not_there(trained, tmp_path, capsys):
     assert "Could not infer language pair" in refused(capsys, "score", tmp_path, "--path", path)
     assert "no-such-folder" in refused(capsys, "score", tmp_path / "no-such-folder", "--path", path)
     line = refused(capsys, "score", *flags(trained), "--score-subset", "dev2010")
-    assert "Dataset not found: dev2010" in line
+    assert "has no split 'dev2010'; there are: test, train, valid" in line
 
 
 def test_a_damaged_checkpoint(trained, tmp_path, capsys):

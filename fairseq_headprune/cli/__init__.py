@@ -56,10 +56,17 @@ def main(argv: list[str] | None = None) -> int:
     except Exception as error:
         if os.environ.get("HEADPRUNE_DEBUG"):
             raise
-        # str(KeyError) is the repr of its argument; the argument itself reads better.
-        message = error.args[0] if isinstance(error, KeyError) and error.args else error
-        print(f"headprune {argv[0]}: {' '.join(str(message).split()) or type(error).__name__}", file=sys.stderr)
+        print(f"headprune {argv[0]}: {' '.join(_said(error).split()) or type(error).__name__}", file=sys.stderr)
         return 2 if isinstance(error, (ValueError, KeyError, OSError)) else 1
+
+
+def _said(error: Exception) -> str:
+    """Return what an error says: of the system's, the file first and no number."""
+    if isinstance(error, OSError) and error.filename is not None and error.strerror:
+        missing = isinstance(error, FileNotFoundError)
+        return f"{error.filename}: {'there is no such file or folder' if missing else error.strerror}"
+    # str(KeyError) is the repr of its argument; the argument itself reads better.
+    return str(error.args[0] if isinstance(error, KeyError) and error.args else error)
 
 
 def _run(argv: list[str]) -> int:

@@ -19,7 +19,7 @@ from fairseq_headprune.cli.mask_learned import heads_flag
 from fairseq_headprune.cli.mask_time import in_time
 from fairseq_headprune.files import PathLike, sha256
 from fairseq_headprune.parts import Mask
-from fairseq_headprune.parts.notation import parse_config, parse_descriptor, parse_triple
+from fairseq_headprune.parts.notation import named_heads, parse_config, parse_triple
 from fairseq_headprune.parts.scores import Scores
 from fairseq_headprune.pruning import chosen_components, curves
 
@@ -92,7 +92,7 @@ def by_latency(args: argparse.Namespace, start: Mask) -> Chosen:
 
 def by_name(args: argparse.Namespace, start: Mask) -> Chosen:
     """``--drop``."""
-    heads = {head for text in args.drop for head in parse_descriptor(text)}
+    heads = {head for text in args.drop for head in named_heads(text, start.shape)}
     mask = start.without(heads)
     before = sorted(heads.intersection(start.dropped()))
     return mask, {"chosen": "all but those named", **({"pruned_before": list(map(str, before))} if before else {})}

@@ -87,6 +87,25 @@ def parse_descriptor(text: str) -> list[Part]:
     return heads
 
 
+def named_heads(text: str, shape: Mapping[str, list[int]]) -> list[Part]:
+    """Read descriptors of heads of a model of this shape.
+
+    Raises:
+        ValueError: another form, or a head that the model does not have, in the words of descriptors: from 1.
+    """
+    heads = parse_descriptor(text)
+    for component, layer, head in heads:
+        letter = next(letter for letter, name in _DESCRIPTOR_KEYS.items() if name == component)
+        counts = shape.get(component, [])
+        if layer >= len(counts):
+            raise ValueError(f"{letter}:{layer + 1}: {component} has the layers 1 to {len(counts)}, counted from 1")
+        if head >= counts[layer]:
+            raise ValueError(
+                f"{letter}:{layer + 1}:{head + 1}: {component} has the heads 1 to {counts[layer]} there, counted from 1"
+            )
+    return heads
+
+
 def format_descriptor(heads: Iterable[Part]) -> str:
     """Write heads as descriptors (1-based), one a layer, separated by spaces."""
     letters = {component: letter for letter, component in _DESCRIPTOR_KEYS.items()}

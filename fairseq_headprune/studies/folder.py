@@ -43,6 +43,8 @@ class StudyFolder:
         """
         self.path = Path(path)
         study = self.path / "study.json"
+        if not self.path.exists():
+            raise FileNotFoundError(f"{self.path}: there is no such folder")
         if not study.is_file():
             raise FileNotFoundError(f"{self.path} is not a study folder: it holds no study.json")
         content = files.read_json(study)
