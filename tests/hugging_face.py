@@ -49,8 +49,8 @@ _SIZES = {
     "decoder_attention_heads": 4,
     "encoder_ffn_dim": 48,
     "decoder_ffn_dim": 40,
-    "max_position_embeddings": 64,
-    "init_std": 0.3,
+    "max_position_embeddings": 128,
+    "init_std": 0.1,
 }
 _DROPOUTS = {"dropout": 0.1, "attention_dropout": 0.0, "activation_dropout": 0.0, "classifier_dropout": 0.0}
 _DROPOUTS |= {"encoder_layerdrop": 0.0, "decoder_layerdrop": 0.0, "use_cache": True, "is_encoder_decoder": True}
@@ -150,15 +150,28 @@ def _write(folder, name, value):
     (folder / name).write_text(json.dumps(value, ensure_ascii=False), encoding="utf-8")
 
 
-def _end_sooner(model, by):
-    """Raise the logit of the end of sentence: random weights would go on to the length limit."""
-    decoder = model.model.decoder
-    norm = decoder.layer_norm if hasattr(decoder, "layer_norm") else decoder.layers[-1].final_layer_norm
-    row = model.lm_head.weight[model.config.eos_token_id]
-    norm.bias += by * row / row.square().sum()
+def _train(model, steps=60, rate=0.01):
+    """Learn a few made-up pairs, so that translations end: random weights go on to the length limit."""
+    draws, config = random.Random(1), model.config
+    pairs = [([draws.randint(5, 190) for _ in range(draws.randint(3, 20))], draws.randint(0, 12)) for _ in range(32)]
+    end, pad = config.eos_token_id, config.pad_token_id
+
+    def rows(lists, fill):
+        return torch.tensor([row + [fill] * (24 - len(row)) for row in lists])
+
+    tokens = rows([source + [end] for source, _ in pairs], pad)
+    # mBART's labels have, behind the end, what its decoder starts with.
+    last = [end, config.decoder_start_token_id] if config.model_type == "mbart" else [end]
+    last = last[:1] if last[-1] == end else last
+    labels = rows([source[::-1][: count + 1] + last for source, count in pairs], -100)
+    optimizer = torch.optim.Adam(model.parameters(), lr=rate)
+    for _ in range(steps):
+        model(input_ids=tokens, attention_mask=tokens.ne(pad).long(), labels=labels).loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
 
 
-def _build(folder, model_class, config_class, config, seed=1, sooner=5.0):
+def _build(folder, model_class, config_class, config, seed=1):
     """Make the model of a configuration, with random weights in every parameter, and save it with its configuration."""
     torch.manual_seed(seed)
     model = model_class(config_class(**config)).eval()
@@ -168,7 +181,7 @@ def _build(folder, model_class, config_class, config, seed=1, sooner=5.0):
                 parameter += 0.1 * torch.randn(parameter.shape)
         if hasattr(model, "final_logits_bias"):
             model.final_logits_bias += 0.3 * torch.randn(model.final_logits_bias.shape)
-        _end_sooner(model, sooner)
+    _train(model)
     model.save_pretrained(folder)
     _write(folder, "config.json", {**config, "vocab_size": model.config.vocab_size, "transformers_version": "4.22.0"})
     return model
@@ -203,6 +216,76 @@ def marian(folder, separate=False, size=200, **changed):
     config |= {"decoder_start_token_id": pad, "bad_words_ids": [[pad]]}
     config["share_encoder_decoder_embeddings"] = not separate
     _build(folder, transformers.MarianMTModel, transformers.MarianConfig, {**config, **changed})
+    return folder
+
+
+def _numbered(model, *further):
+    """Numbers of a sentencepiece model's symbols in fairseq's order, with further ones behind."""
+    pieces = [model.id_to_piece(i) for i in range(3, model.get_piece_size())]
+    return {piece: number for number, piece in enumerate(["<s>", "<pad>", "</s>", "<unk>", *pieces, *further])}
+
+
+def m2m(folder, **changed):
+    """A folder as m2m100_418M is: its 100 languages, behind them 8 embeddings without a symbol."""
+    folder.mkdir()
+    model = train_pieces(folder / "sentencepiece.bpe.model", sum(corpus(), []), kind="bpe")
+    numbers = _numbered(model)
+    _write(folder, "vocab.json", numbers)
+    codes = transformers.models.m2m_100.tokenization_m2m_100.FAIRSEQ_LANGUAGE_CODES["m2m100"]
+    tokens = [f"__{code}__" for code in codes]
+    _write(folder, "special_tokens_map.json", {"additional_special_tokens": tokens})
+    _write(folder, "tokenizer_config.json", {"tokenizer_class": "M2M100Tokenizer", "model_max_length": 64})
+    config = {**M2M, **_SIZES, "vocab_size": len(numbers) + len(codes) + 8}
+    _build(folder, transformers.M2M100ForConditionalGeneration, transformers.M2M100Config, {**config, **changed})
+    return folder
+
+
+def nllb(folder, fast=True, **changed):
+    """A folder as nllb-200-distilled-600M is; not ``fast``: without tokenizer.json, which transformers makes itself."""
+    folder.mkdir()
+    model = train_pieces(folder / "sentencepiece.bpe.model", sum(corpus(), []), kind="bpe")
+    codes = transformers.models.nllb.tokenization_nllb.FAIRSEQ_LANGUAGE_CODES
+    tokenizer = {"tokenizer_class": "NllbTokenizer", "model_max_length": 64, "additional_special_tokens": codes}
+    _write(folder, "tokenizer_config.json", tokenizer)
+    config = {**M2M, **_SIZES, "vocab_size": len(_numbered(model, *codes)) + 1, "max_length": 64}
+    _build(folder, transformers.M2M100ForConditionalGeneration, transformers.M2M100Config, {**config, **changed})
+    if fast:
+        transformers.AutoTokenizer.from_pretrained(folder).save_pretrained(folder)
+    return folder
+
+
+def mbart(folder, fifty=False, fast=False, **changed):
+    """A folder as mbart-large-en-ro is, or as mbart-large-50-many-to-many-mmt (``fifty``)."""
+    folder.mkdir()
+    model = train_pieces(folder / "sentencepiece.bpe.model", sum(corpus(), []))
+    name = "mbart50" if fifty else "mbart"
+    codes = getattr(transformers.models, name)
+    codes = getattr(codes, f"tokenization_{name}").FAIRSEQ_LANGUAGE_CODES
+    numbers = _numbered(model, *codes, "<mask>")
+    kind = "MBart50Tokenizer" if fifty else "MBartTokenizer"
+    _write(folder, "tokenizer_config.json", {"tokenizer_class": kind, "model_max_length": 64})
+    config = {**MBART, **_SIZES, "vocab_size": len(numbers), "tokenizer_class": kind}
+    config["decoder_start_token_id"] = 2 if fifty else numbers["en_XX"]
+    _build(folder, transformers.MBartForConditionalGeneration, transformers.MBartConfig, {**config, **changed})
+    if fast:
+        transformers.AutoTokenizer.from_pretrained(folder).save_pretrained(folder)
+    return folder
+
+
+def bart(folder, fast=True, **changed):
+    """A folder as bart-base is: byte pairs of GPT-2's kind."""
+    from tokenizers import ByteLevelBPETokenizer
+
+    folder.mkdir()
+    tokenizer = ByteLevelBPETokenizer()
+    specials = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+    tokenizer.train_from_iterator(sum(corpus(), []), vocab_size=400, special_tokens=specials, show_progress=False)
+    tokenizer.save_model(str(folder))
+    _write(folder, "tokenizer_config.json", {"tokenizer_class": "BartTokenizer", "model_max_length": 64})
+    config = {**BART, **_SIZES, "vocab_size": tokenizer.get_vocab_size()}
+    _build(folder, transformers.BartForConditionalGeneration, transformers.BartConfig, {**config, **changed})
+    if fast:
+        transformers.AutoTokenizer.from_pretrained(folder).save_pretrained(folder)
     return folder
 
 
