@@ -184,8 +184,6 @@ def read_lines(path: PathLike) -> list[str]:
     """
     try:
         text = Path(path).read_bytes().decode("utf-8-sig")
-    except FileNotFoundError:
-        raise FileNotFoundError(f"{path}: there is no such file") from None
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}: not a UTF-8 text file ({error})") from error
     lines = text.split("\n")

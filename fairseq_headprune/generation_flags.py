@@ -66,8 +66,9 @@ def _task(argv: list[str]) -> type[PrunableTask] | None:
     Raises:
         ValueError: it is not supported, or ``--user-dir`` cannot be loaded.
     """
+    folders = _values(argv, "--user-dir")
     try:
-        utils.import_user_module(argparse.Namespace(user_dir=(_values(argv, "--user-dir") or [None])[-1]))
+        utils.import_user_module(argparse.Namespace(user_dir=folders[-1] if folders else None))
     except ImportError as error:
         raise ValueError(f"--user-dir: {error}") from error
     given, paths = _values(argv, "--task"), _values(argv, "--path")

@@ -54,7 +54,7 @@ class Session:
         self.path = args.path
         self.overrides = model_overrides(self.cfg.common_eval.model_overrides)
         self.device = torch.device("cuda" if torch.cuda.is_available() and not self.cfg.common.cpu else "cpu")
-        self.task = task or _setup_task(self.cfg)
+        self.task: Any = task or _setup_task(self.cfg)
         self.task.check_checkpoint(self.path, state)
         self.model, self.saved_cfg = load_model(self.path, state, self.overrides, self.task)
         self.gates = attach_gates(self.model)

@@ -77,13 +77,16 @@ def test_transformers_reads_the_folder_that_is_written(tmp_path):
     assert theirs.config.id2label == dict(enumerate(labels))
 
 
-def test_a_classifier_is_taken_by_the_names_of_its_labels(tmp_path):
+def test_a_classifier_is_taken_by_the_names_of_its_labels(tmp_path, caplog):
     folder = hugging_face_folder(tmp_path / "hf", ("no", "maybe", "a"))
     written = lively(("no", "maybe", "a"))
-    logits = outputs(from_folder(folder, ("a", "maybe", "no")), batch())[-1]
+    # Capitals do not make another label.
+    logits = outputs(from_folder(folder, ("a", "Maybe", "no")), batch())[-1]
+    assert not caplog.text
     assert torch.equal(logits, outputs(written, batch())[-1][:, [2, 1, 0]])
     torch.manual_seed(0)
     fresh = from_folder(folder, ("a", "maybe", "yes"))
+    assert "its classifier is left out, since its labels are no, maybe, a, not a, maybe, yes" in caplog.text
     assert close(outputs(fresh, batch())[:-1], outputs(written, batch())[:-1])
     assert fresh.classification_heads[bert_models.HEAD].out_proj.weight.abs().max() < 0.2  # normal(0, 0.02)
 

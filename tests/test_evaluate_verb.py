@@ -14,7 +14,9 @@ from verbs import refused, run_json
 
 from fairseq_headprune.checkpoints import read_state, stored_mask
 from fairseq_headprune.cli import main
+from fairseq_headprune.cli.evaluate import below_chance
 from fairseq_headprune.files import sha256
+from fairseq_headprune.glue.catalogue import TASKS
 from fairseq_headprune.glue.predictions import load_predictions
 from fairseq_headprune.parts import Mask
 
@@ -37,6 +39,14 @@ def test_scores_are_those_of_the_models_predictions(tuned):
     found, targets = logits(path, "train", MASK)
     assert masked["results"][0]["scores"]["score"] == pytest.approx(100 * (found.argmax(1) == targets).mean())
     assert masked["mask"]["components"] == {"enc_self": {"kept": 4, "total": 12}}
+
+
+def test_scores_below_chance_are_told():
+    """Of 40 labels a draw has at most 9 right with probability 0.0003, at most 10 with 0.0011 (binomial)."""
+    targets = np.array([0, 1] * 20)
+    right = [np.where(np.arange(40) < count, targets, 1 - targets) for count in (9, 10, 40)]
+    said = [below_chance(TASKS["SST-2"], predicted, targets) for predicted in right]
+    assert "9 of 40 labels are right, fewer than by chance (50.0%)" in said[0] and said[1:] == ["", ""]
 
 
 def test_predictions_are_compared(tuned, tmp_path):

@@ -1,6 +1,7 @@
 """``headprune evaluate``: GLUE's scores of a BERT checkpoint, its predictions, and the file for GLUE's server."""
 
 import argparse
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,8 @@ import numpy as np
 from fairseq_headprune.cli.common import emit, refuse_overwriting
 from fairseq_headprune.files import sha256
 from fairseq_headprune.report.tables import Table
+
+logger = logging.getLogger(__name__)
 
 _DESCRIPTION = """Score a checkpoint of the task glue on the development set (MNLI: both), or on --gen-subset, with
 GLUE's metrics, under the checkpoint's own mask or --head-mask. What the flags leave open is as in training."""
@@ -44,7 +47,7 @@ def run(argv: list[str]) -> int:
         _write_predictions(path, session, value, *scored[split])
         value["predictions"].append({"path": str(path), "sha256": sha256(path), "split": split})
     for stem, path in files.items():
-        predictor = session.evaluator(stem)
+        predictor: Any = session.evaluator(stem)
         write_submission(path, task, predictor.split.numbers, predictor.predict())
         value["submission"].append({"path": str(path), "sha256": sha256(path), "data": session.data(stem)})
     emit(value, args.json, _text(value))
@@ -65,11 +68,31 @@ def _mask(args: Any, session: Any) -> dict[str, Any]:
     return {"given": args.head_mask, "source": mask.source, "components": mask.counts(), "heads": mask.rows}
 
 
+def below_chance(task: Any, predicted: np.ndarray, targets: np.ndarray) -> str:
+    """Say so where a classifier is right less often than one that draws labels (binomial test, p < 0.001)."""
+    from scipy.stats import binomtest
+
+    if task.is_regression:
+        return ""
+    right, chance = int((predicted == targets).sum()), 1 / len(task.labels)
+    if binomtest(right, len(targets), chance, alternative="less").pvalue >= 0.001:
+        return ""
+    return (
+        f"{right} of {len(targets)} labels are right, fewer than by chance ({100 * chance:.1f}%): are the "
+        f"classifier's labels those of {task.name} ({', '.join(task.labels)}), in this order?"
+    )
+
+
 def _scored(session: Any, split: str) -> tuple[dict[str, Any], np.ndarray]:
     """Return the scores of a split and what was predicted, (examples,)."""
     predictor = session.evaluator(split)
     targets, predicted = predictor.targets, predictor.predict()
-    return {"split": split, "scores": session.task.score(predicted, targets), "data": session.data(split)}, predicted
+    result = {"split": split, "scores": session.task.score(predicted, targets), "data": session.data(split)}
+    below = below_chance(session.task.glue, predicted, targets)
+    if below:
+        result["warning"] = below
+        logger.warning(f"{split}: {below}")
+    return result, predicted
 
 
 def _prediction_paths(task: Any, splits: list[str], path: str | None) -> dict[str, Path]:
@@ -115,6 +138,7 @@ def _text(value: dict) -> str:
         data = result["data"]
         left_out = sum(data["faults"]["left_out"].values())
         said = [f"{left_out} faulty lines were left out"] if left_out else []
+        said += [result["warning"]] if "warning" in result else []
         said += [f"{data['cut']} examples were cut at {data['limit']} pieces"] if data["cut"] else []
         lines += [f"{result['split']}: {what}" for what in said]
     lines += [f"wrote {written['path']}" for written in value["predictions"] + value["submission"]]

@@ -30,8 +30,12 @@ class Evaluator(Protocol):
     """
 
     obstacle: str | None
-    references: list[str]
-    sources: list[str]
+
+    @property
+    def references(self) -> Sequence[str]: ...
+
+    @property
+    def sources(self) -> Sequence[str]: ...
 
     def answers(self) -> list[str]:
         """Return the answers under the mask in force, in corpus order."""

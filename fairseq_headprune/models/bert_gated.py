@@ -119,18 +119,26 @@ class BertGatedModel(FairseqEncoderModel):
             self._fresh_head = False
 
     def take_weights(self, folder: str, labels: list[str]) -> None:
-        """Load the weights of a Hugging Face folder; a classifier of other labels is left as it is.
+        """Load the weights of a Hugging Face folder; a classifier of other labels is left out, with a warning.
+
+        Labels are the same by name, in whatever order and whether in capitals or not.
 
         Raises:
             ValueError: weights that do not fit; all are listed.
             FileNotFoundError: a file is missing.
         """
         config, weights = bert_config.read_config(folder), read_weights(folder)
-        order = _rows_of(config, labels)
+        names = {str(label).lower(): int(row) for row, label in (config.get("id2label") or {}).items()}
+        mine_too = set(names) == {label.lower() for label in labels}
         for kind in ("weight", "bias"):
             found = weights.pop(f"classifier.{kind}", None)
-            if found is not None and order is not None:
-                weights[f"classifier.{kind}"] = found[order]
+            if found is not None and mine_too:
+                weights[f"classifier.{kind}"] = found[[names[label.lower()] for label in labels]]
+            elif found is not None and kind == "weight":
+                logger.warning(
+                    f"--bert {folder}: its classifier is left out, since its labels are {', '.join(names)}, not "
+                    f"{', '.join(labels)}"
+                )
         mine = {name: tensor for name, tensor in self.state_dict().items()}
         try:
             ours = to_ours(weights, mine, len(self.encoder.layers))
@@ -140,12 +148,6 @@ class BertGatedModel(FairseqEncoderModel):
         fresh = [name for name in mine if name not in ours]
         if fresh:
             logger.warning(f"--bert {folder} has no {', '.join(fresh)}: they start from random values")
-
-
-def _rows_of(config: dict, labels: list[str]) -> Optional[list[int]]:
-    """Return the rows of a folder's classifier in the order of labels; None unless it has just these, by name."""
-    names = {str(label): int(row) for row, label in (config.get("id2label") or {}).items()}
-    return [names[label] for label in labels] if set(names) == set(labels) else None
 
 
 def _settle(args: Namespace, task: Any) -> Optional[str]:

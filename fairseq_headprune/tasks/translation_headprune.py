@@ -79,10 +79,10 @@ class TranslationHeadpruneTask(GatedTask, ImportedModels, TranslationTask):
 
     def answer_settings(self, session: Any) -> dict[str, Any]:
         """Return the settings of the search, and of what turns its tokens into text."""
-        generation = OmegaConf.to_container(session.cfg.generation, resolve=True, enum_to_str=True)
+        generation: Any = OmegaConf.to_container(session.cfg.generation, resolve=True, enum_to_str=True)
         given = {name: getattr(session.args, name) for name in ("post_process", "bpe", "tokenizer")}
         generation["print_step"] = False  # changes no translation
-        settings = {"generation": {**generation, **given}}
+        settings: dict[str, Any] = {"generation": {**generation, **given}}
         if generation["max_len_a"]:
             # The largest length of a translation then depends on the longest sentence of its batch.
             settings["batches"] = {name: session.cfg.dataset[name] for name in ("max_tokens", "batch_size")}
@@ -109,7 +109,7 @@ class TranslationHeadpruneTask(GatedTask, ImportedModels, TranslationTask):
         """
         root, source, target = Path(self.cfg.data.split(os.pathsep)[0]), self.cfg.source_lang, self.cfg.target_lang
         names = {f"dict.{source}.txt", f"dict.{target}.txt"}
-        pairs = {f"{source}-{target}": set(), f"{target}-{source}": set()}
+        pairs: dict[str, set[str]] = {f"{source}-{target}": set(), f"{target}-{source}": set()}
         for pair, found in pairs.items():
             found |= {path.name for path in root.glob(f"{split}.{pair}.*")}
         names |= set().union(*pairs.values())
