@@ -10,7 +10,6 @@ from fairseq.tasks import TASK_REGISTRY
 
 from fairseq_headprune import criterions, models, tasks
 from fairseq_headprune.checkpoints import allow_settings
-from fairseq_headprune.studies.workers import stay_on_leash
 
 
 def _register() -> None:
@@ -47,5 +46,3 @@ _avoid_plans_per_shape()
 allow_settings()
 _register()
 _check_registered()
-# Where this is a training of a comparison: what goes on when that is gone would be started again beside it.
-stay_on_leash()

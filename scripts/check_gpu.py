@@ -22,7 +22,7 @@ import benchmarks
 
 from fairseq_headprune.corpus import Settings, make_corpus
 from fairseq_headprune.files import write_json
-from fairseq_headprune.studies.side_by_side import Command, run_side_by_side
+from fairseq_headprune.jobs.scheduler import Command, run_commands
 
 #: Flags of a verb by where and how it computes; the first is what the others are compared with.
 SIDES = {"cpu": "--cpu", "gpu-fp32": "", "gpu-fp16": "--fp16"}
@@ -167,7 +167,7 @@ def _all(commands: list[Command], jobs: int) -> list[str]:
     """Run all, whatever fails; return the names of those that did."""
     done = set()
     try:
-        for name in run_side_by_side(commands, jobs, lambda name: None):
+        for name in run_commands(commands, jobs, lambda name: None):
             done.add(name)
             print(f"{name} done", file=sys.stderr)
     except RuntimeError as error:

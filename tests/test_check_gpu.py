@@ -34,7 +34,7 @@ def check(tmp_path, monkeypatch, capsys):
             if failed:
                 raise RuntimeError(f"failed: {', '.join(failed)}")
 
-        monkeypatch.setattr(check_gpu, "run_side_by_side", run)
+        monkeypatch.setattr(check_gpu, "run_commands", run)
         monkeypatch.setattr(check_gpu, "make_corpus", lambda *_, **__: None)
         monkeypatch.setattr(check_gpu.benchmarks, "environment", lambda *_: {"gpu": "made up"})
         argv = ["check_gpu.py", "--work", str(tmp_path / "work"), "--verbs", verbs, "--json"]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from fairseq_headprune.studies.claims import Claims, living_workers
+from fairseq_headprune.jobs.claims import Claims, living_workers
 from fairseq_headprune.studies.folder import StudyFolder
 
 CELLS = 60

@@ -21,7 +21,7 @@ def run(tmp_path_factory):
     words += ["--recipe", RECIPE, "--splits", "dev", "--sentences", "20", "--resamples", "50", "--generate-flags=--cpu"]
     with pytest.MonkeyPatch.context() as patch:
         here = Here()
-        patch.setattr(driver, "run_side_by_side", here)
+        patch.setattr(driver, "run_commands", here)
         assert script(*words) == 0
     return {"folder": folder, "value": read_json(folder / "r" / "sst-2.json"), "started": here.started}
 

@@ -39,7 +39,7 @@ def script(*words):
 
 
 class Here:
-    """Stands in for ``run_side_by_side``: runs trainings and translations in this process, and notes which."""
+    """Stands in for ``run_commands``: runs trainings and translations in this process, and notes which."""
 
     def __init__(self):
         self.started = []
@@ -50,11 +50,11 @@ class Here:
             self.started.append(command.name)
             with pytest.MonkeyPatch.context() as patch:
                 patch.chdir(command.cwd)
-                if command.words[2] == "fairseq_cli.train":
+                if "fairseq_cli.train" in command.words:
                     # What fairseq keeps of one training for the next of the same process.
                     metrics.reset()
                     vars(checkpoint_utils.save_checkpoint).pop("best", None)
-                    tiny.fairseq_here("train", *command.words[3:])
+                    tiny.fairseq_here("train", *command.words[command.words.index("fairseq_cli.train") + 1 :])
                 else:
                     translate.run(read_json(command.words[3]))
             yield command.name
@@ -74,7 +74,7 @@ def run(data_bin, tmp_path_factory):
     words = arguments(data_bin, folder)
     with pytest.MonkeyPatch.context() as patch:
         here = Here()
-        patch.setattr(driver, "run_side_by_side", here)
+        patch.setattr(driver, "run_commands", here)
         assert script(*words) == 0
     value = read_json(folder / "results" / "compare.json")
     return {"folder": folder, "arguments": words, "value": value, "started": here.started, "data": data_bin}
@@ -132,7 +132,7 @@ def test_translations_are_fairseq_s(run):
 
 def test_started_again_it_does_what_is_missing_and_no_more(run, monkeypatch, capsys):
     here = Here()
-    monkeypatch.setattr(driver, "run_side_by_side", here)
+    monkeypatch.setattr(driver, "run_commands", here)
     assert script(*run["arguments"], "--json") == 0
     printed = json.loads(capsys.readouterr().out)
     assert here.started == [] and [value["split"] for value in printed] == ["test", "valid"]
@@ -153,7 +153,7 @@ def test_a_stopped_training_goes_on(run, tmp_path, monkeypatch):
         return train(cfg, trainer, task, iterator)
 
     words = [*arguments(run["data"], tmp_path), "--methods", "unpruned,joint-dsp", "--stages", "train"]
-    monkeypatch.setattr(driver, "run_side_by_side", Here())
+    monkeypatch.setattr(driver, "run_commands", Here())
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(train, "train", stop_in_the_third_epoch)
         script(*words)
@@ -173,12 +173,12 @@ def test_a_stopped_training_goes_on(run, tmp_path, monkeypatch):
 def test_a_training_that_had_ended_is_not_started_again(run, tmp_path, monkeypatch):
     """Killed between the end of fairseq-train and what follows: an update more would be another model."""
     words = [*arguments(run["data"], tmp_path), "--methods", "unpruned", "--stages", "train"]
-    monkeypatch.setattr(driver, "run_side_by_side", Here())
+    monkeypatch.setattr(driver, "run_commands", Here())
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(Run, "settle", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         script(*words)
     here = Here()
-    monkeypatch.setattr(driver, "run_side_by_side", here)
+    monkeypatch.setattr(driver, "run_commands", here)
     assert script(*words) == 0 and here.started == []
     found = [folder / "work/runs/unpruned-1/checkpoint_best.pt" for folder in (tmp_path, run["folder"])]
     assert same(*(weights(read_state(path)) for path in found))
@@ -235,7 +235,7 @@ def test_a_training_without_a_checkpoint_is_told(data_bin, tmp_path, monkeypatch
             prepare(command.name)
             yield command.name
 
-    monkeypatch.setattr(driver, "run_side_by_side", leave_nothing)
+    monkeypatch.setattr(driver, "run_commands", leave_nothing)
     assert script(*arguments(data_bin, tmp_path), "--methods", "unpruned") == 1
     assert "left no best checkpoint" in capsys.readouterr().err
     assert not list(tmp_path.glob("work/runs/*/done.json"))

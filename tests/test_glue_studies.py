@@ -159,7 +159,7 @@ def here(commands, at_once, prepare):
 
 def test_random_heads_fine_tuned_and_every_epoch(tuned, tmp_path, monkeypatch):
     """The score of a sampling is that of its own best checkpoint under its mask; then the curve at each epoch."""
-    monkeypatch.setattr(random_pruning, "run_side_by_side", here)
+    monkeypatch.setattr(random_pruning, "run_commands", here)
     flags = "--arch bert_gated --criterion sentence_prediction --optimizer adam --lr 0.003 --batch-size 16 --cpu "
     flags += "--num-workers 0 --dropout 0 --best-checkpoint-metric score --maximize-best-checkpoint-metric"
     more = ["--random", "50%", "--seeds", "1", "--epochs", "1", "--train-flags", flags, "--resamples", "20"]

@@ -14,7 +14,7 @@ from fairseq_headprune.evaluation import memory
 from fairseq_headprune.evaluation.memory import SHARE, WAITS, Card
 from fairseq_headprune.evaluation.packing import Packer
 from fairseq_headprune.glue.predict import Predictor
-from fairseq_headprune.studies import workers
+from fairseq_headprune.jobs import workers
 
 GIB = 2**30
 CUDA = torch.device("cuda")
@@ -168,6 +168,6 @@ def test_jobs_on_a_gpu(monkeypatch, flags, environment, gpus, expected):
         monkeypatch.delenv(name, raising=False)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(scale_flags, "_devices", lambda cpu: ["0"] * gpus)
+    monkeypatch.setattr(scale_flags, "gpus", lambda cpu: ["0"] * gpus)
     args = Namespace(**{"jobs": 1, "launcher": "processes", "worker": False, "cpu": False} | flags)
     assert scale_flags._jobs_on_gpu(args) == expected

@@ -38,7 +38,7 @@ def in_this_process(commands, at_once, prepare):
 
 @pytest.fixture
 def here(monkeypatch):
-    monkeypatch.setattr(random_pruning, "run_side_by_side", in_this_process)
+    monkeypatch.setattr(random_pruning, "run_commands", in_this_process)
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +54,7 @@ def study(flags, tmp_path_factory):
     folder = tmp_path_factory.mktemp("random") / "study"
     arguments = [*flags, "-o", folder, "--random", "50%", "--seeds", "0", "1"]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(random_pruning, "run_side_by_side", in_this_process)
+        patch.setattr(random_pruning, "run_commands", in_this_process)
         document = run_json("random-study", *arguments)
     return {"folder": folder, "document": document, "arguments": arguments}
 
@@ -122,7 +122,7 @@ def test_the_control_of_the_same_seeds_as_baseline(flags, trained, tmp_path, mon
             bleu[command.name] = sacrebleu.corpus_bleu(lines, [references]).score
             yield command.name
 
-    monkeypatch.setattr(random_pruning, "run_side_by_side", tune)
+    monkeypatch.setattr(random_pruning, "run_commands", tune)
     arguments = [*flags, "-o", tmp_path / "study", "--random", "50%", "--seeds", "0", "1", "--control"]
     document = run_json("random-study", *arguments, "--baseline", "control")
     assert main(["random-study", *map(str, arguments), "--baseline", "control"]) == 0
@@ -147,7 +147,7 @@ def test_the_control_of_the_same_seeds_as_baseline(flags, trained, tmp_path, mon
 
 def test_what_is_done_is_not_done_again(study, monkeypatch):
     done = []
-    monkeypatch.setattr(random_pruning, "run_side_by_side", lambda commands, *_: iter(done.extend(commands) or []))
+    monkeypatch.setattr(random_pruning, "run_commands", lambda commands, *_: iter(done.extend(commands) or []))
     again = run_json("random-study", *study["arguments"], "--jobs", "7")
     assert done == [] and again["items"] == study["document"]["items"]
 
@@ -159,7 +159,7 @@ def test_the_rest_is_done_after_a_failure(study, here, tmp_path, monkeypatch, ca
 
     arguments = [str(word) for word in study["arguments"]]
     arguments[arguments.index("-o") + 1] = str(tmp_path / "study")
-    monkeypatch.setattr(random_pruning, "run_side_by_side", fail)
+    monkeypatch.setattr(random_pruning, "run_commands", fail)
     assert main(["random-study", *arguments]) == 1
     assert "1 failed (random-50%-1)" in capsys.readouterr().err
     asked = []
@@ -168,7 +168,7 @@ def test_the_rest_is_done_after_a_failure(study, here, tmp_path, monkeypatch, ca
         asked.extend(command.name for command in commands)
         yield from in_this_process(commands, *others)
 
-    monkeypatch.setattr(random_pruning, "run_side_by_side", rest)
+    monkeypatch.setattr(random_pruning, "run_commands", rest)
     document = run_json("random-study", *arguments)
     assert asked == ["random-50%-1"]
     # The same seeds give the same masks, training and translations.

@@ -16,8 +16,8 @@ from verbs import refused, run_json, write_lively
 
 from fairseq_headprune.cli import main
 from fairseq_headprune.evaluation.translate import Translator
-from fairseq_headprune.studies import workers
-from fairseq_headprune.studies.claims import living_workers
+from fairseq_headprune.jobs import submitted, workers
+from fairseq_headprune.jobs.claims import living_workers
 from fairseq_headprune.studies.folder import StudyFolder
 
 BEAM = ["--beam", "2", "--max-len-b", "10", "--cpu"]
@@ -109,11 +109,10 @@ def test_jobs_start_workers_that_get_their_share_of_gpus_or_threads(tmp_path):
     study = StudyFolder.open(tmp_path / "s", {})
     code = "import os; print([os.environ.get(n) for n in ('CUDA_VISIBLE_DEVICES', 'HEADPRUNE_JOBS_ON_GPU')])"
     for devices, expected in ((["3", "5"], ["5", "3", "5"]), ([], [None] * 3)):
-        environments = [workers._environment(number, devices, 4) for number in (1, 2, 3)]
-        assert [e.get("CUDA_VISIBLE_DEVICES") for e in environments] == (
-            expected if devices else [os.environ.get("CUDA_VISIBLE_DEVICES")] * 3
-        )
-    with workers.processes([sys.executable, "-c", code], 1, study, ["7"], 1):
+        settings = [workers.place(number, devices, 4, {}) for number in (1, 2, 3)]
+        assert [entry.get("CUDA_VISIBLE_DEVICES") for entry in settings] == expected
+        assert all("OMP_NUM_THREADS" in entry for entry in settings) == (not devices)
+    with workers.processes([sys.executable, "-c", code], 1, study.path, ["7"], 1):
         wait_for(lambda: workers.last_line(study.path / "workers" / "1.log"))
     assert workers.last_line(study.path / "workers" / "1.log") == "['7', '2']"
 
@@ -192,7 +191,7 @@ def test_submitits_local_executor(flags, undisturbed, tmp_path, monkeypatch):
 
 def test_jobs_that_achieve_nothing_end_the_study(flags, tmp_path, monkeypatch, capsys):
     pytest.importorskip("submitit")
-    monkeypatch.setattr(workers, "LOOK", 0.1)
+    monkeypatch.setattr(submitted, "LOOK", 0.1)
     code = "import sys; sys.exit('no such partition of memory')"
     monkeypatch.setattr(workers, "worker_command", lambda *_: [sys.executable, "-c", code])
     argv = ["ablate", *map(str, flags), "-o", str(tmp_path / "s"), "--launcher", "local"]
@@ -233,13 +232,13 @@ def test_a_real_slurm_runs_the_study_and_a_killed_job_is_replaced(slurm, flags, 
 
 
 def test_the_queue_knows_which_jobs_are_left(slurm):
-    submitted = subprocess.run(
+    sent = subprocess.run(
         ["sbatch", "--parsable", "--output=/dev/null", "--wrap", "sleep 100"], capture_output=True, text=True
     )
-    job = submitted.stdout.strip()
-    assert workers.queued([job, "99999"]) == {job} and workers.queued(["99999"]) == set()
+    job = sent.stdout.strip()
+    assert submitted.queued([job, "99999"]) == {job} and submitted.queued(["99999"]) == set()
     subprocess.run(["scancel", job], check=True)
-    wait_for(lambda: workers.queued([job]) == set())
+    wait_for(lambda: submitted.queued([job]) == set())
 
 
 @pytest.mark.parametrize(
@@ -271,12 +270,12 @@ def test_slurm_without_a_cluster_is_refused(flags, tmp_path, capsys, monkeypatch
 def test_what_does_not_go_together_is_refused(flags, tmp_path, capsys, monkeypatch):
     argv = [*flags, "-o", tmp_path / "s"]
     assert "run it as one process" in refused(capsys, "prune", *argv, "--reestimate", "--jobs", "2")
-    monkeypatch.setattr(workers.shutil, "which", lambda name: None)
+    monkeypatch.setattr(submitted.shutil, "which", lambda name: None)
     assert "there is no sbatch" in refused(capsys, "ablate", *argv, "--launcher", "slurm")
     monkeypatch.setitem(sys.modules, "submitit", None)
     for launcher in ("local", "slurm"):
         assert "fairseq_headprune[slurm]" in refused(capsys, "ablate", *argv, "--launcher", launcher)
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "2")
-    assert "leave --jobs and --launcher away" in refused(capsys, "ablate", *argv, "--jobs", "2")
+    assert "omit --jobs and --launcher" in refused(capsys, "ablate", *argv, "--jobs", "2")
     assert not (tmp_path / "s").exists()

@@ -60,14 +60,15 @@ def run_jobs(jobs: list[Job], args: argparse.Namespace, at_once: int) -> None:
     Raises:
         SystemExit: a job failed (the end of its log is shown) or the time is up.
     """
-    from fairseq_headprune.studies.side_by_side import Command, run_side_by_side
+    from fairseq_headprune.jobs.leash import leashed
+    from fairseq_headprune.jobs.scheduler import Command, run_commands
 
     missing = {job.name: job for job in jobs if not job.product.exists()}
     # In the working folder, so that results name models and translations without a machine's paths.
     commands = [
         Command(
             name,
-            job.command,
+            leashed(job.command),
             args.work / "logs" / f"{name}.log",
             cwd=args.work,
             settings={"PYTHON": sys.executable, **job.settings},
@@ -82,7 +83,7 @@ def run_jobs(jobs: list[Job], args: argparse.Namespace, at_once: int) -> None:
         print(f"{name} starts", file=sys.stderr)
 
     try:
-        for name in run_side_by_side(commands, at_once, starts, args.limit):
+        for name in run_commands(commands, at_once, starts, args.limit):
             _finish(missing[name], args, time.monotonic() - began[name])
     except (RuntimeError, TimeoutError) as error:
         raise SystemExit(f"{error}; run the stage again") from error
@@ -187,8 +188,8 @@ def _best(folder: Path) -> dict[str, Any]:
 
 def _machine(table: list[dict]) -> dict[str, Any]:
     """What the wall times depend on."""
+    from fairseq_headprune.jobs.devices import visible_gpus
     from fairseq_headprune.studies.provenance import environment
-    from fairseq_headprune.studies.side_by_side import visible_gpus
 
     return {"trained_side_by_side": len(table), "gpus": len(visible_gpus()), "environment": environment()}
 

@@ -36,7 +36,8 @@ def trainings(args: argparse.Namespace) -> dict[str, str]:
 
 def train(args: argparse.Namespace, flags: dict[str, str]) -> None:
     """Train what is not trained."""
-    from fairseq_headprune.studies.side_by_side import Command, run_side_by_side
+    from fairseq_headprune.jobs.leash import leashed
+    from fairseq_headprune.jobs.scheduler import Command, run_commands
 
     commands = []
     for name, words in flags.items():
@@ -44,9 +45,9 @@ def train(args: argparse.Namespace, flags: dict[str, str]) -> None:
         if (place / "done").exists():
             continue
         settings = {"PYTHON": sys.executable, "PREPARED": str(args.prepared), "OUT": str(place)}
-        command = ["bash", str(HERE / "train.sh"), *shlex.split(words)]
+        command = leashed(["bash", str(HERE / "train.sh"), *shlex.split(words)])
         commands.append(Command(name, command, args.work / f"{name}.log", settings=settings))
-    for name in run_side_by_side(commands, args.jobs, lambda name: print(f"{name} starts", file=sys.stderr)):
+    for name in run_commands(commands, args.jobs, lambda name: print(f"{name} starts", file=sys.stderr)):
         (args.work / name / "done").touch()
 
 

@@ -51,7 +51,7 @@ def make(args: argparse.Namespace, data: list[str]) -> dict[int, dict[str, Any]]
 
 def translate(args: argparse.Namespace, data: list[str]) -> dict[str, str]:
     """Translate with the unpruned, every masked and every slim model; return the commands by name."""
-    from fairseq_headprune.studies.side_by_side import Command, run_side_by_side
+    from fairseq_headprune.jobs.scheduler import Command, run_commands
 
     task = ["--user-dir", str(ROOT / "fairseq_headprune"), "--task", "translation_headprune"]
     base = [sys.executable, "-m", "fairseq_cli.generate", *data, *task, *SEARCH, *WHOLE, *args.flags]
@@ -65,7 +65,7 @@ def translate(args: argparse.Namespace, data: list[str]) -> dict[str, str]:
         for name, command in words.items()
         if not (args.work / f"{name}.out").exists()
     ]
-    for name in run_side_by_side(commands, args.jobs, lambda name: print(f"{name} starts", file=sys.stderr)):
+    for name in run_commands(commands, args.jobs, lambda name: print(f"{name} starts", file=sys.stderr)):
         (args.work / f"{name}.part").replace(args.work / f"{name}.out")
     return {name: _shown(args, command) for name, command in words.items()}
 

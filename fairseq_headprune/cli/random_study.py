@@ -22,13 +22,13 @@ standard deviation of several samplings (Budhraja et al. 2020, Tables 1 to 6, Fi
 
 def run(argv: list[str]) -> int:
     """Run the verb."""
+    from fairseq_headprune.jobs.devices import visible_gpus
     from fairseq_headprune.session import open_session
     from fairseq_headprune.studies.folder import StudyFolder
     from fairseq_headprune.studies.masked import Comparison, check_split, model_settings
     from fairseq_headprune.studies.provenance import environment
     from fairseq_headprune.studies.random_pruning import RandomStudy, samplings, summary, tuning_settings
     from fairseq_headprune.studies.samplings import items
-    from fairseq_headprune.studies.side_by_side import visible_gpus
 
     args = parse(argv)
     comparison, how = Comparison(**comparison_settings(args)), _fine_tuning(args)

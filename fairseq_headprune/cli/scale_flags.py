@@ -5,6 +5,11 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from fairseq_headprune.jobs import workers
+from fairseq_headprune.jobs.devices import gpus, on_fullest, threads
+from fairseq_headprune.jobs.leash import end_with_parent
+from fairseq_headprune.jobs.submitted import Submitted, check_launcher
+
 LAUNCHERS = ("processes", "local", "slurm")
 
 
@@ -43,13 +48,28 @@ def take_place(args: Any) -> None:
     Raises:
         ValueError: a number out of range, flags that do not go together, a launcher that is not there.
     """
-    from fairseq_headprune.studies.workers import check_launcher, stay_on_leash
-
     ranks = rank()[1]
     if args.jobs < 1:
         raise ValueError(f"--jobs must be at least 1, got {args.jobs}")
     if ranks > 1 and (args.jobs > 1 or args.launcher != "processes"):
-        raise ValueError(f"torchrun has started {ranks} processes already; leave --jobs and --launcher away")
+        raise ValueError(f"torchrun has started {ranks} processes already; omit --jobs and --launcher")
+    check_launcher_flags(args)
+    use_local_rank(args.cpu)
+    args.jobs_on_gpu = _jobs_on_gpu(args)
+    if ranks > 1:
+        args.worker = args.worker or rank()[0] > 0
+    elif args.jobs > 1 and not args.worker and not gpus(args.cpu) and "OMP_NUM_THREADS" not in os.environ:
+        import torch
+
+        torch.set_num_threads(threads(args.jobs))
+
+
+def check_launcher_flags(args: Any) -> None:
+    """Check what is to start the workers; a worker arms its leash.
+
+    Raises:
+        ValueError: a flag of Slurm without Slurm, a number out of range, a launcher that is not there.
+    """
     if args.launcher != "slurm":
         for flag in ("partition", "time", "gpus"):
             if getattr(args, flag) is not None:
@@ -57,29 +77,19 @@ def take_place(args: Any) -> None:
     elif min(args.time if args.time is not None else 1, (args.gpus or 0) + 1) < 1:
         raise ValueError("--time must be at least 1 minute and --gpus at least 0")
     if args.worker:
-        stay_on_leash()
+        end_with_parent()
     elif args.launcher != "processes":
         check_launcher(args.launcher)
-    use_local_rank(args.cpu)
-    args.jobs_on_gpu = _jobs_on_gpu(args)
-    if ranks > 1:
-        args.worker = args.worker or rank()[0] > 0
-    elif args.jobs > 1 and not args.worker and not _devices(args.cpu) and "OMP_NUM_THREADS" not in os.environ:
-        import torch
-
-        torch.set_num_threads(_threads(args.jobs))
 
 
 def _jobs_on_gpu(args: Any) -> int:
     """How many processes that this study started share this one's GPU."""
-    from fairseq_headprune.studies.workers import JOBS_ON_GPU, jobs_on_gpu
-
-    gpus = len(_devices(args.cpu))
+    here = len(gpus(args.cpu))
     if rank()[1] > 1:
-        return jobs_on_gpu(int(os.environ.get("LOCAL_WORLD_SIZE", 1)), gpus)
+        return on_fullest(int(os.environ.get("LOCAL_WORLD_SIZE", 1)), here)
     if args.worker:
-        return int(os.environ.get(JOBS_ON_GPU, 1))
-    return jobs_on_gpu(args.jobs, gpus) if args.launcher == "processes" else 1
+        return int(os.environ.get(workers.JOBS_ON_GPU, 1))
+    return on_fullest(args.jobs, here) if args.launcher == "processes" else 1
 
 
 def use_local_rank(cpu: bool) -> None:
@@ -93,38 +103,21 @@ def use_local_rank(cpu: bool) -> None:
 @contextlib.contextmanager
 def helpers(verb: str, argv: Sequence[str], args: Any, folder: Any) -> Iterator[None]:
     """Let the other processes that the flags ask for share a study meanwhile."""
-    from fairseq_headprune.studies.workers import Submitted, processes, worker_command
-
-    command = worker_command(verb, argv)
+    command = workers.worker_command(verb, argv)
     if args.worker:
         yield
     elif args.launcher == "processes":
-        with processes(command, args.jobs - 1, folder, _devices(args.cpu), _threads(args.jobs)):
+        with workers.processes(command, args.jobs - 1, folder.path, gpus(args.cpu), threads(args.jobs)):
             yield
     else:
         options: dict[str, Any] = {"timeout_min": args.time or 60}
         if args.launcher == "slurm":
             options |= {"slurm_partition": args.partition} if args.partition else {}
             options |= {"gpus_per_node": args.gpus} if args.gpus else {}
-        with Submitted(args.launcher, command, args.jobs, folder, options).helping():
+        with Submitted(args.launcher, command, args.jobs, folder.path, folder.claims, options).helping():
             yield
 
 
 def several(args: Any) -> bool:
     """Whether other processes share the study."""
     return args.worker or args.jobs > 1 or args.launcher != "processes" or rank()[1] > 1
-
-
-def _devices(cpu: bool) -> list[str]:
-    """The GPUs of this process, as CUDA_VISIBLE_DEVICES names them."""
-    import torch
-
-    if cpu or not torch.cuda.is_available():
-        return []
-    named = os.environ.get("CUDA_VISIBLE_DEVICES")
-    return named.split(",") if named else [str(number) for number in range(torch.cuda.device_count())]
-
-
-def _threads(jobs: int) -> int:
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, cores // jobs)

@@ -16,10 +16,11 @@ from fairseq_headprune.comparison.masks import random_mask
 from fairseq_headprune.comparison.methods import AFTER_TRAINING, COUNTS, DEFAULT, Training, trainings, unpruned_name
 from fairseq_headprune.comparison.runs import BEST_ONLY, Run
 from fairseq_headprune.files import read_json, write_json
+from fairseq_headprune.jobs.leash import leashed
+from fairseq_headprune.jobs.scheduler import Command, run_commands
 from fairseq_headprune.parts import Shape
 from fairseq_headprune.studies.folder import StudyFolder
 from fairseq_headprune.studies.provenance import environment
-from fairseq_headprune.studies.side_by_side import Command, run_side_by_side
 
 _USER_DIR = str(Path(fairseq_headprune.__path__[0]).resolve())
 #: fairseq else shuffles the batches of the epoch before, which a training that goes on does not have
@@ -116,7 +117,7 @@ class Driver:
         """
         missing = {t.name: t for t in self.trainings if not self._run(t.name).done.exists()}
         waiting = {name: t for name, t in missing.items() if not self._run(name).trained}
-        commands = [self._command(name, self.command(t), t.after) for name, t in waiting.items()]
+        commands = [self._command(name, leashed(self.command(t)), t.after) for name, t in waiting.items()]
         facts: dict[str, dict[str, Any]] = {}
         began: dict[str, float] = {}
         useless = []
@@ -207,7 +208,7 @@ class Driver:
     def _side_by_side(self, commands: list[Command], what: str, prepare: Callable[[str], None]) -> Any:
         limit = None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
         with tqdm(total=len(commands), desc=what, file=sys.stderr, disable=not commands) as bar:
-            for name in run_side_by_side(commands, self.jobs, prepare, limit):
+            for name in run_commands(commands, self.jobs, prepare, limit):
                 yield name
                 bar.update()
 

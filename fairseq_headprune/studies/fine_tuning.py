@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_headprune import files
-from fairseq_headprune.studies.workers import stay_on_leash
+from fairseq_headprune.jobs.leash import end_with_parent
 
 #: what a finished job writes into its folder
 DONE = "done.json"
@@ -165,6 +165,6 @@ def _training(checkpoint: Path) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    stay_on_leash()
+    end_with_parent()
     run_job(sys.argv[1])
     print(json.dumps({"job": sys.argv[1]}))

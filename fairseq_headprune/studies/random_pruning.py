@@ -14,6 +14,7 @@ from fairseq_headprune.evaluation.holm import holm
 from fairseq_headprune.evaluation.significance import bootstrap_statistics
 from fairseq_headprune.evaluation.statistics import mean_score
 from fairseq_headprune.files import read_json, read_lines
+from fairseq_headprune.jobs.scheduler import Command, run_commands
 from fairseq_headprune.parts import Mask
 from fairseq_headprune.session import Session
 from fairseq_headprune.studies.fine_tuning import DONE, HYPOTHESES, FineTuning, Job, write_job
@@ -22,7 +23,6 @@ from fairseq_headprune.studies.folder import StudyFolder
 from fairseq_headprune.studies.masked import Comparison, MaskedCells
 from fairseq_headprune.studies.results import UNPRUNED
 from fairseq_headprune.studies.samplings import CONTROL, Item, facts
-from fairseq_headprune.studies.side_by_side import Command, run_side_by_side
 
 #: what a cell keeps of a comparison
 _KEPT = ("score", "ci", "wins", "losses", "ties", "p")
@@ -90,7 +90,7 @@ class RandomStudy:
             for name in missing
         ]
         try:
-            for name in run_side_by_side(commands, at_once, self._prepare):
+            for name in run_commands(commands, at_once, self._prepare):
                 yield self._finish(name)
         finally:
             if missing:

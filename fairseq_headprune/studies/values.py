@@ -33,11 +33,6 @@ def plain(value: Any, where: str) -> Any:
     raise ValueError(f"{where} is a {type(value).__name__}, which JSON does not know; pass numbers, strings and lists")
 
 
-def json_line(value: Any) -> bytes:
-    """Return a value of plain JSON types as one line of a JSON lines file."""
-    return json.dumps(value, ensure_ascii=False).encode("utf-8") + b"\n"
-
-
 def first_difference(stored: Any, now: Any, name: str = "") -> tuple[str, str, str] | None:
     """Return (name, stored value, value now) of the first setting that differs, ``None`` if all are equal.
 

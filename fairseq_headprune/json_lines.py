@@ -1,8 +1,9 @@
-"""The list of finished cells (JSON lines): safe against killed writers, full disks and several writers at once."""
+"""Lists in JSON lines, one entry a line: safe against killed writers, full disks and several writers at once."""
 
 import contextlib
 import errno
 import fcntl
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -40,6 +41,11 @@ def read_cells(path: Path) -> dict[str, dict[str, Any]]:
             raise ValueError(f"{path}, line {number}: not a cell; delete this line and the study will do it again")
         result.setdefault(cell["id"], cell)
     return result
+
+
+def json_line(value: Any) -> bytes:
+    """Return a value of plain JSON types as one line."""
+    return json.dumps(value, ensure_ascii=False).encode("utf-8") + b"\n"
 
 
 def append_line(handle: int, line: bytes) -> None:

@@ -15,8 +15,7 @@ import weakref
 from collections.abc import Callable, Container, Iterator, Sequence
 from pathlib import Path
 
-from fairseq_headprune.studies.cell_list import append_line, locked, read_cells
-from fairseq_headprune.studies.values import json_line
+from fairseq_headprune.json_lines import append_line, json_line, locked, read_cells
 
 #: Seconds between two looks at what the others have finished.
 PAUSE = 0.2

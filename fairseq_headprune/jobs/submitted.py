@@ -1,0 +1,140 @@
+"""Workers that submitit starts: jobs of a Slurm cluster, or processes of its local executor."""
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from fairseq_headprune.jobs.claims import Claims
+from fairseq_headprune.jobs.leash import with_package
+from fairseq_headprune.jobs.scheduler import last_line
+
+#: Seconds between two looks at submitted jobs.
+LOOK = 2.0
+#: Seconds that submitted jobs have to end by themselves when all is done.
+_GRACE = 20.0
+
+
+class Submitted:
+    """Submits the workers of a study, and again when all have ended and cells are missing.
+
+    Args:
+        launcher: ``slurm`` or ``local``.
+        folder: of the study.
+        claims: of the process that waits for the workers.
+        options: submitit's parameters (``slurm_partition``, ``timeout_min``, ``gpus_per_node``).
+    """
+
+    def __init__(
+        self, launcher: str, command: Sequence[str], count: int, folder: Path, claims: Claims, options: dict[str, Any]
+    ) -> None:
+        import submitit
+
+        self._launcher, self._count, self._folder, self._claims = launcher, count, folder, claims
+        self._executor = submitit.AutoExecutor(folder / "workers" / launcher, cluster=launcher)
+        self._executor.update_parameters(name="headprune", **options)
+        # env is a program: what the job's own environment says (its GPUs) is kept.
+        whole = ["env", f"PYTHONPATH={with_package(os.environ)['PYTHONPATH']}", *command]
+        self._work = submitit.helpers.CommandFunction(whole, cwd=os.getcwd())
+        self._jobs: list[Any] = []
+        self._reached, self._looked, self._gone = -1, 0.0, False
+
+    @contextlib.contextmanager
+    def helping(self) -> Iterator[None]:
+        """Submit the workers, watch over them whenever this process waits, and cancel what is left of them."""
+        self._submit()
+        self._claims.watch = self._watch
+        try:
+            yield
+            # With no cell left they end by themselves.
+            end = time.monotonic() + _GRACE
+            while self._alive() and time.monotonic() < end:
+                time.sleep(LOOK / 4)
+        finally:
+            for job in self._alive():
+                job.cancel(check=False)
+
+    def _submit(self) -> None:
+        self._reached = self._progress()
+        self._jobs = [self._executor.submit(self._work) for _ in range(self._count)]
+        print(f"{self._launcher} jobs {', '.join(job.job_id for job in self._jobs)}", file=sys.stderr)
+
+    def _watch(self) -> None:
+        """Submit workers again when all have ended and cells are missing; give up when they achieved nothing.
+
+        Raises:
+            RuntimeError: they ended without having finished any cell.
+        """
+        if time.monotonic() - self._looked < LOOK:
+            return
+        self._looked = time.monotonic()
+        # Twice in a row: the cells that the last one finished while it ended are looked at in between.
+        before, self._gone = self._gone, not self._alive()
+        if not (before and self._gone):
+            return
+        self._gone = False
+        if self._progress() == self._reached:
+            logs = [path for job in self._jobs for path in (job.paths.stderr, job.paths.stdout)]
+            said = next(filter(None, map(last_line, logs)), "nothing is in their logs")
+            raise RuntimeError(
+                f"all {self._launcher} jobs ended without finishing a cell: {said} (logs: {logs[0].parent})"
+            )
+        self._submit()
+
+    def _progress(self) -> int:
+        """Bytes of finished cells, those of studies within the study included."""
+        return sum(path.stat().st_size for path in self._folder.rglob("cells.jsonl"))
+
+    def _alive(self) -> list[Any]:
+        if self._launcher == "slurm":
+            # Without accounting submitit never learns that a job was killed; the queue knows.
+            queue = queued([job.job_id for job in self._jobs])
+            return self._jobs if queue is None else [job for job in self._jobs if job.job_id in queue]
+        return [job for job in self._jobs if not job.done()]
+
+
+def queued(jobs: Sequence[str]) -> set[str] | None:
+    """Return those of these Slurm jobs that wait or run, None if Slurm does not answer at present."""
+    command = ["squeue", "--noheader", "--format=%A", f"--jobs={','.join(jobs)}"]
+    try:
+        found = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    except subprocess.TimeoutExpired:
+        return None
+    if found.returncode:
+        return set() if "Invalid job id" in found.stderr else None
+    return set(found.stdout.split())
+
+
+def check_launcher(launcher: str) -> None:
+    """Refuse a launcher that is not there.
+
+    Raises:
+        ValueError: submitit or Slurm is not installed, or no cluster answers; the message says what to do.
+    """
+    try:
+        import submitit  # noqa: F401
+    except ImportError as error:
+        raise ValueError(
+            f"--launcher {launcher} needs submitit: pip install 'fairseq_headprune[slurm]' (or use --jobs alone)"
+        ) from error
+    if launcher == "slurm":
+        here = "run this where jobs are submitted, or use --jobs alone"
+        missing = [name for name in ("sbatch", "srun", "squeue") if shutil.which(name) is None]
+        if missing:
+            raise ValueError(f"--launcher slurm: there is no {missing[0]} on this machine; {here}")
+        why = _why_no_cluster()
+        if why:
+            raise ValueError(f"--launcher slurm: no cluster answers here ({why}); {here}")
+
+
+def _why_no_cluster() -> str | None:
+    try:
+        asked = subprocess.run(["squeue", "--noheader"], capture_output=True, text=True, timeout=60)
+    except subprocess.TimeoutExpired:
+        return "squeue has not answered for 60 seconds"
+    return (asked.stderr.strip().splitlines() or ["squeue failed"])[-1] if asked.returncode else None

@@ -1,0 +1,102 @@
+"""Does one job in this process: trains, keeps the best checkpoint, answers a split.
+
+``python -m fairseq_headprune.jobs.train runs/NAME`` does the job of a folder, started in the folder of its study.
+Training and answers share the process, since to start one takes longer than to translate.
+"""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from fairseq_headprune.files import PathLike, sha256, write_json, write_text, write_with
+from fairseq_headprune.jobs.leash import end_with_parent
+from fairseq_headprune.jobs.training import Run, TrainingJob
+
+
+def do(place: str) -> None:
+    """Do a job or what is missing of it; ``facts.json`` is written when all is there.
+
+    Facts: ``checkpoint``, its ``sha256``, ``updates``, the number by which it was chosen; ``resumed`` where another
+    process had begun the training.
+
+    Raises:
+        RuntimeError: the training left no best checkpoint.
+    """
+    run = Run(Path(), place)
+    job = run.job()
+    resumed = {"resumed": True} if run.last.exists() or run.trained.exists() else {}
+    if not run.trained.exists():
+        _train(job, run)
+    if not run.best.exists():
+        raise RuntimeError(f"trained, but left no best checkpoint in {place} (no update, or no finite loss on valid?)")
+    # Started again, fairseq-train would add an update.
+    run.trained.touch()
+    _settle(run)
+    if job.split:
+        sentences = answers(run.best, job.generate, job.split)
+        write_text(run.answers, "".join(f"{sentence}\n" for sentence in sentences))
+    facts = {"checkpoint": f"{place}/{run.best.name}", "sha256": sha256(run.best), **best(run.best, job.valid)}
+    write_json(run.facts, {**facts, **resumed})
+    for path in (run.last, run.slim):
+        path.unlink(missing_ok=True)
+
+
+def _train(job: TrainingJob, run: Run) -> None:
+    from fairseq_cli import train
+
+    from fairseq_headprune import plugin  # noqa: F401  (registers)
+
+    if job.slim and job.start is not None:
+        from fairseq_headprune.parts import Mask
+        from fairseq_headprune.removal.checkpoint import slim_checkpoint
+
+        slim_checkpoint(job.start, run.slim, Mask.load(run.mask))
+    # fairseq-train reads sys.argv.
+    before, sys.argv = sys.argv, ["fairseq-train", *job.words()[3:]]
+    try:
+        train.cli_main()
+    finally:
+        sys.argv = before
+
+
+def _settle(run: Run) -> None:
+    """Keep the best checkpoint without what only a training that goes on needs."""
+    import torch
+
+    from fairseq_headprune.checkpoints import read_state
+
+    state = read_state(run.best)
+    if state.pop("last_optimizer_state", None) is not None:
+        write_with(run.best, lambda stream: torch.save(state, stream))
+
+
+def answers(checkpoint: PathLike, generate: Sequence[str], split: str) -> list[str]:
+    """Return what a checkpoint answers to a split under the mask it holds."""
+    return open_model(checkpoint, generate, split).evaluator(split).answers()
+
+
+def open_model(checkpoint: PathLike, generate: Sequence[str], split: str) -> Any:
+    """Open the session of a checkpoint.
+
+    Args:
+        generate: data folder and flags of fairseq-generate; what they say of ``--path`` and the split does not count.
+    """
+    from fairseq_headprune.session import open_session, parse_generation_args
+
+    argv = [*generate, "--path", str(checkpoint), "--gen-subset", split]
+    return open_session(parse_generation_args("job", argv, lambda parser: None, ""))
+
+
+def best(checkpoint: PathLike, valid: str) -> dict[str, Any]:
+    """Return what the best checkpoint says of its training; ``valid`` names the value it was chosen by."""
+    from fairseq_headprune.checkpoints import read_state
+
+    state = read_state(checkpoint)
+    history = state.get("optimizer_history") or [{}]
+    return {"updates": history[-1].get("num_updates"), valid: float(state["extra_state"]["val_loss"])}
+
+
+if __name__ == "__main__":
+    end_with_parent()
+    do(sys.argv[1])
