@@ -6,9 +6,9 @@ from typing import Any
 
 from benchmarks import shown
 
-from fairseq_headprune.comparison.tables import score_note, score_table
 from fairseq_headprune.files import read_json
 from fairseq_headprune.report.tables import Marked, Table, mark_of
+from fairseq_headprune.studies.pruners.tables import score_note, score_table
 
 Tabulated = tuple[Table, str]
 

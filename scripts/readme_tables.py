@@ -26,10 +26,10 @@ from removal_result_tables import ablation_speed, removal, speed
 from speed_result_tables import speed_by_heads
 from study_result_tables import epochs, one_head, orders, single_heads
 
-from fairseq_headprune.comparison.tables import COST_NOTE, cost_table, score_note, score_table
 from fairseq_headprune.files import read_json, read_lines, write_text
 from fairseq_headprune.parts import PAPER_NAMES
 from fairseq_headprune.report.tables import Marked, Table
+from fairseq_headprune.studies.pruners.tables import COST_NOTE, cost_table, score_note, score_table
 
 _EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 _MARKER = re.compile(r"<!-- table (\S+) (\S+) -->")

@@ -3,9 +3,9 @@
 import pytest
 from bert_models import hugging_face_folder
 from glue_data import write_glue
-from test_compare_pruners import Here, script
+from test_compare_pruners import script
+from trainings import Here
 
-from fairseq_headprune.comparison import driver
 from fairseq_headprune.files import read_json, read_lines
 
 RECIPE = "--cpu --optimizer adam --lr 0.003 --batch-size 16 --num-workers 0 --max-positions 24 --dropout 0.1"
@@ -19,9 +19,7 @@ def run(tmp_path_factory):
     words = [data, "--glue-task", "SST-2", "--bert", bert, "--work", folder / "work", "--out", folder / "r" / "sst-2"]
     words += ["--methods", "unpruned,michel,pipelined-dsp,l0,joint-dsp", "--counts", "5", "--updates", "8"]
     words += ["--recipe", RECIPE, "--splits", "dev", "--sentences", "20", "--resamples", "50", "--generate-flags=--cpu"]
-    with pytest.MonkeyPatch.context() as patch:
-        here = Here()
-        patch.setattr(driver, "run_commands", here)
+    with Here().instead() as here:
         assert script(*words) == 0
     return {"folder": folder, "value": read_json(folder / "r" / "sst-2.json"), "started": here.started}
 

@@ -2,23 +2,24 @@
 
 import json
 import runpy
+import shutil
 import sys
 
 import pytest
 import tiny
-from fairseq import checkpoint_utils
-from fairseq.logging import metrics
 from fairseq_cli import train
 from learning import same, weights
+from trainings import Here
 from verbs import generated
 
 from fairseq_headprune.checkpoints import read_state, stored_mask
-from fairseq_headprune.comparison import driver, translate
-from fairseq_headprune.comparison.masks import random_mask
-from fairseq_headprune.comparison.methods import DEFAULT
-from fairseq_headprune.comparison.runs import Run
+from fairseq_headprune.cli import main
 from fairseq_headprune.files import read_json, read_lines
+from fairseq_headprune.jobs import train as jobs_train
+from fairseq_headprune.jobs.methods import DEFAULT
+from fairseq_headprune.jobs.training import Run, TrainingJob
 from fairseq_headprune.parts import Mask
+from fairseq_headprune.studies.pruners.masks import random_mask
 
 SCRIPT = str(tiny.ROOT / "scripts" / "compare_pruners.py")
 RECIPE = "--cpu --optimizer adam --lr 0.01 --batch-size 16 --share-all-embeddings --num-workers 0 --dropout 0.1 "
@@ -38,28 +39,6 @@ def script(*words):
         sys.argv = before
 
 
-class Here:
-    """Stands in for ``run_commands``: runs trainings and translations in this process, and notes which."""
-
-    def __init__(self):
-        self.started = []
-
-    def __call__(self, commands, at_once, prepare, limit=None):
-        for command in commands:
-            prepare(command.name)
-            self.started.append(command.name)
-            with pytest.MonkeyPatch.context() as patch:
-                patch.chdir(command.cwd)
-                if "fairseq_cli.train" in command.words:
-                    # What fairseq keeps of one training for the next of the same process.
-                    metrics.reset()
-                    vars(checkpoint_utils.save_checkpoint).pop("best", None)
-                    tiny.fairseq_here("train", *command.words[command.words.index("fairseq_cli.train") + 1 :])
-                else:
-                    translate.run(read_json(command.words[3]))
-            yield command.name
-
-
 def arguments(data, folder):
     settings = ["--arch", "transformer_gated_tiny", "--recipe", RECIPE, "--updates", "12", "--counts", "5"]
     settings += ["--step", "4", "--sentences", "20", "--resamples", "50", "--splits", "test,valid"]
@@ -72,9 +51,7 @@ def run(data_bin, tmp_path_factory):
     """A comparison of all methods at 5 of 12 heads: {"folder", "arguments", "value", "started"}."""
     folder = tmp_path_factory.mktemp("compare")
     words = arguments(data_bin, folder)
-    with pytest.MonkeyPatch.context() as patch:
-        here = Here()
-        patch.setattr(driver, "run_commands", here)
+    with Here().instead() as here:
         assert script(*words) == 0
     value = read_json(folder / "results" / "compare.json")
     return {"folder": folder, "arguments": words, "value": value, "started": here.started, "data": data_bin}
@@ -130,21 +107,22 @@ def test_translations_are_fairseq_s(run):
     assert read_lines(work / "hyps" / "joint-dsp-5-1@valid.txt") == lines
 
 
-def test_started_again_it_does_what_is_missing_and_no_more(run, monkeypatch, capsys):
-    here = Here()
-    monkeypatch.setattr(driver, "run_commands", here)
-    assert script(*run["arguments"], "--json") == 0
-    printed = json.loads(capsys.readouterr().out)
-    assert here.started == [] and [value["split"] for value in printed] == ["test", "valid"]
-    assert printed[0] == run["value"] | {"command": run["value"]["command"] + " --json"}
-    # One more number of heads for the ranking: no training, one translation process.
-    assert script(*run["arguments"], "--counts", "5,2", "--methods", "unpruned,michel") == 0
+def test_started_again_it_does_what_is_missing_and_no_more(run, capsys):
+    with Here().instead() as here:
+        assert main(["compare-pruners", *map(str, run["arguments"]), "--json"]) == 0
+        printed = json.loads(capsys.readouterr().out)
+        assert here.started == [] and [value["split"] for value in printed] == ["test", "valid"]
+        # The verb says its own name; all else is the script's.
+        command = run["value"]["command"].replace("scripts/compare_pruners.py", "headprune compare-pruners", 1)
+        assert printed[0] == run["value"] | {"command": command + " --json"}
+        # One more number of heads for the ranking: no training, one translation process.
+        assert script(*run["arguments"], "--counts", "5,2", "--methods", "unpruned,michel") == 0
     assert len(here.started) == 1 and here.started[0].startswith("translate-")
     kept = rows({"value": read_json(run["folder"] / "results" / "compare.json")})["michel"]["kept"]
     assert sum(mask.count("1") for layers in kept.values() for mask in layers) == 2
 
 
-def test_a_stopped_training_goes_on(run, tmp_path, monkeypatch):
+def test_a_stopped_training_goes_on(run, tmp_path):
     """The checkpoint is that of the training that was never stopped, gates and dropout included, bit for bit."""
 
     def stop_in_the_third_epoch(cfg, trainer, task, iterator, train=train.train):
@@ -153,35 +131,25 @@ def test_a_stopped_training_goes_on(run, tmp_path, monkeypatch):
         return train(cfg, trainer, task, iterator)
 
     words = [*arguments(run["data"], tmp_path), "--methods", "unpruned,joint-dsp", "--stages", "train"]
-    monkeypatch.setattr(driver, "run_commands", Here())
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(train, "train", stop_in_the_third_epoch)
-        script(*words)
     stopped, whole = tmp_path / "work" / "runs" / "unpruned-1", run["folder"] / "work" / "runs"
-    assert (stopped / "checkpoint_last.pt").exists() and not (stopped / "done.json").exists()
-    assert script(*words) == 0
+    with Here().instead() as here:
+        with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(train, "train", stop_in_the_third_epoch)
+            script(*words)
+        assert (stopped / "checkpoint_last.pt").exists() and not (stopped / "done.json").exists()
+        # Stopped again between the end of fairseq-train and what follows: an update more would be another model.
+        with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(jobs_train, "_settle", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
+            script(*words)
+        assert (stopped / "trained").exists()
+        assert script(*words) == 0 and here.started == ["unpruned-1"] * 3 + ["joint-dsp-5-1"]
     for name in ("unpruned-1", "joint-dsp-5-1"):
         found, expected = (read_state(f / name / "checkpoint_best.pt") for f in (stopped.parent, whole))
         assert same(weights(found), weights(expected)) and "last_optimizer_state" not in found
         # Nothing of what a training goes on from is left.
-        left = {path.name for path in (stopped.parent / name).iterdir()} - {"gates.jsonl"}
-        assert left == {"checkpoint_best.pt", "done.json"}
+        assert not list((stopped.parent / name).glob("checkpoint_last.pt"))
     assert read_json(stopped / "done.json")["resumed"]
     assert "resumed" not in read_json(stopped.parent / "joint-dsp-5-1" / "done.json")
-
-
-def test_a_training_that_had_ended_is_not_started_again(run, tmp_path, monkeypatch):
-    """Killed between the end of fairseq-train and what follows: an update more would be another model."""
-    words = [*arguments(run["data"], tmp_path), "--methods", "unpruned", "--stages", "train"]
-    monkeypatch.setattr(driver, "run_commands", Here())
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(Run, "settle", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
-        script(*words)
-    here = Here()
-    monkeypatch.setattr(driver, "run_commands", here)
-    assert script(*words) == 0 and here.started == []
-    found = [folder / "work/runs/unpruned-1/checkpoint_best.pt" for folder in (tmp_path, run["folder"])]
-    assert same(*(weights(read_state(path)) for path in found))
 
 
 def test_other_settings_need_another_folder(run, capsys):
@@ -229,13 +197,25 @@ def test_dry_run_prints_the_commands(data_bin, tmp_path, capsys):
     assert pipelined["command"][-2:] == ["--finetune-from-model", "runs/unpruned-1/checkpoint_best.pt"]
 
 
-def test_a_training_without_a_checkpoint_is_told(data_bin, tmp_path, monkeypatch, capsys):
-    def leave_nothing(commands, at_once, prepare, limit=None):
-        for command in commands:
-            prepare(command.name)
-            yield command.name
+def test_random_heads_of_an_earlier_version_are_not_mixed_with_ours(run, tmp_path, capsys):
+    """An earlier version drew them by another generator; what is complete is still shown."""
+    work = tmp_path / "work"
+    shutil.copytree(run["folder"] / "work", work)
+    path = work / "masks" / "random-after-5-1@test.json"
+    mask = Mask.load(path)
+    moved = next(head for head in mask.dropped() if head.component == "enc_self")
+    Mask.keeping(SHAPE, [*mask.kept()[1:], moved]).save(path)
+    words = [*arguments(run["data"], tmp_path), "--stages", "train,report"]
+    with Here(lambda command: None).instead() as here:
+        assert script(*words) == 0
+        assert script(*words, "--counts", "5,2") == 2 and not here.started
+    assert "the random heads of random-after-5-1@test were drawn by an earlier version" in capsys.readouterr().err
 
-    monkeypatch.setattr(driver, "run_commands", leave_nothing)
-    assert script(*arguments(data_bin, tmp_path), "--methods", "unpruned") == 1
-    assert "left no best checkpoint" in capsys.readouterr().err
-    assert not list(tmp_path.glob("work/runs/*/done.json"))
+
+def test_a_training_that_leaves_nothing_fails(tmp_path):
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(RuntimeError, match="left no best checkpoint"):
+        patch.chdir(tmp_path)
+        patch.setattr(jobs_train, "_train", lambda job, run: None)
+        Run(tmp_path, "runs/a").prepare(TrainingJob("a", "data", [], 1))
+        jobs_train.do("runs/a")
+    assert not list(tmp_path.glob("runs/*/facts.json"))

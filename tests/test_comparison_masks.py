@@ -3,11 +3,11 @@
 import pytest
 from verbs import write_lively
 
-from fairseq_headprune.comparison.masks import importance_masks, random_mask
 from fairseq_headprune.importance.estimate import ScoreSettings
 from fairseq_headprune.parts import all_heads
 from fairseq_headprune.session import Session, parse_generation_args
 from fairseq_headprune.studies.prune import estimate_scores
+from fairseq_headprune.studies.pruners.masks import importance_masks, random_mask
 
 SHAPE = {"enc_self": [2, 1], "dec_self": [3]}
 

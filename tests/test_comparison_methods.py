@@ -2,8 +2,9 @@
 
 import pytest
 
-from fairseq_headprune.comparison.kind import Translating
-from fairseq_headprune.comparison.methods import DEFAULT, NAMES, trainings
+from fairseq_headprune.jobs.methods import DEFAULT, NAMES
+from fairseq_headprune.studies.pruners.tasks import Translating
+from fairseq_headprune.studies.pruners.trainings import trainings
 
 
 def flag(training, name):

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from fairseq_headprune.comparison.figure import comparison_figure, layer_counts, set_figures
-from fairseq_headprune.comparison.results import costs, summarise
-from fairseq_headprune.comparison.tables import cost_table, score_note, score_table
 from fairseq_headprune.report import drawing
 from fairseq_headprune.studies.masked import Comparison
+from fairseq_headprune.studies.pruners.figures import comparison_figure, layer_counts, set_figures
+from fairseq_headprune.studies.pruners.results import costs, summarise
+from fairseq_headprune.studies.pruners.tables import cost_table, score_note, score_table
 
 
 def mean(sums):

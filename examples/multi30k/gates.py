@@ -21,17 +21,17 @@ sys.path.insert(0, str(HERE.parents[1]))
 
 def trainings(args: argparse.Namespace) -> dict[str, str]:
     """Return name -> what is added to the flags of train.sh."""
-    from fairseq_headprune.comparison.kind import Translating
-    from fairseq_headprune.comparison.methods import lambda_flags, method_flags
+    from fairseq_headprune.jobs.methods import lambda_flags, method_flags
+    from fairseq_headprune.studies.pruners.tasks import Translating
 
-    kind, found = Translating(), {}
+    task, found = Translating(), {}
     for count in args.counts:
-        found[f"dynamics-{count}"] = method_flags("joint-dsp", count, kind)
-        found[f"dynamics-constant-{count}"] = method_flags("joint-dsp-constant", count, kind)
+        found[f"dynamics-{count}"] = method_flags("joint-dsp", count, task.criterion, task.preset)
+        found[f"dynamics-constant-{count}"] = method_flags("joint-dsp-constant", count, task.criterion, task.preset)
     for penalty in args.lambdas:
-        found[f"lambda-{penalty:g}"] = lambda_flags(penalty, kind)
+        found[f"lambda-{penalty:g}"] = lambda_flags(penalty, task.criterion)
     shared = ["--max-update", str(args.updates), "--no-last-checkpoints", "--no-save-optimizer-state"]
-    return {name: shlex.join([*kind.flags, *flags, *shared]) for name, flags in found.items()}
+    return {name: shlex.join([*task.flags, *flags, *shared]) for name, flags in found.items()}
 
 
 def train(args: argparse.Namespace, flags: dict[str, str]) -> None:

@@ -17,6 +17,7 @@ VERBS = {
     "ablate": "mask every head alone, translate, score and test each mask",
     "keep-one": "keep one head of a layer: the best one, and what it costs",
     "random-study": "prune at random, fine-tune, translate, score: several samplings each",
+    "compare-pruners": "train and compare pruning methods: DSP, L0, STE, Michel et al., random heads",
     "weight-change": "how much each head's q, k and v weights changed between two checkpoints",
     "sweep-epochs": "the pruning curve at every epoch of a training run",
     "correlate": "does masking a head have the same effect on two test sets?",
@@ -35,7 +36,7 @@ VERBS = {
 
 def _usage() -> str:
     lines = ["usage: headprune VERB …   (headprune VERB --help tells more)", ""]
-    lines += [f"  {verb:<13} {text}" for verb, text in VERBS.items()]
+    lines += [f"  {verb:<15} {text}" for verb, text in VERBS.items()]
     return "\n".join(lines + ["", "exit status: 0 done, 1 failed, 2 wrong input; HEADPRUNE_DEBUG=1 shows tracebacks"])
 
 

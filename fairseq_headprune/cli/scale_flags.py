@@ -15,8 +15,16 @@ LAUNCHERS = ("processes", "local", "slurm")
 
 def add_scale_flags(parser: Any) -> None:
     """Add the flags to a parser."""
-    add = parser.add_argument_group("scale").add_argument
-    add("--jobs", type=int, default=1, metavar="N", help="processes that share the study's cells (default: 1)")
+    group = parser.add_argument_group("scale")
+    group.add_argument(
+        "--jobs", type=int, default=1, metavar="N", help="processes that share the study's cells (default: 1)"
+    )
+    add_launcher_flags(group)
+
+
+def add_launcher_flags(group: Any, gpus_flag: str = "--gpus") -> None:
+    """Add the flags that say what starts the processes, to a group of flags or a parser."""
+    add = group.add_argument
     add(
         "--launcher",
         choices=LAUNCHERS,
@@ -26,7 +34,7 @@ def add_scale_flags(parser: Any) -> None:
     )
     add("--partition", metavar="NAME", help="of the Slurm jobs (default: the cluster's)")
     add("--time", type=int, metavar="MINUTES", help="limit of each Slurm job (default: 60)")
-    add("--gpus", type=int, metavar="N", help="GPUs of each Slurm job (default: 0)")
+    add(gpus_flag, dest="gpus", type=int, metavar="N", help="GPUs of each Slurm job (default: 0)")
     add(
         "--worker",
         action="store_true",
@@ -101,10 +109,14 @@ def use_local_rank(cpu: bool) -> None:
 
 
 @contextlib.contextmanager
-def helpers(verb: str, argv: Sequence[str], args: Any, folder: Any) -> Iterator[None]:
-    """Let the other processes that the flags ask for share a study meanwhile."""
+def helpers(verb: str, argv: Sequence[str], args: Any, folder: Any, trains: bool = False) -> Iterator[None]:
+    """Let the other processes that the flags ask for share a study meanwhile.
+
+    Args:
+        trains: the study's cells are trainings, of which this process starts ``--jobs`` itself on this machine.
+    """
     command = workers.worker_command(verb, argv)
-    if args.worker:
+    if args.worker or (trains and args.launcher == "processes"):
         yield
     elif args.launcher == "processes":
         with workers.processes(command, args.jobs - 1, folder.path, gpus(args.cpu), threads(args.jobs)):
@@ -116,6 +128,11 @@ def helpers(verb: str, argv: Sequence[str], args: Any, folder: Any) -> Iterator[
             options |= {"gpus_per_node": args.gpus} if args.gpus else {}
         with Submitted(args.launcher, command, args.jobs, folder.path, folder.claims, options).helping():
             yield
+
+
+def trainings_at_once(args: Any) -> int:
+    """Return how many trainings this process runs at the same time: one a GPU where a launcher has started it."""
+    return max(1, len(gpus())) if args.worker and args.launcher != "processes" else args.jobs
 
 
 def several(args: Any) -> bool:

@@ -119,11 +119,12 @@ def run_trainings(
     at_once: int,
     limit: float | None = None,
     finished: Callable[[], Container[str]] | None = None,
+    places: Mapping[str, str] | None = None,
 ) -> Iterator[tuple[TrainingJob, dict[str, Any]]]:
     """Yield each job with its facts when it is done; those that other processes do are waited for.
 
-    Facts: ``seconds`` of its process, and ``resumed`` where that is only a part; and see
-    :func:`~fairseq_headprune.jobs.train.do`.
+    Facts: ``command``; ``seconds`` of its process, and ``resumed`` where that is only a part; ``side_by_side``: how
+    many ran at the same time; and those of :func:`~fairseq_headprune.jobs.train.do`.
 
     Args:
         work: the study's folder.
@@ -131,6 +132,7 @@ def run_trainings(
         at_once: how many run at the same time, dealt out over the GPUs.
         limit: seconds after which what still runs is ended.
         finished: names that need nothing any more (default: those that are done).
+        places: of this machine (path -> name), which commands are shown without.
 
     Raises:
         RuntimeError: some failed, after the others have ended.
@@ -151,8 +153,9 @@ def run_trainings(
             yield by_name[name], read_json(runs[name].done)
     commands = [_command(job, work, runs[job.name]) for job in jobs if job.name not in done()]
     for name in share_commands(commands, at_once, claims, done, prepare, limit):
-        facts = {**read_json(runs[name].facts), "seconds": round(time.monotonic() - began[name], 1)}
-        facts["side_by_side"] = at_once
+        seconds = round(time.monotonic() - began[name], 1)
+        facts = {"command": by_name[name].shown(places or {}), "side_by_side": at_once, "seconds": seconds}
+        facts |= read_json(runs[name].facts)
         write_json(runs[name].done, facts)
         yield by_name[name], facts
 

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fairseq_headprune import files
-from fairseq_headprune.comparison.methods import NAMES
+from fairseq_headprune.jobs.methods import NAMES
 from fairseq_headprune.report import drawing
 
 

@@ -28,8 +28,8 @@ class Translating:
     places: ClassVar[dict[str, str]] = {}
 
     def shape(self, data: str, flags: Sequence[str]) -> Shape:
-        """Return the heads of an architecture; see :func:`~fairseq_headprune.comparison.model.model_shape`."""
-        from fairseq_headprune.comparison.model import model_shape
+        """Return the heads of an architecture; see :func:`~fairseq_headprune.jobs.model_shape.model_shape`."""
+        from fairseq_headprune.jobs.model_shape import model_shape
 
         return model_shape(data, flags)
 
@@ -109,4 +109,4 @@ class Classifying:
         return LabelMetric(self._task, self.measure, references)
 
 
-Kind = Translating | Classifying
+Task = Translating | Classifying

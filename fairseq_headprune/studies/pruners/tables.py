@@ -1,11 +1,19 @@
 """Tables 1 and 3b of Li et al. 2021, from the results of a comparison."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from fairseq_headprune.cli.comparison_flags import legend
-from fairseq_headprune.comparison.methods import NAMES
+from fairseq_headprune.jobs.methods import NAMES
+from fairseq_headprune.report.marks import Family, marks_named
 from fairseq_headprune.report.tables import Marked, Table, mark_of
+
+
+def result_tables(value: Mapping[str, Any]) -> list[Table]:
+    """Return the tables of a document's data, each with its note below it."""
+    scores = replace(score_table(value["points"], value["alpha"]), notes=[score_note(value, None), ""])
+    costs = value["costs"]
+    return [scores, replace(cost_table(costs, value["measure"]), notes=[COST_NOTE])] if costs else [scores]
 
 
 def score_table(points: Sequence[Mapping[str, Any]], alpha: float) -> Table:
@@ -24,8 +32,12 @@ def score_table(points: Sequence[Mapping[str, Any]], alpha: float) -> Table:
     return Table(["Unpruned Heads", *(NAMES[m] for m in methods)], rows)
 
 
-def score_note(results: Mapping[str, Any], form: str = "text") -> str:
-    """Say what the table's numbers are, and the unpruned model's score; in ``form`` for the marks alone."""
+def score_note(results: Mapping[str, Any], form: str | None = "text") -> str:
+    """Say what the table's numbers are, and the unpruned model's score.
+
+    Args:
+        form: in which the marks of significance are named; None leaves that to the document's renderer.
+    """
     points = results["points"]
     unpruned = [point for point in points if point["method"] == "unpruned"]
     uneven = _uneven(points)
@@ -34,8 +46,9 @@ def score_note(results: Mapping[str, Any], form: str = "text") -> str:
     over = f"mean ± standard deviation over {seeds} seeds, the mean is tested" if seeds > 1 else "one seed"
     if uneven:
         over = "one seed, or mean ± standard deviation over as many seeds as the brackets say, the mean is tested"
-    marks = legend(results["alpha"], results["resamples"], results["bootstrap_seed"], form)
-    return f"{base}{results['measure']} on {results['split']}, {results['signature']}; {over}; {marks}."
+    marks = Family(results["alpha"], results["resamples"], results["bootstrap_seed"], 0).legend()
+    note = f"{base}{results['measure']} on {results['split']}, {results['signature']}; {over}; {marks}."
+    return note if form is None else marks_named(note, form)
 
 
 def cost_table(costs: Sequence[Mapping[str, Any]], measure: str) -> Table:

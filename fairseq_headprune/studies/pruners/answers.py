@@ -1,6 +1,6 @@
-"""Masks of trained models, and what these translate or predict under them.
+"""What trained models answer under the masks of a comparison.
 
-``python -m fairseq_headprune.comparison.translate JOB.json`` does one job.
+``python -m fairseq_headprune.studies.pruners.answers JOB.json`` answers the cells of one file.
 """
 
 import logging
@@ -10,35 +10,36 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from fairseq_headprune.comparison.masks import MadeMask, importance_masks, learned_mask, random_mask
-from fairseq_headprune.comparison.methods import LEARNED
-from fairseq_headprune.files import read_json
+from fairseq_headprune.files import read_json, write_text
 from fairseq_headprune.importance.estimate import ScoreSettings
+from fairseq_headprune.jobs.leash import end_with_parent
+from fairseq_headprune.jobs.methods import LEARNED
+from fairseq_headprune.jobs.train import best, open_model
 from fairseq_headprune.studies.folder import StudyFolder
+from fairseq_headprune.studies.pruners.masks import MadeMask, importance_masks, learned_mask, random_mask
 
 #: method -> how derivatives are averaged: eq. 21, and the sign error of the published comparison
 _REDUCTIONS = {"michel": "sentence", "michel-signed": "signed"}
 
 
 def run(job: dict[str, Any]) -> None:
-    """Translate under every mask of a job, and add each cell to the study when it is done.
+    """Answer under every mask of a job, and add each cell to the study when it is done.
 
     Args:
-        job: ``folder`` of the study; ``generate`` (fairseq-generate's flags); ``valid`` (what checkpoints were
-            chosen by); ``step`` and ``sentences`` of importance;
-            ``cells``, those of one checkpoint after each other.
+        job: ``folder`` of the study; ``generate`` (data folder and flags of fairseq-generate); ``valid`` (what
+            checkpoints were chosen by); ``step`` and ``sentences`` of importance; ``cells``, those of one checkpoint
+            after each other.
     """
     study = StudyFolder(job["folder"])
-    for checkpoint, cells in groupby(job["cells"], lambda cell: cell["checkpoint"]):
-        _of_one_model(study, job, checkpoint, list(cells))
+    done = study.cells()
+    cells = [cell for cell in job["cells"] if cell["id"] not in done]
+    for checkpoint, of_one in groupby(cells, lambda cell: cell["checkpoint"]):
+        _of_one_model(study, job, checkpoint, list(of_one))
 
 
 def _of_one_model(study: StudyFolder, job: dict[str, Any], checkpoint: str, cells: list[dict[str, Any]]) -> None:
-    from fairseq_headprune.session import open_session, parse_generation_args
-
-    argv = [*job["generate"], "--path", str(study.path / checkpoint), "--gen-subset", cells[0]["split"]]
-    session = open_session(parse_generation_args("compare-pruners", argv, lambda parser: None, ""))
-    facts = {"checkpoint_sha256": session.checkpoint["sha256"], "best": _best(session.path, job["valid"])}
+    session = open_model(study.path / checkpoint, job["generate"], cells[0]["split"])
+    facts = {"checkpoint_sha256": session.checkpoint["sha256"], "best": best(session.path, job["valid"])}
     masks = _masks(session, job, cells)
     evaluators: dict[str, Any] = {}
     for cell, made in zip(cells, masks, strict=True):
@@ -78,22 +79,12 @@ def _masks(session: Any, job: dict[str, Any], cells: list[dict[str, Any]]) -> li
     return masks
 
 
-def _best(checkpoint: str, valid: str) -> dict[str, Any]:
-    """What the best checkpoint says of its training; ``valid`` names the value it was chosen by."""
-    from fairseq_headprune.checkpoints import read_state
-
-    state = read_state(checkpoint)
-    history = state.get("optimizer_history") or [{}]
-    return {"updates": history[-1].get("num_updates"), valid: float(state["extra_state"]["val_loss"])}
-
-
 def _write_references(folder: Path, split: str, references: list[str]) -> None:
-    from fairseq_headprune.files import write_text
-
     (folder / "references").mkdir(exist_ok=True)
     write_text(folder / "references" / f"{split}.txt", "".join(f"{line}\n" for line in references))
 
 
 if __name__ == "__main__":
+    end_with_parent()
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
     run(read_json(sys.argv[1]))

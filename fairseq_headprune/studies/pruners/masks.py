@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
+from fairseq_headprune.choosing.random_heads import parse_amount, prune_random
 from fairseq_headprune.files import PathLike
 from fairseq_headprune.importance.estimate import ScoreSettings
 from fairseq_headprune.parts import Mask, Shape
@@ -26,17 +25,19 @@ class MadeMask:
 
 
 def random_mask(shape: Shape, count: int, seed: int) -> Mask:
-    """Keep ``count`` heads, each set of them equally likely; another number of heads is another draw.
+    """Keep ``count`` heads, the ones that ``headprune mask --random`` keeps with this seed and number.
 
     Raises:
         ValueError: fewer than 0 heads, or more than there are.
     """
     full = Mask.full(shape)
-    heads = full.kept()
-    if not 0 <= count <= len(heads):
-        raise ValueError(f"cannot keep {count} heads of {len(heads)}: give 0 to {len(heads)}")
-    drawn = np.random.default_rng([seed, count]).permutation(len(heads))[count:]
-    mask = full.without(heads[place] for place in drawn)
+    total = len(full.kept())
+    if not 0 <= count <= total:
+        raise ValueError(f"cannot keep {count} heads of {total}: give 0 to {total}")
+    if count in (0, total):
+        mask = full.without(full.kept()[count:])
+    else:
+        mask = prune_random(full, parse_amount(str(total - count)), [list(shape)], seed)
     mask.source = {"random": {"heads": count, "seed": seed}}
     return mask
 

@@ -7,8 +7,8 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from fairseq_headprune import files
-from fairseq_headprune.comparison.methods import LEARNED, NAMES
 from fairseq_headprune.gates.dynamics import mean_counts
+from fairseq_headprune.jobs.methods import LEARNED, NAMES
 from fairseq_headprune.report import drawing
 from fairseq_headprune.report.gate_runs import head_distribution, heads_against_penalty
 
@@ -34,7 +34,7 @@ def comparison_figure(
     Bars are the standard deviation over seeds.
 
     Args:
-        points: see :func:`~fairseq_headprune.comparison.results.summarise`.
+        points: see :func:`~fairseq_headprune.studies.pruners.results.summarise`.
         stem: the figure is written to ``stem.png`` and ``stem.svg``.
         total: heads of the unpruned model.
         measure: the score's name.

@@ -8,14 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from fairseq_headprune.comparison.kind import Kind
-from fairseq_headprune.comparison.methods import NAMES
 from fairseq_headprune.evaluation.holm import holm
+from fairseq_headprune.evaluation.hypotheses import read_references
 from fairseq_headprune.evaluation.significance import bootstrap_statistics
 from fairseq_headprune.evaluation.statistics import mean_score
 from fairseq_headprune.files import read_lines
-from fairseq_headprune.studies.folder import StudyFolder
+from fairseq_headprune.jobs.methods import NAMES
+from fairseq_headprune.report.document import Document
 from fairseq_headprune.studies.masked import Comparison
+from fairseq_headprune.studies.pruners.tables import result_tables
 
 Cells = Sequence[Mapping[str, Any]]
 
@@ -23,33 +24,51 @@ Cells = Sequence[Mapping[str, Any]]
 _KEPT = ("ci", "wins", "losses", "ties", "p")
 
 
-def evaluate(study: StudyFolder, split: str, references: Sequence[str], how: Comparison, kind: Kind) -> dict[str, Any]:
-    """Score all translations of a split, and test every method and number of heads against the unpruned model.
+def document(
+    study: Any, cells: Mapping[str, Mapping[str, Any]], split: str, references: Sequence[str] | None, how: Comparison
+) -> Document:
+    """Return the scores of a split, the tests of every method and number of heads, and what each method costs.
 
-    Returns:
-        ``signature``; ``rows``: the cells with ``score``; ``points``: one a method and number of heads, see
-        :func:`summarise`.
+    Args:
+        study: a :class:`~fairseq_headprune.studies.pruners.study.ComparePruners`.
+        references: None for those of the data.
 
     Raises:
-        ValueError: nothing is translated yet, or there are not as many references as sentences.
+        ValueError: nothing is answered yet, or there are not as many references as sentences.
     """
-    cells = [cell for cell in study.cells().values() if cell["split"] == split]
-    if not cells:
-        raise ValueError(f"nothing of {split} is translated in {study.path} yet")
-    metric = kind.metric(references, how)
-    sentences = {}
-    for cell in cells:
-        lines = read_lines(study.hyp_path(cell["id"]))
+    folder, task = study.folder, study.how.task
+    mine = [cell for cell in cells.values() if cell["split"] == split]
+    if not mine:
+        raise ValueError(f"nothing of {split} is translated in {folder.path} yet")
+    if references is None:
+        references = read_references(folder.path / "references" / f"{split}.txt").lines
+    metric = task.metric(references, how)
+    sentences, rows = {}, []
+    for cell in mine:
+        path = folder.hyp_path(cell["id"])
         try:
-            sentences[cell["id"]] = metric.extract(lines)
+            sentences[cell["id"]] = metric.extract(read_lines(path))
         except ValueError as error:
-            raise ValueError(f"{study.hyp_path(cell['id'])}: {error}") from error
-    rows = []
-    for cell in cells:
+            raise ValueError(f"{path}: {error}") from error
         score = float(metric.score(sentences[cell["id"]].sum(axis=0)))
         rows.append({**cell, "score": round(score, 4)})
     rows.sort(key=lambda row: (list(NAMES).index(row["method"]), row["seed"], -(row["count"] or 0)))
-    return {"signature": metric.signature, "rows": rows, "points": summarise(rows, sentences, metric.score, how)}
+    data = {
+        "split": split,
+        "measure": task.measure,
+        "sentences": len(references),
+        "signature": metric.signature,
+        "resamples": how.resamples,
+        "bootstrap_seed": how.seed,
+        "alpha": how.alpha,
+        "settings": study.settings,
+        "environments": folder.runs,
+        "points": summarise(rows, sentences, metric.score, how),
+        "costs": costs(rows, study.settings["updates"]),
+        "rows": rows,
+    }
+    where = {"settings": study.settings, "runs": folder.runs, "study": str(folder.path)}
+    return Document(f"Pruning methods compared, on {split}", result_tables(data), data=data, provenance=where)
 
 
 def summarise(rows: Cells, sentences: Mapping[str, np.ndarray], score: Any, how: Comparison) -> list[dict[str, Any]]:

@@ -1,0 +1,252 @@
+"""``headprune compare-pruners``: pruning methods compared as Li et al. 2021 do, on any prepared data set."""
+
+import argparse
+import json
+import math
+import os
+import shlex
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from fairseq_headprune.cli.common import Parser
+from fairseq_headprune.cli.scale_flags import add_launcher_flags, check_launcher_flags, helpers, trainings_at_once
+from fairseq_headprune.errors import one_line_error
+from fairseq_headprune.jobs.methods import COUNTS, DEFAULT, NAMES
+from fairseq_headprune.report.tables import FORMS, render_parts
+
+_DESCRIPTION = """Compare pruning methods as Li et al. 2021 do (§4; Figures 3b and 3d, Tables 1 and 3b), on any
+prepared data set.
+
+    headprune compare-pruners DATA_BIN --work WORK --out results/compare --updates 2500 --seeds 1,2,3 --jobs 16
+
+Joint methods (joint-dsp, ste, l0, random-start) train as long as the unpruned model. pipelined-dsp learns its gates on
+the trained model in one more epoch, michel scores it anew after every --step heads. The checkpoint of a training is the
+best on the validation set under its hard mask, among those of the second half of the run, when gates are settled;
+learned sets are corrected to exactly K heads (§4.3). What is done is not done again: start it again after a stop.
+Trainings that were stopped go on from their last epoch; one that dies is started again as long as it gets further.
+Status 1: something failed, or --limit came first."""
+
+#: that of examples/multi30k, but for the number of updates
+RECIPE = """--share-all-embeddings --dropout 0.3 --label-smoothing 0.1 --optimizer adam --adam-betas '(0.9, 0.98)'
+    --lr 7e-4 --lr-scheduler inverse_sqrt --warmup-updates 1500 --max-tokens 4096 --distributed-world-size 1
+    --log-format simple --log-interval 100"""
+#: that of examples/glue
+GLUE_RECIPE = """--dropout 0.1 --attention-dropout 0.1 --optimizer adam --adam-betas '(0.9, 0.999)' --adam-eps 1e-8
+    --weight-decay 0.01 --clip-norm 1 --lr 5e-5 --lr-scheduler polynomial_decay --batch-size 32
+    --required-batch-size-multiple 1 --distributed-world-size 1 --log-format simple --log-interval 100"""
+STAGES = ("train", "translate", "report")
+
+
+def run(argv: list[str], prog: str = "headprune compare-pruners") -> int:
+    """Run the stages that are asked for; return the exit status."""
+    parser = _parser(prog)
+    args = parser.parse_args(argv)
+    words = [Path(word).name if word in (args.data, args.bert) else word for word in argv]
+    args.command = f"{f'scripts/{prog}' if prog.endswith('.py') else prog} {shlex.join(words)}"
+    try:
+        return _run(args, argv)
+    except (RuntimeError, TimeoutError) as error:
+        print(f"{prog}: {error}; start it again for the rest", file=sys.stderr)
+        return 1
+    except (ValueError, OSError) as error:
+        one_line_error(parser, str(error))
+
+
+def _run(args: argparse.Namespace, argv: list[str]) -> int:
+    from fairseq_headprune.studies.provenance import environment
+
+    if args.gpus_visible is not None:
+        os.environ["CUDA_VISIBLE_DEVICES"] = args.gpus_visible
+    check_launcher_flags(args)
+    study = _study(args)
+    if args.dry_run:
+        found = [{"name": job.name, "after": job.after, "command": job.words()} for job in study.jobs()]
+        print(json.dumps({"shape": study.how.shape, "trainings": found}, indent=1))
+        return 0
+    folder = study.open(args.work, environment())
+    study.check_random_heads()
+    ends = None if args.limit is None else time.monotonic() + args.limit
+    if "train" in args.stages:
+        with helpers("compare-pruners", argv, args, folder, trains=True):
+            for _ in _bar(study.train(trainings_at_once(args), args.limit), len(study.jobs()), "trainings"):
+                pass
+    if args.worker:
+        return 0
+    if "translate" in args.stages:
+        for _ in _bar(study.answer(args.jobs, ends and max(0.0, ends - time.monotonic())), None, "translations"):
+            pass
+    if "report" in args.stages:
+        _show([_report(args, study, split) for split in args.splits], args)
+    return 0
+
+
+def _study(args: argparse.Namespace) -> Any:
+    """Return the study that the flags describe, checked; what is not there is told before anything starts."""
+    from fairseq_headprune.studies.pruners.study import ComparePruners, Plan
+
+    fields = ("data", "splits", "methods", "counts", "seeds", "lambdas", "updates", "step", "sentences")
+    task, train, generate = _task(args)
+    chosen = {name: getattr(args, name) for name in fields}
+    shape = task.shape(args.data, train)
+    _check(args, sum(map(sum, shape.values())))
+    resume = not args.no_last_checkpoints
+    return ComparePruners(
+        Plan(**chosen, shape=shape, train_flags=train, generate_flags=generate, task=task, resume=resume)
+    )
+
+
+def _bar(names: Iterator[str], total: int | None, what: str) -> Iterable[str]:
+    return tqdm(names, total=total, desc=what, file=sys.stderr)
+
+
+def _task(args: argparse.Namespace) -> tuple[Any, list[str], list[str]]:
+    """Return what is compared, with the flags of fairseq-train and of fairseq-generate."""
+    from fairseq_headprune.studies.pruners.tasks import Classifying, Translating
+
+    if (args.glue_task is None) != (args.bert is None):
+        raise ValueError("--glue-task TASK and --bert DIR go together")
+    if args.glue_task is None:
+        train = ["--arch", args.arch or "transformer_gated_iwslt_de_en", *(args.recipe or shlex.split(RECIPE))]
+        generate = ["--beam", "5", "--post-process", "sentencepiece", *args.generate_flags]
+        return Translating(), [*train, *args.train_flags], generate
+    bert = str(Path(args.bert).resolve())
+    total = ["--warmup-updates", str(args.updates // 10), "--total-num-update", str(args.updates)]
+    train = ["--arch", args.arch or "bert_gated", "--bert", bert, *(args.recipe or [*shlex.split(GLUE_RECIPE), *total])]
+    return Classifying(args.glue_task, bert, args.metric), [*train, *args.train_flags], list(args.generate_flags)
+
+
+def _report(args: argparse.Namespace, study: Any, split: str) -> Any:
+    """Write the results of a split and return their document."""
+    from fairseq_headprune.evaluation.hypotheses import read_references
+    from fairseq_headprune.files import write_json
+    from fairseq_headprune.studies.masked import Comparison
+    from fairseq_headprune.studies.pruners.figures import comparison_figure, set_figures
+
+    place = args.splits.index(split)
+    references = read_references(args.references[place]).lines if args.references else None
+    how = Comparison(args.tokenize, args.resamples, args.bootstrap_seed, args.alpha)
+    document = study.split_result(study.folder.cells(), split, references, how)
+    document.data = {"command": args.command, **document.data}
+    stem = args.out if place == 0 else args.out.with_name(f"{args.out.name}-{split}")
+    stem.parent.mkdir(parents=True, exist_ok=True)
+    write_json(f"{stem}.json", document.data)
+    total = sum(map(sum, study.how.shape.values()))
+    comparison_figure(document.data["points"], stem, total, study.how.task.measure)
+    set_figures(document.data["rows"], stem, total)
+    return document
+
+
+def _show(documents: list[Any], args: argparse.Namespace) -> None:
+    if args.json:
+        values = [document.data for document in documents]
+        print(json.dumps(values[0] if len(values) == 1 else values, indent=1))
+    else:
+        print("\n\n".join(render_parts(document.parts(args.format), args.format) for document in documents))
+
+
+def _check(args: argparse.Namespace, total: int) -> None:
+    bad = [count for count in args.counts if not 0 <= count <= total]
+    if bad:
+        raise ValueError(f"--counts {bad[0]}: the model has {total} heads")
+    for name in ("counts", "seeds", "lambdas", "splits"):
+        # The same training twice would count as two in every mean.
+        values = getattr(args, name)
+        twice = [value for value in values if values.count(value) > 1]
+        if twice:
+            raise ValueError(f"--{name}: {twice[0]} is given twice")
+    if min(args.seeds, default=-1) < 0:
+        raise ValueError("--seeds: name one or more, each 0 or above")
+    for name in ("jobs", "updates", "step", "resamples"):
+        if getattr(args, name) < 1:
+            raise ValueError(f"--{name} {getattr(args, name)}: it must be at least 1")
+    unknown = [stage for stage in args.stages if stage not in STAGES]
+    if unknown:
+        raise ValueError(f"--stages {unknown[0]}: known are {', '.join(STAGES)}")
+    if ("l0-lambda" in args.methods) != bool(args.lambdas):
+        raise ValueError("--lambdas and the method l0-lambda go together")
+    wrong = [penalty for penalty in args.lambdas if not 0 <= penalty < math.inf]
+    if wrong:
+        raise ValueError(f"--lambdas {wrong[0]:g}: a penalty must be finite and not below 0")
+    _check_report(args)
+
+
+def _check_report(args: argparse.Namespace) -> None:
+    """Refuse before the trainings what the last stage would refuse after them."""
+    from fairseq_headprune.evaluation.tokenisers import tokeniser_names
+
+    if not 0 < args.alpha < 1:
+        raise ValueError(f"--alpha must be between 0 and 1, got {args.alpha}")
+    if args.references and len(args.references) != len(args.splits):
+        raise ValueError(f"{len(args.references)} --references for {len(args.splits)} --splits: give one for each")
+    for path in args.references:
+        if not path.is_file():
+            raise FileNotFoundError(f"--references {path}: there is no such file")
+    if args.tokenize not in tokeniser_names():
+        raise ValueError(f"--tokenize {args.tokenize}: known are {', '.join(tokeniser_names())}")
+
+
+def _list(kind: Callable[[str], Any]) -> Callable[[str], list]:
+    def numbers(text: str) -> list:
+        return [kind(part) for part in text.split(",") if part]
+
+    return numbers
+
+
+def _parser(prog: str) -> argparse.ArgumentParser:
+    parser = Parser(prog=prog, description=_DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add("data", help="folder that fairseq-preprocess wrote")
+    add("--work", type=Path, required=True, help="study folder: checkpoints, logs, masks and translations (required)")
+    add("--out", type=Path, required=True, help="stem of results: OUT.json, OUT.png, OUT.svg (required)")
+    add("--methods", type=_list(str), default=DEFAULT, help=f"of {', '.join(NAMES)} (default: {','.join(DEFAULT)})")
+    add("--counts", type=_list(int), default=COUNTS, help=f"heads kept (default: {','.join(map(str, COUNTS))})")
+    add("--seeds", type=_list(int), default=[1], help="seeds of trainings and random masks (default: 1)")
+    add("--lambdas", type=_list(float), default=[], help="penalties of the method l0-lambda (default: none)")
+    add("--glue-task", metavar="TASK", help="compare classifiers on this task; data is GLUE's folder (default: none)")
+    add("--bert", metavar="DIR", help="folder of Hugging Face that classifiers start from (default: none)")
+    add("--metric", help="of the GLUE task (default: GLUE's own)")
+    add("--arch", help="(default: transformer_gated_iwslt_de_en, or bert_gated)")
+    add("--updates", type=int, default=5000, help="of every training but pipelined-dsp's (default: 5000)")
+    add(
+        "--recipe",
+        type=shlex.split,
+        help=f"of fairseq-train (default: {RECIPE}; for GLUE {GLUE_RECIPE}, and a tenth of the updates as warm-up)",
+    )
+    add("--train-flags", type=shlex.split, default=[], help="more of them, such as '--fp16' (default: none)")
+    add(
+        "--generate-flags",
+        type=shlex.split,
+        default=[],
+        help="beside (translations) beam 5 and sentencepiece (default: none)",
+    )
+    add("--splits", type=_list(str), default=["test"], help="that are translated (default: test)")
+    add("--references", type=_list(Path), default=[], help="their raw references (default: the data's target side)")
+    add("--step", type=int, default=4, help="heads that michel removes between two estimates (default: 4)")
+    add("--sentences", type=int, default=2000, help="of train, for each estimate; 0 takes all (default: 2000)")
+    add("--jobs", type=int, default=1, help="processes at the same time, spread over the GPUs (default: 1)")
+    add("--gpus", dest="gpus_visible", help="as in CUDA_VISIBLE_DEVICES (default: all that are visible)")
+    add_launcher_flags(parser, "--gpus-per-job")
+    add("--limit", type=float, help="seconds after which what still runs is ended (default: none)")
+    add("--tokenize", default="13a", help="sacrebleu's tokeniser, or tok (default: 13a)")
+    add("--resamples", type=int, default=1000, help="of the paired bootstrap (default: 1000)")
+    add("--bootstrap-seed", type=int, default=12345, help="of the paired bootstrap (default: 12345)")
+    add("--alpha", type=float, default=0.01, help="level of significance (default: 0.01)")
+    add("--stages", type=_list(str), default=list(STAGES), help=f"which to run (default: {','.join(STAGES)})")
+    add(
+        "--no-last-checkpoints",
+        action="store_true",
+        help="trainings write nothing to go on from, which takes time and room; one that is stopped begins anew "
+        "(default: off)",
+    )
+    add("--dry-run", action="store_true", help="print the trainings' commands as JSON, and end (default: off)")
+    output = parser.add_mutually_exclusive_group()
+    output.add_argument(
+        "--json", action="store_true", help="print the results as JSON, a list for several splits (default: off)"
+    )
+    output.add_argument("--format", choices=FORMS, default="text", help="form of the tables (default: text)")
+    return parser

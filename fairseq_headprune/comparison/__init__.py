@@ -1,1 +1,0 @@
-"""The comparison of pruning methods of Li et al. 2021, §4: train, choose heads, translate, test, tabulate."""

@@ -1,0 +1,217 @@
+"""The study of ``headprune compare-pruners``: a training, or a mask of a trained model, for every method and count."""
+
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fairseq_headprune.files import read_json, write_json
+from fairseq_headprune.jobs.methods import AFTER_TRAINING, COUNTS, DEFAULT
+from fairseq_headprune.jobs.scheduler import Command, run_commands
+from fairseq_headprune.jobs.training import Run, TrainingJob, run_trainings
+from fairseq_headprune.parts import Mask, Shape
+from fairseq_headprune.report.document import Document
+from fairseq_headprune.studies.folder import StudyFolder
+from fairseq_headprune.studies.pruners.masks import random_mask
+from fairseq_headprune.studies.pruners.tasks import Task, Translating
+from fairseq_headprune.studies.pruners.trainings import Training, trainings, unpruned_name
+from fairseq_headprune.studies.study import Cell, Done, Study
+
+#: fairseq else shuffles the batches of the epoch before, which a training that goes on does not have
+_SAME_BATCHES = ["--update-epoch-batch-itr", "True"]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is compared.
+
+    Attributes:
+        data: the folder that fairseq-preprocess wrote.
+        train_flags: of every fairseq-train, architecture included.
+        generate_flags: of fairseq-generate.
+        task: what is trained and scored.
+        shape: of the model, for random masks.
+        splits: that are answered.
+        updates: of every training but pipelined DSP's, which are one epoch.
+        step: heads that Michel et al.'s method removes between two estimates, each on ``sentences`` of train.
+        lambdas: penalties of ``l0-lambda``.
+        resume: trainings save what they need to go on after a stop.
+    """
+
+    data: str
+    train_flags: list[str]
+    generate_flags: list[str]
+    shape: Shape
+    task: Task = field(default_factory=Translating)
+    splits: list[str] = field(default_factory=lambda: ["test"])
+    methods: list[str] = field(default_factory=lambda: list(DEFAULT))
+    counts: list[int] = field(default_factory=lambda: list(COUNTS))
+    seeds: list[int] = field(default_factory=lambda: [1])
+    lambdas: list[float] = field(default_factory=list)
+    updates: int = 5000
+    step: int = 4
+    sentences: int = 2000
+    resume: bool = True
+
+    def settings(self) -> dict[str, Any]:
+        """Return what must not change when a comparison goes on; methods, numbers of heads and seeds may be added."""
+        hashes = self.task.hashes(Path(self.data), self.splits)
+        kept = ("generate_flags", "splits", "updates", "step", "sentences")
+        train = [self.task.places.get(word, word) for word in self.train_flags]
+        what = {"study": "compare-pruners", "task": self.task.flags, "data": hashes, "train_flags": train}
+        return {**what, **{name: getattr(self, name) for name in kept}}
+
+
+class ComparePruners(Study):
+    """One comparison; its cells are the answers of every method, number of heads, seed and split."""
+
+    name = "compare-pruners"
+
+    def __init__(self, plan: Plan, folder: StudyFolder | None = None) -> None:
+        super().__init__(plan.settings(), folder=folder)
+        self.how = plan
+        self.trainings = trainings(plan.methods, plan.counts, plan.seeds, plan.lambdas, plan.updates, plan.task)
+        self._data = str(Path(plan.data).resolve())
+
+    def job(self, training: Training) -> TrainingJob:
+        """Return the job of a training."""
+        how = self.how
+        flags = [*how.task.flags, *how.train_flags, "--max-update", str(how.updates)]
+        flags += [*(_SAME_BATCHES if how.resume else []), *how.task.selection, *training.flags]
+        mask = None
+        if training.method == "random-start":
+            mask = random_mask(how.shape, training.count or 0, training.seed).to_dict()
+        start = f"runs/{training.after}/checkpoint_best.pt" if training.after else None
+        return TrainingJob(
+            training.name, self._data, flags, training.seed, start, training.after, mask, resumable=how.resume,
+            valid=how.task.valid,
+        )  # fmt: skip
+
+    def jobs(self) -> list[TrainingJob]:
+        """Return the jobs of all trainings."""
+        return [self.job(training) for training in self.trainings]
+
+    def plan(self) -> list[Cell]:
+        """The cells of all trainings, then those of the methods that choose heads of the unpruned models."""
+        cells = [cell for training in self.trainings for cell in self._cells(training.name, training, training.count)]
+        for seed in self.how.seeds:
+            unpruned = next(training for training in self.trainings if training.name == unpruned_name(seed))
+            for method in AFTER_TRAINING:
+                for count in self.how.counts if method in self.how.methods else ():
+                    mine = Training(unpruned.name, method, seed)
+                    cells += self._cells(f"{method}-{count}-{seed}", mine, count)
+        return cells
+
+    def _cells(self, name: str, training: Training, count: int | None) -> list[Cell]:
+        facts = {"method": training.method, "count": count, "seed": training.seed, "penalty": training.penalty}
+        place = f"runs/{training.name}/checkpoint_best.pt"
+        return [
+            Cell(f"{name}@{split}", facts={**facts, "split": split, "checkpoint": place}, job=training.name)
+            for split in self.how.splits
+        ]
+
+    def check_random_heads(self) -> None:
+        """Refuse to add random heads to those of another generator, which one seed would have drawn otherwise.
+
+        Raises:
+            ValueError: the folder holds some of an earlier version, and others are missing.
+        """
+        done, path = self.folder.cells(), self.folder.path
+        drawn = [cell for cell in self.plan() if cell.facts["method"] in ("random-after", "random-start")]
+        masks = {cell.id: self.folder.mask_path(cell.id) for cell in drawn if cell.id in done}
+        masks |= {cell.id: Run(path, f"runs/{cell.job}").mask for cell in drawn if cell.id not in done}
+        old = [cell for cell in drawn if masks[cell.id].exists() and self._other(cell, Mask.load(masks[cell.id]))]
+        if old and any(cell.id not in done for cell in drawn):
+            raise ValueError(
+                f"{path}: the random heads of {old[0].id} were drawn by an earlier version: finish the other methods "
+                "(--methods without random-after and random-start), or name another folder"
+            )
+
+    def _other(self, cell: Cell, mask: Mask) -> bool:
+        return mask.rows != random_mask(self.how.shape, cell.facts["count"], cell.facts["seed"]).rows
+
+    def train(self, at_once: int, limit: float | None) -> Iterator[str]:
+        """Train what is not trained; yield the name of each training.
+
+        Raises:
+            RuntimeError: some trainings failed or left no checkpoint, after the others have ended.
+            TimeoutError: the limit came first.
+        """
+        path, claims, places = self.folder.path, self.folder.claims, self.how.task.places
+        for job, _ in run_trainings(self.jobs(), path, claims, at_once, limit, places=places):
+            yield job.name
+
+    def answer(self, at_once: int, limit: float | None) -> Iterator[str]:
+        """Answer what is trained and not answered yet; yield the name of each process.
+
+        Raises:
+            RuntimeError, TimeoutError: as for :meth:`train`.
+        """
+        finished, commands, path = self.folder.cells(), [], self.folder.path
+        missing = [self._told(cell) for cell in self.plan() if cell.id not in finished and self._trained(cell)]
+        (path / "jobs").mkdir(exist_ok=True)
+        for number, cells in enumerate(groups(missing, at_once)):
+            name = f"translate-{len(finished)}-{number}"
+            how, task = self.how, self.how.task
+            job = {
+                "folder": str(path.resolve()),
+                "generate": [self._data, *task.flags, *how.generate_flags],
+                "valid": task.valid,
+                "step": how.step,
+                "sentences": how.sentences,
+                "cells": cells,
+            }
+            write_json(path / "jobs" / f"{name}.json", job)
+            words = [sys.executable, "-m", "fairseq_headprune.studies.pruners.answers", f"jobs/{name}.json"]
+            log, ids = path / "logs" / f"{name}.log", {cell["id"] for cell in cells}
+            commands.append(Command(name, words, log, cwd=path, progress=self._counting(ids)))
+        yield from run_commands(commands, at_once, limit=limit)
+
+    def _counting(self, ids: set[str]) -> Callable[[], int]:
+        return lambda: len(ids & self.folder.cells().keys())
+
+    def _trained(self, cell: Cell) -> bool:
+        return Run(self.folder.path, f"runs/{cell.job}").done.exists()
+
+    def _told(self, cell: Cell) -> Done:
+        """What the list of cells says of a cell before it is answered; a mask of the unpruned model has no training."""
+        after = cell.facts["method"] in AFTER_TRAINING
+        training = None if after else read_json(Run(self.folder.path, f"runs/{cell.job}").done)
+        return {"id": cell.id, **cell.facts, "training": training}
+
+    def result(self, cells: Mapping[str, Done]) -> Document:
+        """Say what was found on the first split, with the references that its data has."""
+        from fairseq_headprune.studies.masked import Comparison
+
+        return self.split_result(cells, self.how.splits[0], None, Comparison())
+
+    def split_result(
+        self, cells: Mapping[str, Done], split: str, references: Sequence[str] | None, how: Any
+    ) -> Document:
+        """Say what was found on a split.
+
+        Args:
+            references: None for those of the data.
+            how: a :class:`~fairseq_headprune.studies.masked.Comparison`.
+
+        Raises:
+            ValueError: nothing is answered yet, or other references.
+        """
+        from fairseq_headprune.studies.pruners.results import document
+
+        return document(self, cells, split, references, how)
+
+
+def groups(cells: Sequence[Done], at_once: int) -> list[list[Done]]:
+    """Share cells among processes: each ranking of a model has its own, the models of all others are spread."""
+    rankings: dict[tuple, list[Done]] = {}
+    models: dict[str, list[Done]] = {}
+    for cell in cells:
+        if cell["method"] in AFTER_TRAINING:
+            rankings.setdefault((cell["method"], cell["seed"]), []).append(cell)
+        else:
+            models.setdefault(cell["checkpoint"], []).append(cell)
+    slots = max(1, at_once - len(rankings))
+    spread = [[cell for of_model in list(models.values())[k::slots] for cell in of_model] for k in range(slots)]
+    return [*rankings.values(), *(group for group in spread if group)]
