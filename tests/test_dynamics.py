@@ -113,3 +113,17 @@ def test_wrong_input_is_one_line_and_status_2(tmp_path, capsys, monkeypatch, wor
     monkeypatch.chdir(tmp_path)
     assert main(["dynamics", *words]) == 2
     assert len(capsys.readouterr().err.strip().splitlines()) == 1
+
+
+def test_target_expected_and_real_number_are_told_together(tmp_path, capsys):
+    run = write_run(tmp_path / "run", kind="l0", heads_kept={"enc_self": 1, "dec_self": 1}, beta=0.33)
+    text = (run / "gates.jsonl").read_text().splitlines()
+    # Of two lines at 40 the last one counts: 2.25 + 0.5.
+    line = {"update": 40, "kept": SETS[40], "expected": {"enc_self": 2.25, "dec_self": 0.5}}
+    (run / "gates.jsonl").write_text("\n".join([*text, json.dumps(line)]) + "\n")
+    assert main(["dynamics", str(run), "--json"]) == 0
+    [found] = json.loads(capsys.readouterr().out)["runs"]
+    assert (found["target"], found["expected"], found["kept"]) == ({"enc_self": 1, "dec_self": 1}, 2.75, 3)
+    assert main(["dynamics", str(run)]) == 0
+    header, _, row, *_ = capsys.readouterr().out.splitlines()
+    assert re.search(r"target +expected +kept", header) and re.search(r" 2 +2\.8 +3 +6 ", row)

@@ -4,6 +4,7 @@ import pytest
 from verbs import refused, run_json
 
 from fairseq_headprune.choosing.time_budget import keep_in_time, parse_latency, parse_speed
+from fairseq_headprune.cli import main
 from fairseq_headprune.parts import Mask, Part
 from fairseq_headprune.parts.scores import Scores
 from fairseq_headprune.speed.costs import Group, groups, interpolate, module_costs, monotone
@@ -166,3 +167,18 @@ def test_the_mask_verb_meets_the_target_and_says_how(profile, scores, tmp_path, 
     profile.rest = -0.001
     profile.save(tmp_path / "p.json")
     assert "(-1.00 ms are left)" in refused(capsys, *call, *out, "--for-speed", "2")
+
+
+def test_a_component_that_is_gone_and_the_profiles_own_error_are_said(profile, scores, tmp_path, capsys):
+    profile.checks = [{"mask": "a", "error": -0.33}, {"mask": "b", "error": 0.1}]
+    profile.save(tmp_path / "p.json")
+    scores.save(tmp_path / "s.json")
+    Mask.full(SHAPE).save(tmp_path / "full.json")
+    call = ["mask", "--like", tmp_path / "full.json", "-o", tmp_path / "mask.json"]
+    timed = ["--scores", tmp_path / "s.json", "--profile", tmp_path / "p.json", "--for-speed", "1.3x"]
+    for flags in (timed, ["--scores", tmp_path / "s.json", "--heads", "8"]):
+        assert main([*map(str, [*call, *flags])]) == 0
+        out = capsys.readouterr().out
+        # The decoder's four heads have the lowest scores.
+        assert "no head of dec_self is kept" in out
+        assert ("were off by up to 33%)" in out) == (flags is timed)

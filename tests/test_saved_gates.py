@@ -23,6 +23,9 @@ HEADS = all_heads(SHAPE)
 #: are open. Places 0 and 2 tie with gates of 1, places 4, 6 and 7 with gates of 0 (and 4 and 7 in their weight).
 L0_WEIGHTS = [9.0, -2.3, 8.0, 0.0, -4.0, -1.0, -3.0, -4.0, 1.0, -5.0, -6.0, -7.0]
 
+#: P(open) = sigmoid(log_alpha - beta log(0.1 / 1.1)) with beta 0.33 (Louizos et al. 2018, eq. 12), summed
+EXPECTED = round(sum(1 / (1 + math.exp(-w + 0.33 * math.log(0.1 / 1.1))) for w in L0_WEIGHTS), 2)
+
 
 def learner(rule, weights, heads=HEADS):
     made = GateLearner(rule, heads, lr=0.1, seed=1)
@@ -107,6 +110,8 @@ def test_mask_of_a_checkpoint(l0, tmp_path, capsys):
     assert document["kept"] == 4 and document["source"]["chosen"] == "learned gates"
     assert document["source"]["correction"] == {
         "learned": 6,
+        "target": None,
+        "expected": EXPECTED,
         "changed": 2,
         "included": [],
         "excluded": [["enc_self", 0, 1], ["enc_dec", 0, 1]],
@@ -120,7 +125,8 @@ def test_the_number_of_changed_heads_is_printed(l0, tmp_path, capsys):
 
     assert main(["mask", "--from-checkpoint", str(l0), "--heads", "7", "-o", str(tmp_path / "mask.json")]) == 0
     last = capsys.readouterr().out.splitlines()[-1]
-    assert last == "the learned set has 6 heads; 1 changed; included again: enc_dec layer 1 head 0"
+    told = f"the learned set has 6 heads (target none, expected to be open {EXPECTED:.1f})"
+    assert last == f"{told}; 1 changed; included again: enc_dec layer 1 head 0"
 
 
 def test_one_number_a_component_on_the_command_line(l0, tmp_path):

@@ -116,6 +116,8 @@ def _described(run: GateRun, score: str | None, at: list[int] | None) -> dict[st
         "sha256": sha256(run.path),
         "gates": run.description,
         "heads": len(run.heads),
+        "target": run.description.get("heads_kept"),
+        "expected": run.expected,
         "kept": len(run.final),
         "final_set_of_update": run.sets[-1][0],
         "components": {c: sum(layers) for c, layers in dynamics.layer_counts(run).items()},
@@ -177,14 +179,17 @@ def _runs_table(value: dict[str, Any]) -> Table:
     """Tabulate one run a row."""
     shown = [c for c in PAPER_NAMES if any(c in run["components"] for run in value["runs"])]
     count = len(value["runs"][0]["overlap"])
-    header = ["run", "method", "lambda", "kept", "of", *(PAPER_NAMES[c] for c in shown)]
+    header = ["run", "method", "lambda", "target", "expected", "kept", "of", *(PAPER_NAMES[c] for c in shown)]
     header += [f"overlap {number}" for number in range(1, count + 1)]
     header += [_shown(value["score"])]
     rows = []
     for run in value["runs"]:
         price = run["gates"].get("penalty")
         row = [Path(run["run"]).parent.name or run["run"], _METHODS[run["gates"]["kind"]]]
-        row += [None if price is None else f"{price:g}", str(run["kept"]), str(run["heads"])]
+        target, expected = run["target"], run["expected"]
+        row += [None if price is None else f"{price:g}"]
+        row += [None if target is None else str(sum(target.values()) if isinstance(target, dict) else target)]
+        row += [None if expected is None else f"{expected:.1f}", str(run["kept"]), str(run["heads"])]
         row += [run["components"].get(c) for c in shown]
         row += [None if o["percent"] is None else f"{o['percent']:.1f}% ({o['update']})" for o in run["overlap"]]
         row += [None if run["score"] is None else f"{run['score']['value']:.2f} ({run['score']['update']})"]

@@ -104,6 +104,12 @@ def _like(path: PathLike) -> tuple[Mask, dict[str, Any]]:
     return mask, {"checkpoint": {"path": str(path), "sha256": sha256(path)}}
 
 
+def gone_lines(counts: dict[str, dict[str, int]]) -> list[str]:
+    """Say which components keep no head at all: easily overlooked where a budget or chance chose the heads."""
+    gone = [component for component, n in counts.items() if n["total"] and not n["kept"]]
+    return [f"no head of {' and '.join(gone)} is kept: their layers add a constant"] if gone else []
+
+
 def _is_text(path: PathLike) -> bool:
     # A checkpoint is a zip file or a pickle; neither can begin like a JSON object.
     if Path(path).is_dir():
@@ -138,7 +144,7 @@ def _text(mask: Mask, path: PathLike) -> str:
     for side, rows in (mask.ffn or {}).items():
         kept = [f"{sum(row)}/{len(row)}" if isinstance(row, list) else ("none", "all")[row] for row in rows]
         lines.append(f"feed-forward units ({side}), layer 1 first: {' '.join(kept)}")
-    lines += time_lines(mask.source)
+    lines += [*time_lines(mask.source), *gone_lines(value["components"])]
     if mask.source.get("pruned_before"):
         lines.append(f"pruned already: {', '.join(mask.source['pruned_before'])}")
     return "\n".join([*lines, "", f"written: {path}"])

@@ -37,7 +37,8 @@ def learned_mask(args: argparse.Namespace) -> tuple[Mask, dict[str, Any]]:
     with _read(args) as (full, gates):
         choice = choose(gates, args.heads)
         mask = full.without(choice.dropped)
-    correction = {"learned": choice.learned, "changed": len(choice.included) + len(choice.excluded)}
+    numbers = {"target": gates.description.get("heads_kept"), "expected": round(gates.expected(), 2)}
+    correction = {"learned": choice.learned, **numbers, "changed": len(choice.included) + len(choice.excluded)}
     correction |= {"included": _plain(choice.included), "excluded": _plain(choice.excluded)}
     return mask, _source(args, gates) | {"correction": correction}
 
@@ -92,11 +93,19 @@ def _source(args: argparse.Namespace, gates: "SavedGates") -> dict[str, Any]:
 def correction_text(source: dict[str, Any]) -> str:
     """Say in a line what the correction changed."""
     found = source["correction"]
-    line = f"the learned set has {found['learned']} heads; {found['changed']} changed"
+    line = f"the learned set has {found['learned']} heads ({counts_text(found)}); {found['changed']} changed"
     for name, verb in (("included", "included again"), ("excluded", "excluded")):
         if found[name]:
             line += f"; {verb}: " + ", ".join(str(Part(*place)) for place in found[name])
     return line
+
+
+def counts_text(found: dict[str, Any]) -> str:
+    """Say what a training with gates aimed at (nothing, with a fixed penalty) and expected to be open."""
+    target = found["target"]
+    if isinstance(target, dict):
+        target = ", ".join(f"{component} {count}" for component, count in target.items())
+    return f"target {'none' if target is None else target}, expected to be open {found['expected']:.1f}"
 
 
 def _plain(heads: list[Part]) -> list[list]:

@@ -40,7 +40,7 @@ def in_time(
     seconds = profile.seconds(mask)
     target = {"for_speed": args.for_speed} if args.for_speed else {"for_latency": args.for_latency}
     source = {"path": str(args.profile), "sha256": sha256(args.profile)}
-    source |= {"checkpoint": profile.checkpoint, "settings": profile.settings}
+    source |= {"checkpoint": profile.checkpoint, "settings": profile.settings, "off_by": profile.worst_error()}
     predicted = {"milliseconds": 1000 * seconds, "of": 1000 * whole, "speed": whole / seconds}
     return mask, {**target, "predicted": predicted, "profile": source}
 
@@ -50,8 +50,10 @@ def time_lines(source: dict[str, Any]) -> list[str]:
     found = source.get("budget", {}).get("predicted")
     if not found:
         return []
+    off = source["budget"]["profile"].get("off_by")
     return [
         f"predicted: {found['milliseconds']:.2f} of {found['of']:.2f} ms a batch, {found['speed']:.2f} times as fast"
+        + ("" if off is None else f" (the profile's own predictions were off by up to {off:.0%})")
     ]
 
 

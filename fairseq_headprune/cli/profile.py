@@ -110,7 +110,7 @@ def _text(profile: "Profile", path: str, form: str) -> str:
 
 
 def _warnings(profile: "Profile") -> list[str]:
-    worst = max((abs(check["error"]) for check in profile.checks), default=0.0)
+    worst = profile.worst_error() or 0.0
     if worst <= _LARGE_ERROR:
         return []
     return [f"predictions are off by up to {worst:.0%}: measure on an idle machine, with more --rounds or --batches"]

@@ -24,6 +24,7 @@ class GateRun:
         sets: (update, the chosen set then), by update.
         temperatures: (update, temperature), by update; empty where there is none (L0, STE).
         validations: (update, name -> value), by update.
+        expected: how many gates a draw was expected to have open at the last update; None in logs that do not tell.
     """
 
     path: Path
@@ -32,6 +33,7 @@ class GateRun:
     sets: list[tuple[int, Heads]]
     temperatures: list[tuple[int, float]]
     validations: list[tuple[int, dict[str, float]]]
+    expected: float | None = None
 
     @property
     def final(self) -> Heads:
@@ -82,7 +84,9 @@ def read_run(path: PathLike, until: int | None = None) -> GateRun:
     if temperatures and "tau_start" in description:
         temperatures.insert(0, (0, description["tau_start"]))
     validations = [(line["update"], line["valid"]) for line in lines if "valid" in line]
-    return GateRun(path, description, heads, sets, temperatures, validations)
+    expected = updates[-1].get("expected")
+    total = sum(expected.values()) if isinstance(expected, dict) else None
+    return GateRun(path, description, heads, sets, temperatures, validations, total)
 
 
 def _kept(heads: list[Part], line: dict[str, Any]) -> Heads:

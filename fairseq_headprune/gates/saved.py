@@ -43,6 +43,12 @@ class SavedGates:
             return HardConcrete(self.description["beta"]).evaluate(self.weight)
         return self.hard().astype(np.float64)
 
+    def expected(self) -> float:
+        """Return how many gates a draw of training has open on average; for DSP and STE the size of the chosen set."""
+        if self.description["kind"] == "l0":
+            return float(HardConcrete(self.description["beta"]).p_open(self.weight).sum())
+        return float(self.hard().sum())
+
 
 def highest(gates: SavedGates, kept: int | dict[str, int]) -> Array:
     """Mark the heads of the highest weights, bool (heads,): over all heads or for each component; ties: lowest index.

@@ -70,6 +70,10 @@ class Profile:
         """Return the time of the profiled model itself."""
         return self.rest + sum(row[-1][1] for rows in self.costs.values() for row in rows)
 
+    def worst_error(self) -> float | None:
+        """Return the largest relative error of the masks that were predicted and timed, None if none was."""
+        return max((abs(check["error"]) for check in self.checks), default=None)
+
     def to_dict(self) -> dict[str, Any]:
         """Return the profile file's content."""
         return {"format": FORMAT, "unit": "seconds a batch", **asdict(self)}
