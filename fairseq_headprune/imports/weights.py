@@ -110,7 +110,8 @@ def _embeddings(
     result = {}
     for group in groups:
         found = {theirs[part]: given.pop(theirs[part]) for part, _ in group if theirs[part] in given}
-        if shared is not None and len(group) == 3:
+        # Without ties of words, older versions of transformers still shared the embeddings, and stored them once.
+        if shared is not None and (len(group) == 3 or (not found and not tie and group[0][0] != "output")):
             found = {"shared.weight": shared, **found}
         if not found:
             missing.append("model.shared.weight" if len(group) == 3 else theirs[group[0][0]])

@@ -1,0 +1,155 @@
+"""``headprune import``: what it reads, what it refuses, and its check against transformers."""
+
+import hugging_face as hf
+import pytest
+import safetensors.torch
+import tiny
+import torch
+from imported_models import Imported
+from verbs import refused, run_json
+
+from fairseq_headprune.checkpoints import read_state
+from fairseq_headprune.imports.pieces import Numbers
+from fairseq_headprune.interchange import check as checking
+from fairseq_headprune.modules.attach import find_gates
+
+
+@pytest.fixture(scope="module")
+def marian(tmp_path_factory):
+    return Imported("marian", tmp_path_factory.mktemp("one"))
+
+
+def test_check_compares_with_transformers(marian, tmp_path):
+    (tmp_path / "text").write_text("\n".join([*hf.corpus()[0][:10], *hf.HARD[:8]]), encoding="utf-8")
+    found = run_json("import", marian.folder, "-o", tmp_path / "out", "--check", tmp_path / "text")["check"]
+    assert (found["lines"], found["other_numbers"], found["other_translations"]) == (18, 0, 0)
+    assert found["logits"] < 1e-4
+
+
+def test_check_finds_another_model(marian, monkeypatch):
+    # The negative control: transformers computes without the bias of the logits.
+    model, _ = hf.load(marian.folder)
+    model.final_logits_bias.zero_()
+    compared = marian.ours, model, marian.task, marian.rows, marian.numbers("target", hf.corpus()[1][:10])
+    with torch.no_grad():
+        assert checking.logit_difference(*compared) > 0.1
+
+
+def test_bin_files_with_every_tie_are_read(marian, tmp_path):
+    folder = hf.as_bin(hf.copy(marian.folder, tmp_path / "bin"))
+    run_json("import", folder, "-o", tmp_path / "out")
+    before, after = (read_state(out / "model.pt")["model"] for out in (marian.out, tmp_path / "out"))
+    assert before.keys() == after.keys() and all(torch.equal(t, after[name]) for name, t in before.items())
+
+
+def change_weights(folder, change):
+    """Change the weights of a folder by a function."""
+    weights = {name: tensor.clone() for name, tensor in safetensors.torch.load_file(folder / NAME).items()}
+    change(weights)
+    safetensors.torch.save_file(weights, folder / NAME, {"format": "pt"})
+
+
+NAME = "model.safetensors"
+FC1 = "model.encoder.layers.0.fc1.weight"
+REFUSED_CONFIGS = {
+    "cannot be imported: its attention adds biases of relative positions": {"model_type": "t5"},
+    "'llama' cannot be imported": {"model_type": "llama"},
+    "mixtures of experts; the dense NLLB-200 models": {"model_type": "nllb-moe"},
+    "quantised weights (gptq) are not supported": {"quantization_config": {"quant_method": "gptq"}},
+    "encoder_layers is None": {"encoder_layers": None},
+    "the activation 'quick_gelu' is not supported": {"activation_function": "quick_gelu"},
+    "d_model 32 cannot be split into 5 encoder heads": {"encoder_attention_heads": 5},
+    "normalize_before True is not supported": {"normalize_before": True},
+    "missing: lm_head.weight": {"tie_word_embeddings": False},
+    "contradicts share_encoder_decoder_embeddings": {"share_encoder_decoder_embeddings": False},
+    "config.json says (56, 32)": {"encoder_ffn_dim": 56},
+    "missing: model.encoder.layers.2.self_attn.k_proj.weight": {"encoder_layers": 3},
+    "unknown: encoder.layers.1.fc1.bias": {"encoder_layers": 1},
+    "MarianForCausalLM generates no text": {"architectures": ["MarianForCausalLM"]},
+    "pad_token_id is 9999": {"pad_token_id": 9999},
+}
+
+
+@pytest.mark.parametrize("message", REFUSED_CONFIGS)
+def test_configurations_are_refused_by_name(message, marian, tmp_path, capsys):
+    folder = hf.edit_config(hf.copy(marian.folder, tmp_path / "folder"), **REFUSED_CONFIGS[message])
+    assert message in refused(capsys, "import", folder, "-o", tmp_path / "out")
+    assert not (tmp_path / "out").exists() and len(list(tmp_path.iterdir())) == 1
+
+
+def test_weights_are_refused_by_name(marian, tmp_path, capsys):
+    changes = {
+        "missing: model.encoder.layers.0.fc1.weight": lambda weights: weights.pop(FC1),
+        "unknown: encoder.extra.weight": lambda weights: weights.update({"model.encoder.extra.weight": torch.ones(2)}),
+        "lm_head.weight and shared.weight differ": lambda weights: weights.update(
+            {"lm_head.weight": weights["model.shared.weight"] + 1}
+        ),
+        "is int8; quantised weights": lambda weights: weights.update({FC1: weights[FC1].to(torch.int8)}),
+    }
+    for number, (message, change) in enumerate(changes.items()):
+        folder = hf.copy(marian.folder, tmp_path / str(number))
+        change_weights(folder, change)
+        assert message in refused(capsys, "import", folder, "-o", tmp_path / "out")
+
+
+def test_files_are_refused_by_name(marian, tmp_path, capsys):
+    assert "there is no such folder" in refused(capsys, "import", tmp_path / "none", "-o", tmp_path / "out")
+    for name in ("config.json", NAME, "vocab.json", "source.spm"):
+        folder = hf.copy(marian.folder, tmp_path / name)
+        (folder / name).unlink()
+        if name != "source.spm":
+            assert name in refused(capsys, "import", folder, "-o", tmp_path / "out")
+    folder = hf.copy(marian.folder, tmp_path / "bomb")
+    (folder / NAME).unlink()
+    torch.save({"model": tiny.Bomb(tmp_path / "boom")}, folder / "pytorch_model.bin")
+    assert "it was not loaded" in refused(capsys, "import", folder, "-o", tmp_path / "out")
+    assert not (tmp_path / "boom").exists()
+    assert "exists; name a new folder" in refused(capsys, "import", marian.folder, "-o", tmp_path)
+
+
+def test_languages_are_checked(tmp_path, capsys):
+    folder = hf.nllb(tmp_path / "nllb")
+    assert "name it with --source-lang, one of ace_Arab" in refused(capsys, "import", folder, "-o", tmp_path / "out")
+    languages = ["--source-lang", "deu_Latn", "--target-lang", "English"]
+    assert "does not know the language 'English'" in refused(
+        capsys, "import", folder, "-o", tmp_path / "out", *languages
+    )
+
+
+def test_slim_models_do_not_become_folders(marian, tmp_path, capsys):
+    mask = find_gates(marian.ours).full()
+    mask.without(mask.kept()[:1]).save(tmp_path / "mask.json")
+    run_json("slim", marian.out / "model.pt", "--mask", tmp_path / "mask.json", "-o", tmp_path / "slim.pt")
+    line = refused(capsys, "export", tmp_path / "slim.pt", "--to", "huggingface", tmp_path / "back")
+    assert "1 heads were removed" in line and "go to ctranslate2 or onnx" in line
+    assert "export --to huggingface writes zeros" in refused(
+        capsys, "slim", marian.out / "model.pt", "--mask", tmp_path / "mask.json", "--bake", "-o", tmp_path / "b.pt"
+    )
+
+
+@pytest.mark.parametrize("make", [hf.mbart, lambda folder: hf.nllb(folder, fast=False)], ids=["mbart", "nllb"])
+def test_without_a_tokenizer_file_numbers_are_those_of_sentencepiece(make, tmp_path):
+    # Source: the number of a piece in sentencepiece, behind one more special symbol; <unk> is 3.
+    folder, language = make(tmp_path / "folder"), "de_DE" if make is hf.mbart else "deu_Latn"
+    other = "en_XX" if make is hf.mbart else "eng_Latn"
+    report = run_json("import", folder, "-o", tmp_path / "out", "--source-lang", language, "--target-lang", other)
+    _, task = checking.load_import(tmp_path / "out", report)
+    model = hf.sentencepiece.SentencePieceProcessor(model_file=str(folder / "sentencepiece.bpe.model"))
+    found = Numbers(tmp_path / "out", "target", task.target_dictionary, other)(hf.HARD)
+    for line, row in zip(hf.HARD, found, strict=True):
+        expected = [number + 1 if number else 3 for number in model.encode(line)]
+        assert [number for number in row if number not in task.target_dictionary.special - {3}] == expected
+
+
+def test_an_output_layer_of_its_own_is_imported(tmp_path):
+    # tie_word_embeddings false, as fine-tuned models may have it.
+    folder = hf.marian(tmp_path / "folder", tie_word_embeddings=False)
+    report = run_json("import", folder, "-o", tmp_path / "out")
+    ours, task = checking.load_import(tmp_path / "out", report)
+    rows = Numbers(tmp_path / "out", "source", task.source_dictionary, "de")(hf.corpus()[0][:5])
+    targets = Numbers(tmp_path / "out", "target", task.target_dictionary, "en")(hf.corpus()[1][:5])
+    with torch.no_grad():
+        assert checking.logit_difference(ours, hf.load(folder)[0], task, rows, targets) < 1e-4
+    run_json("export", tmp_path / "out" / "model.pt", "--to", "huggingface", tmp_path / "back")
+    with torch.no_grad():
+        assert checking.logit_difference(ours, hf.load(tmp_path / "back")[0], task, rows, targets) < 1e-4
