@@ -5,6 +5,7 @@ as it gets further: it is given up after :data:`IDLE_ATTEMPTS` attempts in a row
 """
 
 import contextlib
+import os
 import subprocess
 import sys
 import time
@@ -131,7 +132,8 @@ def _idle(died: _Attempt) -> int | None:
 
 def _start(command: Command, running: Sequence[_Attempt], at_once: int, idle: int = 0) -> _Attempt:
     gpu = devices.least_used([entry.gpu for entry in running])
-    settings = {"CUDA_VISIBLE_DEVICES": gpu, "OMP_NUM_THREADS": str(devices.threads(at_once)), **command.settings}
+    threads = os.environ.get("OMP_NUM_THREADS", str(devices.threads(at_once)))
+    settings = {"CUDA_VISIBLE_DEVICES": gpu, "OMP_NUM_THREADS": threads, **command.settings}
     reached = command.progress() if command.progress else None
     command.log.parent.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as files:

@@ -1,0 +1,119 @@
+"""A training as a job: its command, its folder, sharing with other processes, and going on after it has died."""
+
+import os
+from pathlib import Path
+
+import pytest
+from learning import same, weights
+from trainings import Here
+
+from fairseq_headprune.checkpoints import read_state
+from fairseq_headprune.files import read_json, write_json
+from fairseq_headprune.jobs.claims import Claims
+from fairseq_headprune.jobs.training import Run, TrainingJob, run_trainings
+from fairseq_headprune.parts import Mask
+
+MASK = Mask.full({"enc_self": [2]}).to_dict()
+
+
+def shown(**more):
+    return TrainingJob("a", "/data/bin", ["--lr", "1"], 3, **more).shown({"/m/model.pt": "model.pt"}).split()
+
+
+def test_the_command_follows_from_the_job():
+    base = "python -m fairseq_cli.train bin --user-dir fairseq_headprune --seed 3 --save-dir runs/a".split()
+    assert shown() == [*base, "--no-epoch-checkpoints", "--lr", "1"]
+    once = shown(resumable=False)
+    assert once[len(base) :] == "--no-epoch-checkpoints --no-last-checkpoints --no-save-optimizer-state --lr 1".split()
+    masked = shown(mask=MASK, start="/m/model.pt")
+    assert masked[-4:] == "--head-mask runs/a/mask.json --finetune-from-model model.pt".split()
+    slim = shown(mask=MASK, start="/m/model.pt", slim=True)
+    assert slim[-2:] == ["--finetune-from-model", "runs/a/slim.pt"] and "--head-mask" not in slim
+
+
+def test_the_same_job_goes_on_and_another_one_begins_anew(tmp_path):
+    run, job = Run(tmp_path, "runs/a"), TrainingJob("a", "data", ["--lr", "1"], 3, mask=MASK)
+    run.prepare(job)
+    assert run.reached() is None and run.job() == job and read_json(run.mask) == MASK
+    run.last.write_text("epoch 1")
+    before = run.reached()
+    os.utime(run.last, (1, 1))
+    assert before and run.reached() != before
+    run.prepare(job)
+    assert run.last.exists()
+    # An earlier version left no job file; settings of a study do not change.
+    (run.folder / "job.json").unlink()
+    run.prepare(job)
+    assert run.last.exists()
+    run.prepare(TrainingJob("a", "data", ["--lr", "2"], 3))
+    assert not run.last.exists()
+
+
+def test_jobs_wait_for_what_they_start_from_and_each_is_done_once(tmp_path):
+    """The jobs are files: each notes what was done when it started."""
+    names = ["needy", "base", "other"]
+    jobs = [TrainingJob(name, "data", [], 1, after="base" if name == "needy" else None) for name in names]
+    other = Claims(tmp_path)
+    assert other.take(["other"], tuple) == ["other"]
+
+    def do(command):
+        write_json(Run(Path(), command.words[-1]).facts, {"updates": 7})
+        if command.name == "needy":
+            # The other process finishes its job only now.
+            write_json(Run(tmp_path, "runs/other").folder / "done.json", {"by": "another"})
+
+    Run(tmp_path, "runs/other").prepare(jobs[2])
+    with Here(do).instead() as here:
+        found = {job.name: facts for job, facts in run_trainings(jobs, tmp_path, Claims(tmp_path), 1)}
+    assert here.started == ["base", "needy"] == list(found)
+    assert found["base"]["updates"] == 7 and found["base"]["command"].startswith("python -m fairseq_cli.train data")
+    with Here(do).instead() as here:
+        assert list(run_trainings(jobs, tmp_path, Claims(tmp_path), 1)) == [] and here.started == []
+        # What is done, but not yet taken over by its study, is given back without being done again.
+        [(job, facts)] = run_trainings(jobs, tmp_path, Claims(tmp_path), 1, finished=lambda: {"base", "other"})
+    assert job.name == "needy" and facts == found["needy"] and here.started == []
+
+
+def test_the_limit_names_what_is_left(tmp_path):
+    with pytest.raises(TimeoutError, match="not done within 0 s: a"):
+        list(run_trainings([TrainingJob("a", "data", [], 1)], tmp_path, Claims(tmp_path), 1, limit=0))
+
+
+#: Kills the training's process as soon as it has saved an epoch, once.
+KILLER = """
+import os, signal, sys, threading, time
+def watch():
+    while not os.path.exists("runs/a/checkpoint_last.pt"):
+        time.sleep(0.01)
+    if not os.path.exists("killed"):
+        open("killed", "w").close()
+        os.kill(os.getpid(), signal.SIGKILL)
+if os.path.exists("runs/a/job.json"):
+    threading.Thread(target=watch, daemon=True).start()
+"""
+
+
+def test_a_training_that_is_killed_goes_on_from_its_last_epoch(data_bin, tmp_path, monkeypatch, capfd):
+    """Its model is that of a training that was never killed; one that fails at once is given up."""
+    flags = "--task translation_headprune --arch transformer_gated_tiny --share-all-embeddings --cpu --optimizer adam "
+    flags += "--lr 0.01 --batch-size 16 --num-workers 0 --max-epoch 4 --update-epoch-batch-itr True"
+    job = TrainingJob("a", str(data_bin), flags.split(), 1, split="test", generate=[str(data_bin), "--cpu"])
+    (tmp_path / "python").mkdir()
+    (tmp_path / "python" / "sitecustomize.py").write_text(KILLER)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "python"))
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    killed, whole = tmp_path / "killed", tmp_path / "whole"
+    killed.mkdir()
+    whole.mkdir()
+    [(_, facts)] = run_trainings([job], killed, Claims(killed), 1)
+    assert "a died (" in capfd.readouterr().err and facts["resumed"] and facts["updates"] > 4
+    with Here().instead():
+        [(_, expected)] = run_trainings([job], whole, Claims(whole), 1)
+    states = [read_state(folder / facts["checkpoint"]) for folder in (killed, whole)]
+    assert same(*map(weights, states)) and "resumed" not in expected
+    answers = [(folder / "runs/a/hypotheses.txt").read_text() for folder in (killed, whole)]
+    assert answers[0] == answers[1] and answers[0].count("\n") == 8
+    broken = TrainingJob("b", str(data_bin), [*flags.split(), "--no-such-flag"], 1)
+    with pytest.raises(RuntimeError, match="unrecognized arguments: --no-such-flag"):
+        list(run_trainings([broken], killed, Claims(killed), 1))
+    assert capfd.readouterr().err.count("b died (") == 1
