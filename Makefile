@@ -10,12 +10,13 @@ endif
 WORKERS ?= 2
 TESTS = $(PYTHON) -m pytest -n $(WORKERS) $(ARGS)
 
-.PHONY: help environment test quick check format
+.PHONY: help environment test quick check format pictures
 
 help:
 	@echo "make check    format, lint, types, direction of imports: no test is run"
 	@echo "make quick    the fast tests (under a minute on two cores)"
 	@echo "make test     all tests; ARGS='-k mask' chooses some"
+	@echo "make pictures draw the pictures of all results again, from examples/*/results/*.json"
 	@echo "make format   format the code and mend what the linter can mend"
 
 environment:
@@ -36,3 +37,6 @@ check: environment
 format: environment
 	$(PYTHON) -m ruff format .
 	$(PYTHON) -m ruff check --fix .
+
+pictures: environment
+	$(PYTHON) scripts/draw_results.py

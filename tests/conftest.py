@@ -1,20 +1,50 @@
 """What the tests share. The makers behind the fixtures are in ``tiny.py`` and can be called directly."""
 
+import multiprocessing
+import subprocess
+import types
+from pathlib import Path
+
 import pytest
 import tiny
 import torch
 
 torch.set_num_threads(1)
 
-#: Fixtures that train a model, start a cluster or a browser: tests that use one, directly or not, get the marker.
-MARKED = {"trained": "slow", "trained_stock": "slow", "tuned": "slow", "slurm": "slurm", "chromium": "browser"}
+#: Fixtures that start a cluster or a browser: tests that use one, directly or not, get the marker.
+MARKED = {"slurm": "slurm", "chromium": "browser"}
+
+#: Helpers of the tests, and functions of Python, that train a model or start a process.
+STARTERS = {"train", "run_python", "fairseq_command"}
+PROCESSES = {subprocess.run, subprocess.Popen, subprocess.check_output, multiprocessing.get_context}
 
 
 def pytest_collection_modifyitems(items):
-    """Mark tests by their fixtures, so that ``make quick`` can leave them out."""
+    """Mark tests, so that ``make quick`` can leave them out: what trains or starts processes is slow."""
     for item in items:
+        fixtures = [found[-1].func for found in item._fixtureinfo.name2fixturedefs.values()]
+        if any(starts_something(function, set()) for function in [item.function, *fixtures]):
+            item.add_marker("slow")
         for marker in {MARKED[name] for name in item.fixturenames if name in MARKED}:
             item.add_marker(marker)
+
+
+def starts_something(function, seen):
+    """Tell whether a function, or a function of the tests that it calls, trains a model or starts a process."""
+    if function in PROCESSES or not isinstance(function, types.FunctionType) or function in seen:
+        return function in PROCESSES
+    seen.add(function)
+    ours = Path(function.__code__.co_filename).parent == Path(__file__).parent
+    if not ours or function.__name__ in STARTERS:
+        return ours
+    names, code = set(), [function.__code__]
+    while code:
+        names.update(code[-1].co_names)
+        code += [inner for inner in code.pop().co_consts if isinstance(inner, types.CodeType)]
+    known = [function.__globals__[name] for name in names if name in function.__globals__]
+    modules = [value for value in known if isinstance(value, types.ModuleType)]
+    known += [getattr(module, name) for module in modules for name in names if hasattr(module, name)]
+    return any(starts_something(value, seen) for value in known if callable(value))
 
 
 @pytest.fixture(autouse=True)

@@ -18,6 +18,8 @@ import bench_finetune  # noqa: E402
 import benchmarks  # noqa: E402
 from huggingface_loop import Loop, Recipe, inputs, load_model  # noqa: E402
 
+pytestmark = pytest.mark.slow  # trains models
+
 REFERENCE = tiny.ROOT / "examples" / "glue" / "reference.py"
 
 #: without dropout, whose random draws differ, and next to no epsilon, which fairseq's Adam adds before it corrects the

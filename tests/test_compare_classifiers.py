@@ -8,6 +8,8 @@ from trainings import Here
 
 from fairseq_headprune.files import read_json, read_lines
 
+pytestmark = pytest.mark.slow  # trains models
+
 RECIPE = "--cpu --optimizer adam --lr 0.003 --batch-size 16 --num-workers 0 --max-positions 24 --dropout 0.1"
 
 

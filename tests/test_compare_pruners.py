@@ -21,6 +21,8 @@ from fairseq_headprune.jobs.training import Run, TrainingJob
 from fairseq_headprune.parts import Mask
 from fairseq_headprune.studies.pruners.masks import random_mask
 
+pytestmark = pytest.mark.slow  # trains models
+
 SCRIPT = str(tiny.ROOT / "scripts" / "compare_pruners.py")
 RECIPE = "--cpu --optimizer adam --lr 0.01 --batch-size 16 --share-all-embeddings --num-workers 0 --dropout 0.1 "
 RECIPE += "--label-smoothing 0.1"

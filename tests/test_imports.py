@@ -14,6 +14,8 @@ from fairseq_headprune.imports.folder import read_weights
 from fairseq_headprune.interchange import check as checking
 from fairseq_headprune.modules.attach import find_gates
 
+pytestmark = pytest.mark.slow  # trains models
+
 
 @pytest.fixture(scope="module", params=FAMILIES)
 def imported(request, tmp_path_factory):

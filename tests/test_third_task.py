@@ -17,6 +17,8 @@ from fairseq_headprune.importance.losses import TokenLosses
 from fairseq_headprune.session import Session, parse_generation_args
 from fairseq_headprune.tasks.gated import GatedTask
 
+pytestmark = pytest.mark.slow  # trains models
+
 
 @dataclass
 class ToyConfig(LanguageModelingConfig):

@@ -1,0 +1,167 @@
+"""Draw the pictures of the stored results again, from the JSON files under examples/*/results: make pictures.
+
+The repository keeps only the few pictures that a README shows or names; this writes all, beside their JSON files or
+under ``--out``. Files named in the command are drawn alone. Importance of a pruning study is in its folder, not in its
+JSON file, so its head map is not drawn.
+"""
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from fairseq_headprune.files import read_json  # noqa: E402
+from fairseq_headprune.parts import PAPER_NAMES  # noqa: E402
+from fairseq_headprune.report.epochs import epoch_figure  # noqa: E402
+from fairseq_headprune.report.figures import head_map, pruning_curve  # noqa: E402
+from fairseq_headprune.report.gate_dynamics import dynamics_figure  # noqa: E402
+from fairseq_headprune.report.gate_runs import heads_against_penalty  # noqa: E402
+from fairseq_headprune.report.histogram import score_histogram  # noqa: E402
+from fairseq_headprune.report.scatter import ablation_scatter  # noqa: E402
+from fairseq_headprune.report.speed_figures import accuracy_figure, speed_figure  # noqa: E402
+from fairseq_headprune.studies.pruners.figures import comparison_figure, set_figures  # noqa: E402
+
+_EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
+
+
+def _measure(value: dict[str, Any]) -> str:
+    return value.get("settings", {}).get("metric") or "BLEU"
+
+
+def curves(value: dict[str, Any], stem: str) -> None:
+    """The curves of ``headprune prune``."""
+    pruning_curve(value["curves"], _measure(value), value["baseline"]["score"], f"{stem}-pruning", value["alpha"])
+
+
+def heads(value: dict[str, Any], stem: str) -> None:
+    """Histogram and head map of ``headprune ablate``."""
+    measure, deltas, marks = _measure(value), {}, {}
+    for cell in value["cells"][1:]:
+        mark = "holm" if cell["p_holm"] < value["alpha"] else "raw" if cell["p"] < value["alpha"] else ""
+        for rows, entry in ((deltas, cell["delta"]), (marks, mark)):
+            layers = rows.setdefault(cell["component"], [])
+            layers.extend([] for _ in range(cell["layer"] + 1 - len(layers)))
+            layers[cell["layer"]].append(entry)
+    score_histogram([c["score"] for c in value["cells"][1:]], value["baseline"]["score"], measure, f"{stem}-histogram")
+    title = f"Difference in {measure} without each head"
+    head_map(deltas, title, f"{stem}-deltas", "delta", f"difference in {measure}", marks, value["alpha"])
+
+
+def effects(value: dict[str, Any], stem: str) -> None:
+    """The scatter plot of ``headprune correlate``."""
+    unpruned = tuple(study["baseline"] for study in value["studies"])
+    unpruned = tuple(score["score"] if isinstance(score, dict) else score for score in unpruned)
+    points: dict[str, list[tuple[float, ...]]] = {}
+    for head in value["effects"]:
+        scores = tuple(start + delta for start, delta in zip(unpruned, head["delta"], strict=True))
+        points.setdefault(head["component"], []).append(scores)
+    names = tuple(f"{study['measure']} on {study['data']['split']}" for study in value["studies"])
+    caption = f"Head ablation scores (Pearson r = {value['pearson']['value']:.2f})"
+    ablation_scatter(points, unpruned, names, caption, stem)
+
+
+def epochs(value: dict[str, Any], stem: str) -> None:
+    """The curves of ``headprune sweep-epochs``; on the right the first two and the last two epochs."""
+    numbers = [row["epoch"] for row in value["epochs"]]
+    for label in value["ranking"]:
+        found = {row["epoch"]: row["curves"][label] for row in value["epochs"]}
+        chosen, title = sorted({*numbers[:2], *numbers[-2:]}), f"Heads pruned: {PAPER_NAMES.get(label, label)}"
+        epoch_figure(found, chosen, f"{stem}-epochs-{label}", title, _measure(value))
+
+
+def by_chance(value: dict[str, Any], stem: str) -> None:
+    """The curve of ``headprune random-study``."""
+    points = [item for item in value["items"] if item["kind"] == "random"]
+    baseline = value["baseline"]["score"]
+    if points:
+        curve = [{"percent": 0.0, "score": baseline}, *points]
+        pruning_curve({"Random": curve}, _measure(value), baseline, stem, value["alpha"])
+
+
+def changes(value: dict[str, Any], stem: str) -> None:
+    """The head map of ``headprune weight-change``."""
+    change = value["quantities"]["change"]
+    head_map(change["heads"], "Change of each head's q, k and v weights", stem, "importance", change["what"])
+
+
+def importance(value: dict[str, Any], stem: str) -> None:
+    """The head map of ``headprune score``."""
+    head_map(value["scores"], f"Importance of heads ({value['estimator']})", stem)
+
+
+def methods(value: dict[str, Any], stem: str) -> None:
+    """The figures of ``compare-pruners``."""
+    whole = next(row for row in value["rows"] if row["method"] == "unpruned")
+    total = sum(layer.count("1") for layers in whole["kept"].values() for layer in layers)
+    comparison_figure(value["points"], stem, total, value["measure"])
+    set_figures(value["rows"], stem, total)
+
+
+def dynamics(value: dict[str, Any], stem: str) -> None:
+    """The figure of ``headprune dynamics`` for one training."""
+    found, run = value["by_update"], value["runs"][0]
+    overlap = [(point["update"], point["percent"]) for point in found["sets"] if point["percent"] is not None]
+    score, temperature = ([(p["update"], p["value"]) for p in found[name]] for name in ("score", "temperature"))
+    title = f"{Path(stem).name}: {run['kept']} of {run['heads']} heads"
+    dynamics_figure(overlap, score, temperature, value["score"], title, stem)
+
+
+def penalties(value: dict[str, Any], stem: str) -> None:
+    """The figure of ``headprune dynamics`` for trainings with several lambdas."""
+    points = [(point["penalty"], point["kept"]) for point in value["heads_by_penalty"]]
+    heads_against_penalty(points, max(run["heads"] for run in value["runs"]), stem)
+
+
+def speed(value: dict[str, Any], stem: str) -> None:
+    """The figures of ``headprune bench-heads``."""
+    speed_figure(value, stem)
+    if value["points"]:
+        accuracy_figure(value["points"], value["settings"]["batch_sizes"][0], value["metric"], f"{stem}-accuracy")
+
+
+#: keys that a file has -> what draws it; the first that fits
+DRAWN: list[tuple[set[str], Callable[[dict[str, Any], str], None]]] = [
+    ({"curves", "baseline"}, curves),
+    ({"items", "baseline"}, by_chance),
+    ({"found", "cells"}, heads),
+    ({"effects", "studies"}, effects),
+    ({"epochs", "ranking"}, epochs),
+    ({"quantities"}, changes),
+    ({"scores", "estimator"}, importance),
+    ({"points", "costs", "rows"}, methods),
+    ({"by_update"}, dynamics),
+    ({"heads_by_penalty"}, penalties),
+    ({"levels", "masks", "unpruned"}, speed),
+]
+
+
+def drawable(paths: list[Path]) -> Iterator[tuple[Path, Callable[[], None]]]:
+    """Yield each file that can be drawn, with what draws it to a path without extension."""
+    for path in paths:
+        value = read_json(path)
+        draw = next((draw for keys, draw in DRAWN if isinstance(value, dict) and keys <= set(value)), None)
+        if draw:
+            yield path, lambda stem, draw=draw, value=value: draw(value, str(stem))
+
+
+def main() -> None:
+    """Draw."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", nargs="*", type=Path, help="JSON files of results (default: all of examples/)")
+    parser.add_argument("--out", type=Path, help="folder to write to (default: beside each file)")
+    args = parser.parse_args()
+    paths = args.files or sorted(_EXAMPLES.glob("*/results/**/*.json"))
+    for path, draw in drawable(paths):
+        stem = path.with_suffix("")
+        if args.out:
+            stem = args.out / (stem.relative_to(_EXAMPLES) if path.is_relative_to(_EXAMPLES) else stem.name)
+            stem.parent.mkdir(parents=True, exist_ok=True)
+        draw(stem)
+        print(stem)
+
+
+if __name__ == "__main__":
+    main()

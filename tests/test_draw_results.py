@@ -1,0 +1,46 @@
+"""scripts/draw_results.py draws what a result holds; every picture that a README shows is in the repository."""
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "scripts"))
+import draw_results  # noqa: E402
+
+#: one file of every kind -> the pictures drawn from it
+FILES = {
+    "multi30k/results/prune-all": ["-pruning"],
+    "multi30k/results/studies/ablate-valid": ["-deltas", "-histogram"],
+    "multi30k/results/studies/effects": [""],
+    "multi30k/results/studies/sweep": ["-epochs-all"],
+    "multi30k/results/random": [""],
+    "multi30k/results/random-change-25": [""],
+    "multi30k/results/scores": [""],
+    "multi30k/results/compare": ["", "-layers-joint-dsp", "-layers-l0", "-layers-pipelined-dsp", "-layers-ste"],
+    "multi30k/results/learned/dynamics-4": [""],
+    "multi30k/results/learned/lambda": [""],
+    "glue/results/speed-by-heads-cpu": ["", "-accuracy"],
+}
+
+
+def test_every_kind_is_drawn(tmp_path, monkeypatch, capsys):
+    paths = [str(ROOT / "examples" / f"{name}.json") for name in FILES]
+    monkeypatch.setattr(sys, "argv", ["draw_results.py", *paths, "--out", str(tmp_path)])
+    draw_results.main()
+    found = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.png")}
+    assert found == {f"{name}{more}.png" for name, stems in FILES.items() for more in stems}
+
+
+def test_results_without_a_picture_are_passed_over():
+    assert list(draw_results.drawable([ROOT / "examples/multi30k/results/train.json"])) == []
+
+
+@pytest.mark.parametrize(
+    "readme", [ROOT / "README.md", *ROOT.glob("examples/*/README.md")], ids=lambda p: p.parent.name
+)
+def test_pictures_that_are_shown_are_there(readme):
+    shown = re.findall(r"!\[[^]]*\]\(([^)]+)\)", readme.read_text())
+    assert all((readme.parent / path).is_file() for path in shown)
