@@ -2,7 +2,10 @@
 
 import sys
 
-from fairseq_headprune.cli import main
+from fairseq_headprune.jobs.leash import end_with_parent
 
 if __name__ == "__main__":
+    end_with_parent()  # a worker: first of all, since the imports of a verb take seconds
+    from fairseq_headprune.cli import main
+
     sys.exit(main())

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from fairseq_headprune.jobs import claims
 from fairseq_headprune.jobs.claims import Claims, living_workers
 from fairseq_headprune.studies.folder import StudyFolder
 
@@ -133,6 +134,26 @@ def test_a_living_ones_claim_holds_and_a_dead_ones_lapses(tmp_path):
     other.communicate()
     assert study.claims.take(["a", "b", "c"], study.cells) == ["a"]
     assert list(living_workers(study.path)) == [study.claims._registered()]
+    # The next process removes what the killed one left, and nothing of a living one.
+    after = StudyFolder(study.path)
+    assert after.claims.take(["a", "b", "c"], after.cells) == ["b"]
+    left = {path.stem for path in (study.path / "workers").glob("*.lock")}
+    assert left == {study.claims._registered(), after.claims._registered()}
+
+
+def test_a_lock_file_that_is_removed_before_it_is_locked_is_made_again(tmp_path, monkeypatch):
+    lock, calls = claims.fcntl.flock, []
+
+    def raced(handle, kind):
+        calls.append(handle)
+        if len(calls) == 1:
+            claims._remove_dead(tmp_path)  # by another process: the file is there, and nobody holds it yet
+        lock(handle, kind)
+
+    monkeypatch.setattr(claims.fcntl, "flock", raced)
+    handle = claims._locked(tmp_path / "a.lock")
+    assert claims.lock_is_held(tmp_path / "a.lock")
+    os.close(handle)
 
 
 def test_what_is_released_is_free_and_what_is_done_is_not(tmp_path):

@@ -99,8 +99,8 @@ class Claims:
             folder.mkdir(exist_ok=True)
             name = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
             path = folder / f"{name}.lock"
-            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-            fcntl.flock(handle, fcntl.LOCK_EX)
+            _remove_dead(folder)
+            handle = _locked(path)
             weakref.finalize(self, _close, handle, path)
             self._name = name
         return self._name
@@ -109,6 +109,28 @@ class Claims:
         if worker not in self._dead and not lock_is_held(self._path / "workers" / f"{worker}.lock"):
             self._dead.add(worker)
         return worker not in self._dead
+
+
+def _locked(path: Path) -> int:
+    """Make a lock file and lock it; another process may take it for a dead one's in between, and remove it."""
+    while True:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        if os.fstat(handle).st_nlink:
+            return handle
+        os.close(handle)
+
+
+def _remove_dead(folder: Path) -> None:
+    """Remove the lock files of processes that were killed."""
+    for path in folder.glob("*.lock"):
+        with contextlib.suppress(OSError):  # held, or gone meanwhile
+            handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared, as in lock_is_held
+                os.unlink(path)
+            finally:
+                os.close(handle)
 
 
 def lock_is_held(path: Path) -> bool:
