@@ -2,10 +2,20 @@
 
 import numpy as np
 import pytest
+from scipy.stats import pearsonr, spearmanr
+from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 
 from fairseq_headprune.glue.catalogue import TASKS
-from fairseq_headprune.glue.metrics import METRICS, metric_of, scores
-from fairseq_headprune.glue.statistics import LabelMetric
+from fairseq_headprune.glue.metrics import LabelMetric, metric_of, scores
+
+#: values of scikit-learn and SciPy, in percent
+REFERENCES = {
+    "accuracy": lambda found, target: 100 * accuracy_score(target, found),
+    "f1": lambda found, target: 100 * f1_score(target, found),
+    "matthews": lambda found, target: 100 * matthews_corrcoef(target, found),
+    "pearson": lambda found, target: 100 * pearsonr(found, target)[0],
+    "spearman": lambda found, target: 100 * spearmanr(found, target)[0],
+}
 
 
 def test_values_by_hand():
@@ -23,8 +33,10 @@ def test_values_by_hand():
 
 def test_what_is_not_defined_is_0():
     same, other = np.zeros(4), np.arange(4.0)
-    assert [METRICS[name](same, other, 1) for name in ("pearson", "spearman")] == [0, 0]
-    assert METRICS["f1"](same, same, 1) == METRICS["matthews"](same, np.array([0, 1, 1, 0]), 1) == 0
+    of_scores = scores(TASKS["STS-B"], "pearson+spearman", same, other)
+    none, some = np.zeros(4, dtype=int), np.array([0, 1, 1, 0])
+    assert set(of_scores.values()) == {0} and scores(TASKS["STS-B"], "pearson", other[:1], other[:1])["score"] == 0
+    assert scores(TASKS["MRPC"], "f1", none, none)["f1"] == scores(TASKS["CoLA"], "matthews", none, some)["score"] == 0
 
 
 @pytest.mark.parametrize(
@@ -57,11 +69,12 @@ def test_sums_of_statistics_give_the_score_of_a_resample(task, metric):
     bound = LabelMetric(task, metric, texts[1])
     statistics = bound.extract(texts[0])
     for rows in (np.arange(60), draw.integers(60, size=60), draw.integers(60, size=60)):
-        expected = scores(task, metric, found[rows], target[rows])["score"]
+        expected = np.mean([REFERENCES[name](found[rows], target[rows]) for name in metric.split("+")])
+        assert scores(task, metric, found[rows], target[rows])["score"] == pytest.approx(expected)
         assert bound.score(statistics[rows].sum(axis=0)) == pytest.approx(expected, abs=1e-3)
     if task.is_regression:
         both = LabelMetric(task, "pearson+spearman", texts[1])
-        whole = scores(task, "pearson+spearman", found, target)["score"]
+        whole = np.mean([REFERENCES[name](found, target) for name in ("pearson", "spearman")])
         assert both.score(both.extract(texts[0]).sum(axis=0)) == pytest.approx(whole, abs=1e-3)
         assert both.score(both.extract(["2.5"] * 60).sum(axis=0)) == 0
     else:

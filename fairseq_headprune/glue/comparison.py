@@ -8,7 +8,7 @@ import numpy as np
 from fairseq_headprune.evaluation.compared import PairedTest, Subject
 from fairseq_headprune.evaluation.paired_tests import mcnemar_exact, paired_t_test
 from fairseq_headprune.glue.catalogue import GlueTask
-from fairseq_headprune.glue.statistics import LabelMetric
+from fairseq_headprune.glue.metrics import LabelMetric
 
 
 def label_subject(

@@ -1,56 +1,15 @@
-"""GLUE's metrics, in percent, by scikit-learn and SciPy."""
+"""GLUE's metrics, in percent, from statistics of examples that add up, so that a bootstrap need not score again."""
 
-import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Optional
 
 import numpy as np
 
+from fairseq_headprune.evaluation.statistics import check_lengths
 from fairseq_headprune.glue.catalogue import GlueTask
 
 #: joins metrics whose mean is meant: "accuracy+f1"
 AND = "+"
-
-
-def _accuracy(found: np.ndarray, target: np.ndarray, positive: int) -> float:
-    return float((found == target).mean())
-
-
-def _f1(found: np.ndarray, target: np.ndarray, positive: int) -> float:
-    from sklearn.metrics import f1_score
-
-    return float(f1_score(target == positive, found == positive, zero_division=0.0))
-
-
-def _matthews(found: np.ndarray, target: np.ndarray, positive: int) -> float:
-    from sklearn.metrics import matthews_corrcoef
-
-    return float(matthews_corrcoef(target, found))
-
-
-def _pearson(found: np.ndarray, target: np.ndarray, positive: int) -> float:
-    from scipy.stats import pearsonr
-
-    return _defined(lambda: pearsonr(found, target)[0], len(found))
-
-
-def _spearman(found: np.ndarray, target: np.ndarray, positive: int) -> float:
-    from scipy.stats import spearmanr
-
-    return _defined(lambda: spearmanr(found, target)[0], len(found))
-
-
-def _defined(compute: Callable[[], float], count: int) -> float:
-    """A correlation; 0 where it is not defined: predictions (or targets) that are all the same, or a single one."""
-    if count < 2:
-        return 0.0
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        value = float(compute())
-    return value if np.isfinite(value) else 0.0
-
-
-METRICS = {"accuracy": _accuracy, "f1": _f1, "matthews": _matthews, "pearson": _pearson, "spearman": _spearman}
 
 
 def metric_of(task: GlueTask, asked: Optional[str] = None) -> str:
@@ -80,8 +39,130 @@ def scores(task: GlueTask, metric: str, found: np.ndarray, target: np.ndarray) -
     """
     if not len(target):
         raise ValueError("there is no example to score")
-    chosen = metric.split(AND)
-    names = dict.fromkeys([*task.metrics, *chosen])
+    sums = _statistics(task, np.asarray(found), np.asarray(target)).sum(axis=0)
+    names = dict.fromkeys([*task.metrics, *metric.split(AND)])
+    return {name: float(_score(task, name, sums)) for name in names} | {"score": float(_score(task, metric, sums))}
+
+
+class LabelMetric:
+    """A metric bound to the labels of a split.
+
+    Attributes:
+        name: of the metric; ``signature`` says how it is computed.
+    """
+
+    def __init__(self, task: GlueTask, metric: str, references: Sequence[str]) -> None:
+        """Bind the metric.
+
+        Raises:
+            ValueError: there are no references, or some are no labels of the task.
+        """
+        if not references:
+            raise ValueError("no references (0 examples): there is nothing to score")
+        self.name, self._task = metric, task
+        self._target = self._numbers("references", references)
+        self.signature = f"{metric} of {task.name}, in percent"
+
+    def extract(self, hypotheses: Sequence[str]) -> np.ndarray:
+        """Return the statistics of one system, (examples, stats), float64.
+
+        Raises:
+            ValueError: not one prediction a reference, or a label that the task does not have.
+        """
+        check_lengths(len(hypotheses), len(self._target))
+        return _statistics(self._task, self._numbers("predictions", hypotheses), self._target)
+
+    def score(self, sums: np.ndarray) -> np.ndarray:
+        """Return scores (…) in percent from sums of statistics (…, stats)."""
+        return _score(self._task, self.name, np.asarray(sums, dtype=np.float64))
+
+    def _numbers(self, what: str, texts: Sequence[str]) -> np.ndarray:
+        """Return class numbers, or scores, (examples,)."""
+        task, labels = self._task, {label: number for number, label in enumerate(self._task.labels)}
+        unknown = {text for text in texts if not (_is_number(text) if task.is_regression else text in labels)}
+        if unknown:
+            kind = "score" if task.is_regression else "label"
+            raise ValueError(f"{what} that are no {kind} of {task.name}: {', '.join(sorted(unknown)[:3])}")
+        return np.array([float(text) if task.is_regression else labels[text] for text in texts])
+
+
+def _statistics(task: GlueTask, found: np.ndarray, target: np.ndarray) -> np.ndarray:
+    """Return (examples, stats), which add up.
+
+    Classes: an example's cell of the confusion matrix. Scores: 1, x, y, x², y² and xy, and the same of ranks for
+    Spearman's coefficient, taken over all examples: a resample's own ranks would not add up.
+    """
+    if not task.is_regression:
+        count = len(task.labels)
+        return np.eye(count * count)[target * count + found]
+    x, y = found.astype(np.float64), target.astype(np.float64)
+    return np.hstack([_moments(x, y), _moments(_ranks(x), _ranks(y))])
+
+
+def _score(task: GlueTask, metric: str, sums: np.ndarray) -> np.ndarray:
+    """Return scores (…) in percent from sums of statistics (…, stats)."""
+    if not task.is_regression:
+        count = len(task.labels)
+        sums = sums.reshape(*sums.shape[:-1], count, count)
     positive = task.labels.index(task.positive or task.labels[-1])
-    values = {name: 100 * METRICS[name](found, target, positive) for name in names}
-    return {**values, "score": sum(values[name] for name in chosen) / len(chosen)}
+    parts = [_SCORES[name](sums, positive) for name in metric.split(AND)]
+    return 100.0 * np.asarray(sum(parts)) / len(parts)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return bool(np.isfinite(float(text)))
+    except ValueError:
+        return False
+
+
+def _moments(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    return np.column_stack([np.ones_like(x), x, y, x * x, y * y, x * y])
+
+
+def _ranks(values: np.ndarray) -> np.ndarray:
+    """Ranks, ties averaged, as a share of their number, so that sums of squares stay small."""
+    from scipy.stats import rankdata
+
+    return rankdata(values) / len(values)
+
+
+def _accuracy(matrix: np.ndarray, positive: int) -> np.ndarray:
+    return np.trace(matrix, axis1=-2, axis2=-1) / matrix.sum(axis=(-2, -1))
+
+
+def _f1(matrix: np.ndarray, positive: int) -> np.ndarray:
+    both = matrix[..., positive, positive]
+    either = matrix[..., positive, :].sum(axis=-1) + matrix[..., :, positive].sum(axis=-1)
+    return _share(2 * both, either)
+
+
+def _matthews(matrix: np.ndarray, positive: int) -> np.ndarray:
+    """Gorodkin's coefficient for any number of classes: 0 where predictions or targets are of one class."""
+    right, total = np.trace(matrix, axis1=-2, axis2=-1), matrix.sum(axis=(-2, -1))
+    target, found = matrix.sum(axis=-1), matrix.sum(axis=-2)
+    spread = (total**2 - (found**2).sum(axis=-1)) * (total**2 - (target**2).sum(axis=-1))
+    return _share(right * total - (target * found).sum(axis=-1), np.sqrt(spread))
+
+
+def _correlation(sums: np.ndarray) -> np.ndarray:
+    """Pearson's coefficient from moments (…, 6); 0 where one side does not vary."""
+    n, x, y, xx, yy, xy = np.moveaxis(sums, -1, 0)
+    spreads = np.maximum(n * xx - x * x, 0.0), np.maximum(n * yy - y * y, 0.0)
+    # What is left of rounding is no variation.
+    flat = (spreads[0] < 1e-12 * n * xx) | (spreads[1] < 1e-12 * n * yy)
+    return np.where(flat, 0.0, _share(n * xy - x * y, np.sqrt(spreads[0] * spreads[1])))
+
+
+def _share(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(whole > 0, part / whole, 0.0)
+
+
+_SCORES: dict[str, Callable[[np.ndarray, int], np.ndarray]] = {
+    "accuracy": _accuracy,
+    "f1": _f1,
+    "matthews": _matthews,
+    "pearson": lambda sums, positive: _correlation(sums[..., :6]),
+    "spearman": lambda sums, positive: _correlation(sums[..., 6:]),
+}

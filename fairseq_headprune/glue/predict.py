@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fairseq_headprune.evaluation.memory import Card
 from fairseq_headprune.glue.examples import Split
-from fairseq_headprune.glue.statistics import LabelMetric
+from fairseq_headprune.glue.metrics import LabelMetric
 from fairseq_headprune.modules.row_masks import RowMasks, branching
 from fairseq_headprune.parts import Mask
 

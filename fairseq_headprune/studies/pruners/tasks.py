@@ -104,7 +104,7 @@ class Classifying:
 
     def metric(self, references: Sequence[str], how: Comparison) -> Any:
         """Return the task's metric, bound to the labels."""
-        from fairseq_headprune.glue.statistics import LabelMetric
+        from fairseq_headprune.glue.metrics import LabelMetric
 
         return LabelMetric(self._task, self.measure, references)
 
