@@ -17,6 +17,7 @@ import torch
 from fairseq_headprune.files import PathLike
 from fairseq_headprune.stored.form import check_form, check_storages
 from fairseq_headprune.stored.numpy_data import numpy_stand_ins
+from fairseq_headprune.stored.released import in_parts, parts_of, refuse_part
 
 State = dict[str, Any]
 
@@ -91,6 +92,7 @@ def read_state(path: PathLike) -> State:
         check_storages(state, path)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
+    refuse_part(state, path)
     return state
 
 
@@ -98,7 +100,8 @@ def _missing(path: Path) -> str:
     """Say that there is no checkpoint of this name; fairseq's ``--path a.pt:b.pt`` names an ensemble."""
     if os.pathsep in str(path) and any(Path(part).is_file() for part in str(path).split(os.pathsep)):
         return f"{path}: one checkpoint is wanted here, not an ensemble of {len(str(path).split(os.pathsep))}"
-    return f"{path}: there is no such checkpoint"
+    parts = parts_of(path)
+    return f"{path}: {in_parts(parts[0])}" if parts else f"{path}: there is no such checkpoint"
 
 
 def _why_refused(message: str) -> str:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from fairseq_headprune.evaluation.evaluator import Evaluator
 from fairseq_headprune.importance.losses import Losses
+from fairseq_headprune.stored.released import refuse_task
 
 
 class PrunableTask:
@@ -131,6 +132,7 @@ def task_class(name: str) -> type[PrunableTask]:
     known = {key: task for key, task in TASK_REGISTRY.items() if issubclass(task, PrunableTask)}
     found = [known[name]] if name in known else [task for task in known.values() if task.opens(name)]
     if not found:
+        refuse_task(name)
         raise ValueError(f"the task {name} is not supported; supported are {', '.join(sorted(known))}")
     return found[0]
 

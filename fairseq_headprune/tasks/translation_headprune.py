@@ -11,11 +11,13 @@ from omegaconf import OmegaConf
 from torch import Tensor
 
 from fairseq_headprune.binarised import load_split
+from fairseq_headprune.checkpoints import task_settings
 from fairseq_headprune.evaluation.evaluator import Evaluator
 from fairseq_headprune.files import sha256
 from fairseq_headprune.importance.losses import TokenLosses
 from fairseq_headprune.models.starting import state_to_start_from
 from fairseq_headprune.stored.dictionaries import differing_sides, hash_symbols, noted_hashes
+from fairseq_headprune.stored.released import refuse_task
 from fairseq_headprune.tasks.gated import HEAD_MASK_HELP, GatedTask
 from fairseq_headprune.tasks.imported import ImportedModels
 from fairseq_headprune.tasks.seam import PrunableTask, changed_settings
@@ -62,8 +64,9 @@ class TranslationHeadpruneTask(GatedTask, ImportedModels, TranslationTask):
         """Refuse a checkpoint of a model for dictionaries of other sizes.
 
         Raises:
-            ValueError: its embeddings are more, or fewer.
+            ValueError: its embeddings are more, or fewer, or its task adds symbols of its own to the dictionaries.
         """
+        refuse_task(task_settings(state).get("_name"), path)
         sides = {"encoder": self.source_dictionary, "decoder": self.target_dictionary}
         for side, dictionary in sides.items():
             table = state["model"].get(f"{side}.embed_tokens.weight")

@@ -1,0 +1,69 @@
+"""Forms of fairseq's released checkpoints that cannot be read, and what to take instead."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fairseq_headprune.files import PathLike
+
+_FOLDER = "take the Hugging Face folder of the same model and headprune import it"
+
+#: task of a checkpoint -> which released models are of it, as Hugging Face folders
+_OTHER_TASKS = {
+    "translation_multi_simple_epoch": "facebook/m2m100_418M, facebook/nllb-200-distilled-600M, …",
+    "multilingual_translation": "facebook/m2m100_418M, …",
+    "translation_from_pretrained_bart": "facebook/mbart-large-en-ro, …",
+    "multilingual_denoising": "facebook/mbart-large-cc25, …",
+    "denoising": "facebook/bart-base, …",
+    "translation_from_pretrained_xlm": "none",
+}
+
+#: how files are named that hold a part of a model each: FSDP's shards, parts of model parallel training, experts
+_PARTS = re.compile(r"-(shard\d+|model_part-\d+|rank-\d+)(?=\.pt$|-|$)")
+
+
+def refuse_task(name: Any, path: PathLike = "the checkpoint") -> None:
+    """Refuse a checkpoint of a task that adds symbols of its own to the dictionaries.
+
+    Raises:
+        ValueError: it is one.
+    """
+    if name in _OTHER_TASKS:
+        known = f" ({_OTHER_TASKS[name]})" if _OTHER_TASKS[name] != "none" else ""
+        raise ValueError(
+            f"{path} was trained with the task {name}, which adds symbols of its own to the dictionaries and is not "
+            f"supported; {_FOLDER}{known}"
+        )
+
+
+def parts_of(path: Path) -> list[str]:
+    """Return the names of the files that hold the parts of a checkpoint of this name, which is not there itself."""
+    if not path.parent.is_dir():
+        return []
+    names = sorted(p.name for p in path.parent.glob(f"{re.escape(path.stem)}-*{path.suffix}"))
+    return [name for name in names if _PARTS.search(name)]
+
+
+def refuse_part(state: Mapping[str, Any], path: PathLike) -> None:
+    """Refuse a file that holds a part of a model.
+
+    Raises:
+        ValueError: it does; the message says what to do instead.
+    """
+    weights = state.get("model") or {}
+    flat = next((name for name in weights if str(name).split(".")[-1].startswith("flat_param")), None)
+    name = Path(path).name
+    part = _PARTS.search(name)
+    # A file may be called a shard although the model is whole: of a training that saved one copy a process.
+    named = part is not None and not part[1].startswith("shard")
+    if "fsdp_metadata" in state or flat is not None or named:
+        raise ValueError(f"{path}: {in_parts(name)}")
+
+
+def in_parts(name: str) -> str:
+    """Say that a model is stored in parts, and the way out."""
+    return (
+        f"the model is stored in several parts, of which {name} is one; load it with fairseq on as many processes as "
+        f"it was trained on and save it whole, or {_FOLDER}"
+    )
