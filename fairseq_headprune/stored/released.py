@@ -23,8 +23,8 @@ _OTHER_TASKS = {
 _PARTS = re.compile(r"-(shard\d+|model_part-\d+|rank-\d+)(?=\.pt$|-|$)")
 
 
-def refuse_task(name: Any, path: PathLike = "the checkpoint") -> None:
-    """Refuse a checkpoint of a task that adds symbols of its own to the dictionaries.
+def refuse_task(name: Any) -> None:
+    """Refuse the task of a checkpoint that adds symbols of its own to the dictionaries.
 
     Raises:
         ValueError: it is one.
@@ -32,8 +32,7 @@ def refuse_task(name: Any, path: PathLike = "the checkpoint") -> None:
     if name in _OTHER_TASKS:
         known = f" ({_OTHER_TASKS[name]})" if _OTHER_TASKS[name] != "none" else ""
         raise ValueError(
-            f"{path} was trained with the task {name}, which adds symbols of its own to the dictionaries and is not "
-            f"supported; {_FOLDER}{known}"
+            f"the task {name} is not supported, since it adds symbols of its own to the dictionaries; {_FOLDER}{known}"
         )
 
 

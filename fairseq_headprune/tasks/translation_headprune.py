@@ -66,7 +66,7 @@ class TranslationHeadpruneTask(GatedTask, ImportedModels, TranslationTask):
         Raises:
             ValueError: its embeddings are more, or fewer, or its task adds symbols of its own to the dictionaries.
         """
-        refuse_task(task_settings(state).get("_name"), path)
+        refuse_task(task_settings(state).get("_name"))
         sides = {"encoder": self.source_dictionary, "decoder": self.target_dictionary}
         for side, dictionary in sides.items():
             table = state["model"].get(f"{side}.embed_tokens.weight")
