@@ -70,15 +70,20 @@ class Vocabulary:
     def __len__(self) -> int:
         return self._tokenizer.get_vocab_size()
 
+    def _id(self, symbol: str) -> int:
+        number = self._tokenizer.token_to_id(symbol)
+        assert number is not None  # checked when the vocabulary was read
+        return number
+
     @property
     def pad(self) -> int:
         """The id of [PAD]."""
-        return self._tokenizer.token_to_id("[PAD]")
+        return self._id("[PAD]")
 
     @property
     def edges(self) -> tuple[int, int]:
         """The ids of [CLS] and [SEP]."""
-        return self._tokenizer.token_to_id("[CLS]"), self._tokenizer.token_to_id("[SEP]")
+        return self._id("[CLS]"), self._id("[SEP]")
 
     def to_text(self) -> str:
         """Return it whole, as the text of a ``tokenizer.json``."""

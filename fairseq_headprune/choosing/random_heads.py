@@ -107,7 +107,9 @@ def _layers(mask: Mask, components: Sequence[str]) -> list[list[Part]]:
     Raises:
         ValueError: a layer has none.
     """
-    layers = {(c, i): [] for c in components for i in range(len(mask.rows.get(c, [])))}
+    layers: dict[tuple[str, int], list[Part]] = {
+        (c, i): [] for c in components for i in range(len(mask.rows.get(c, [])))
+    }
     for head in mask.kept(components):
         layers[head.component, head.layer].append(head)
     empty = [place for place, heads in layers.items() if not heads]

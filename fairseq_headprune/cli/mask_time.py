@@ -39,7 +39,7 @@ def in_time(
         raise ValueError(_out_of_reach(args, fastest(start, scores, profile.seconds), whole))
     seconds = profile.seconds(mask)
     target = {"for_speed": args.for_speed} if args.for_speed else {"for_latency": args.for_latency}
-    source = {"path": str(args.profile), "sha256": sha256(args.profile)}
+    source: dict[str, Any] = {"path": str(args.profile), "sha256": sha256(args.profile)}
     source |= {"checkpoint": profile.checkpoint, "settings": profile.settings, "off_by": profile.worst_error()}
     predicted = {"milliseconds": 1000 * seconds, "of": 1000 * whole, "speed": whole / seconds}
     return mask, {**target, "predicted": predicted, "profile": source}

@@ -71,7 +71,7 @@ class Packer:
                 raise
         # Outside of the handler, which would keep the tensors of the failed batch alive.
         torch.cuda.empty_cache()
-        if count == 1:
+        if count == 1 and self._card is not None:
             self._card.patiently(lambda: work(sentences, masks))
             # Others have made room, so how much fits has to be found out again.
             self.rows = math.inf

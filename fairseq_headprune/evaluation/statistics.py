@@ -119,8 +119,8 @@ def bleu_smoothed(sums: np.ndarray) -> np.ndarray:
     correct, total = sums[..., 2:6], sums[..., 6:10]
     halvings = np.cumsum(correct == 0, axis=-1)
     smoothed = np.where(correct == 0, np.exp2(-halvings), correct)
-    defined = (correct > 0).any(axis=-1) & (total > 0).all(axis=-1)
-    return _bleu(smoothed, sums, defined)
+    defined = np.any(correct > 0, axis=-1) & np.all(total > 0, axis=-1)
+    return _bleu(smoothed, sums, np.asarray(defined))
 
 
 def bleu_unsmoothed(sums: np.ndarray) -> np.ndarray:
@@ -129,7 +129,7 @@ def bleu_unsmoothed(sums: np.ndarray) -> np.ndarray:
     An order without a match gives 0.
     """
     sums = np.asarray(sums, dtype=np.float64)
-    return _bleu(sums[..., 2:6], sums, (sums[..., 2:6] > 0).all(axis=-1))
+    return _bleu(sums[..., 2:6], sums, np.asarray(np.all(sums[..., 2:6] > 0, axis=-1)))
 
 
 def _bleu(correct: np.ndarray, sums: np.ndarray, defined: np.ndarray) -> np.ndarray:

@@ -35,7 +35,10 @@ _NO_LAYER = -1
 class Positions(nn.Module):
     """fairseq's positional embeddings, from a table of fixed size and without Python's own arithmetic on lengths."""
 
-    def __init__(self, module: nn.Module, length: int) -> None:
+    padding_idx: int
+    table: Tensor
+
+    def __init__(self, module: Any, length: int) -> None:
         super().__init__()
         self.padding_idx = module.padding_idx
         if isinstance(module, nn.Embedding):
@@ -65,7 +68,8 @@ class EncoderGraph(nn.Module):
         """See the head of this file."""
         output = self.encoder(src_tokens, src_lengths=None)
         states, padding = output["encoder_out"][0], output["encoder_padding_mask"][0]
-        pairs = [heads_first(m, p(states)) for m in self.cross for p in (m.k_proj, m.v_proj)]
+        cross: Any = self.cross
+        pairs = [heads_first(m, p(states)) for m in cross for p in (m.k_proj, m.v_proj)]
         return states.transpose(0, 1), padding, *pairs
 
 

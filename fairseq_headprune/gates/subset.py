@@ -73,8 +73,8 @@ def soft_top_k(r: Array, k: int, tau: float) -> tuple[Array, Pullback]:
     if k == 0 or k == len(r) or _is_saturated(r, k, tau):
         return top_k(r, k).astype(np.float64), np.zeros_like
     if 2 * k > len(r):
-        dropped, pullback = soft_top_k(-r, len(r) - k, tau)
-        return 1.0 - dropped, pullback
+        dropped, pull = soft_top_k(-r, len(r) - k, tau)
+        return 1.0 - dropped, pull
     steps = _softmaxes(r, k, tau)
     total = np.add.reduce(steps)
     if total.max() <= 1 + 1e-9:

@@ -42,7 +42,7 @@ def read(data: PathLike, task: GlueTask, split: str, vocabulary: Vocabulary, lim
         FileNotFoundError: its file is not there.
         ValueError: a damaged file, or a holdout that leaves nothing.
     """
-    held = holdout.amount and split == "valid"
+    held = bool(holdout.amount) and split == "valid"
     stem = "train" if held else task.stem(split)
     path = split_path(data, task, stem)
     examples, faults = read_split(path, task, stem)

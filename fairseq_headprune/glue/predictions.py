@@ -85,7 +85,7 @@ def load_predictions(path: PathLike) -> Predictions:
         raise ValueError(f"{path}: no task {value['task']!r} in GLUE; known are {', '.join(TASKS)}")
     about = {name: entry for name, entry in value.items() if name not in ("format", *needed)}
     try:
-        return Predictions(TASKS[value["task"]], *(value[name] for name in list(needed)[1:]), about)
+        return Predictions(TASKS[value["task"]], **{name: value[name] for name in list(needed)[1:]}, about=about)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
 
@@ -135,11 +135,11 @@ def check_same_examples(systems: Mapping[str, Predictions]) -> None:
                 raise ValueError(f"{name} is of the {what} {theirs}, {first} of {ours}: they cannot be compared")
         if len(system.ids) != len(base.ids):
             raise ValueError(f"{name} has {len(system.ids)} examples, {first} has {len(base.ids)}: not the same ones")
-        for what, ours, theirs in (("id", base.ids, system.ids), ("label", base.labels, system.labels)):
-            place = next((i for i, pair in enumerate(zip(ours, theirs, strict=True)) if pair[0] != pair[1]), None)
+        for what, mine, other in (("id", base.ids, system.ids), ("label", base.labels, system.labels)):
+            place = next((i for i, pair in enumerate(zip(mine, other, strict=True)) if pair[0] != pair[1]), None)
             if place is not None:
                 raise ValueError(
-                    f"the {what} of example {place + 1} is {theirs[place]} in {name} and {ours[place]} in {first}: "
+                    f"the {what} of example {place + 1} is {other[place]} in {name} and {mine[place]} in {first}: "
                     "predictions must be of the same examples in the same order"
                 )
 

@@ -26,7 +26,7 @@ def _vocabulary(folder: Path, config: Mapping[str, Any]) -> Vocabulary:
     target = in_order(others, target_size, "target_vocab.json") if separate else source
     names = {key: target[number] for key, number in _special_numbers(config, len(target)).items()}
     specials = {"bos": None, "pad": names["pad"], "eos": names["eos"], "unk": str(tokenizer.get("unk_token", "<unk>"))}
-    frame = framed([], [specials["eos"]])
+    frame = framed([], [names["eos"]])
     codes = [symbol for symbol in numbers if symbol.startswith(">>") and symbol.endswith("<<")]
     start = None if names["start"] == names["eos"] else names["start"]
     return Vocabulary(

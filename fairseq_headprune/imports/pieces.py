@@ -35,10 +35,8 @@ class Numbers:
         pieces = read_json(Path(folder, FILE))
         frame = dictionary.about["frames"][side]
         code = dictionary.language(language)
-        self._before, self._after = (
-            [code if symbol == LANGUAGE else dictionary.indices[symbol] for symbol in frame[place]]
-            for place in ("before", "after")
-        )
+        numbers = dictionary.indices if code is None else {**dictionary.indices, LANGUAGE: code}
+        self._before, self._after = ([numbers[symbol] for symbol in frame[place]] for place in ("before", "after"))
         path = Path(folder, FOLDER, pieces[side])
         self._cut = _CUTS[pieces["kind"]](path, dictionary)
 

@@ -107,7 +107,7 @@ def _embeddings(
         groups = [[*groups[0], *groups[1], *groups[2]]] if share else [groups[0], [*groups[1], *groups[2]]]
     theirs = {"encoder": _TOKENS["encoder"], "decoder": _TOKENS["decoder"], "output": "lm_head.weight"}
     ours = {**_TOKENS, "output": _OUTPUT}
-    result = {}
+    result: dict[str, Tensor] = {}
     for group in groups:
         found = {theirs[part]: given.pop(theirs[part]) for part, _ in group if theirs[part] in given}
         # Without ties of words, older versions of transformers still shared the embeddings, and stored them once.

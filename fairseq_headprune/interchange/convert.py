@@ -92,16 +92,18 @@ def _languages(
     """
     tokenizer = optional_json(folder, "tokenizer_config.json")
     several = vocabulary.about["language"] is not None
-    given = {"source": source, "target": target}
+    given: dict[str, str] = {}
     for side, keys in (("source", ("source_lang", "src_lang")), ("target", ("target_lang", "tgt_lang"))):
         noted = next((tokenizer[key] for key in keys if tokenizer.get(key)), None)
         # What a multilingual model's tokenizer was saved with says nothing of what it is to translate.
-        given[side] = given[side] or (None if several else noted)
-        if given[side] is None:
+        named = {"source": source, "target": target}[side]
+        name = named or (None if several else noted)
+        if name is None:
             how = f", one of {', '.join(vocabulary.about['languages'][:4])}, …" if several else " (xx will do)"
             raise ValueError(f"{folder} does not tell the {side} language: name it with --{side}-lang{how}")
-        if not given[side] or set("-./ ") & set(given[side]):
-            raise ValueError(f"--{side}-lang {given[side]}: a name without '-', '.', '/' and spaces is expected")
+        if not name or set("-./ ") & set(name):
+            raise ValueError(f"--{side}-lang {name}: a name without '-', '.', '/' and spaces is expected")
+        given[side] = name
     if given["source"] == given["target"]:
         raise ValueError(f"source and target language are both {source or given['source']}: name them with two names")
     return given["source"], given["target"]
@@ -124,7 +126,7 @@ def _state(
     whole = Namespace(**vars(args), data=os.fspath(output), **task)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Hydra's remarks about fairseq's configuration
-        cfg = OmegaConf.to_container(convert_namespace_to_omegaconf(whole), resolve=True, enum_to_str=True)
+        cfg: Any = OmegaConf.to_container(convert_namespace_to_omegaconf(whole), resolve=True, enum_to_str=True)
     cfg["model"] = GatedSettings(**vars(whole), _name=args.arch)
     cfg["task"]["data"] = ""
     cfg["model"].data = ""

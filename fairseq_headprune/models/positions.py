@@ -17,6 +17,8 @@ class HalvesPositions(nn.Module):
         max_positions: the longest sentence.
     """
 
+    weights: Tensor
+
     def __init__(self, positions: int, width: int, pad: int) -> None:
         super().__init__()
         self.register_buffer("weights", halves(positions, width), persistent=False)

@@ -33,6 +33,7 @@ class BertEncoder(FairseqEncoder):
     def __init__(self, settings: Any) -> None:
         super().__init__(None)
         width = settings.encoder_embed_dim
+        self.pad: int = settings.bert_pad
         self.embed_tokens = nn.Embedding(settings.bert_vocabulary, width, padding_idx=settings.bert_pad)
         self.embed_positions = nn.Embedding(settings.bert_positions, width)
         self.embed_token_types = nn.Embedding(settings.bert_token_types, width)
@@ -62,7 +63,7 @@ class BertEncoder(FairseqEncoder):
             as fairseq's encoders: ``encoder_out`` [(time, batch, d)], ``encoder_padding_mask`` [(batch, time)],
             ``encoder_states`` (if asked for, of the embeddings and of every layer), and ``pooled`` [(batch, d)].
         """
-        padded = src_tokens.eq(self.embed_tokens.padding_idx)
+        padded = src_tokens.eq(self.pad)
         positions = torch.arange(src_tokens.size(1), device=src_tokens.device)
         types = torch.zeros_like(src_tokens) if token_types is None else token_types
         x = self.embed_tokens(src_tokens) + self.embed_token_types(types) + self.embed_positions(positions)

@@ -22,6 +22,7 @@ def extend(saved: dict[str, Optional[Tensor]], name: str, new: Tensor) -> Tensor
         new: (rows, heads, time, head_dim).
     """
     cache, room = saved[name], saved.get(_ROOMS[name])
+    assert cache is not None  # the caller has filled it
     length = cache.size(2) + new.size(2)
     if room is None or room.size(2) < length:
         saved.pop(_ROOMS[name], None)

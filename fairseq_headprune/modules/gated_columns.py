@@ -54,12 +54,14 @@ class _GateColumns(torch.autograd.Function):
 def _by_gate(gradients: Sequence[Optional[Tensor]], weights: Sequence[Tensor], counts: Sequence[int]) -> Tensor:
     """Sum gradient times weight over each head's columns, (heads,), modules of one shape together."""
     alike: dict[tuple, list[int]] = {}
+    given: dict[int, Tensor] = {}
     for place, gradient in enumerate(gradients):
         if gradient is not None:
+            given[place] = gradient
             alike.setdefault((counts[place], *weights[place].shape), []).append(place)
     found: dict[int, Tensor] = {}
     for (count, *_), places in alike.items():
-        product = torch.stack([gradients[place] for place in places]).float()
+        product = torch.stack([given[place] for place in places]).float()
         product *= torch.stack([weights[place] for place in places])
         found |= zip(places, product.unflatten(2, (count, -1)).sum((1, 3)), strict=True)
     return torch.cat(

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from itertools import cycle
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -13,7 +14,7 @@ from matplotlib.figure import Figure
 from fairseq_headprune import files
 
 # Fonts as text (searchable, small); no "$…$" as mathematics, since file names may hold dollars.
-_STYLE = {
+_STYLE: dict[Any, Any] = {
     "font.family": ["DejaVu Sans", "sans-serif"], "font.size": 10, "axes.titlesize": 11, "axes.labelsize": 10.5,
     "xtick.labelsize": 9, "ytick.labelsize": 9, "legend.fontsize": 9.5, "hatch.linewidth": 0.6,
     "text.parse_math": False, "svg.fonttype": "none", "svg.hashsalt": "headprune",

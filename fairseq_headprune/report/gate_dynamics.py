@@ -4,6 +4,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -14,8 +15,8 @@ from fairseq_headprune.report.drawing import save, style
 Points = Sequence[tuple[int, float]]
 
 # The paper's orange and purple, from the colours that colour-blind readers tell apart; marks and dashes for grey print.
-_SCORE = {"color": "#D55E00", "marker": "o", "markersize": 4, "linewidth": 1.6}
-_OVERLAP = {"color": "#7A4A9E", "linestyle": (0, (6, 2)), "linewidth": 1.6}
+_SCORE: dict[str, Any] = {"color": "#D55E00", "marker": "o", "markersize": 4, "linewidth": 1.6}
+_OVERLAP: dict[str, Any] = {"color": "#7A4A9E", "linestyle": (0, (6, 2)), "linewidth": 1.6}
 
 _WIDTH, _LABEL = 4.6, 0.42  # inches: of the plot, and of a label above it
 _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 from matplotlib.axes import Axes
@@ -40,7 +41,13 @@ def heads_against_penalty(points: Sequence[tuple[float, float]], total: int, pat
         axes = figure.add_subplot()
         means = [sum(kept) / len(kept) for kept in groups.values()]
         axes.plot(list(groups), means, color=_BLUE, linewidth=1.4, gid="means")
-        look = {"linestyle": "none", "marker": "o", "markersize": 6, "markeredgecolor": "white", "markeredgewidth": 0.5}
+        look: dict[str, Any] = {
+            "linestyle": "none",
+            "marker": "o",
+            "markersize": 6,
+            "markeredgecolor": "white",
+            "markeredgewidth": 0.5,
+        }
         axes.plot(*zip(*points, strict=True), color=_BLUE, gid="runs", **look)
         axes.axhline(total, color="#666666", linewidth=1, linestyle=":", gid="total", label=f"All heads ({total})")
         if positive and len(positive) == len(groups):
@@ -102,8 +109,8 @@ def _draw_component(axes: Axes, by_kept: Mapping[int, Sequence[float]], norm: No
             colour = "white" if norm(value) > 0.6 else "black"
             text = f"{value:.0f}" if value == int(value) else f"{value:.1f}"
             axes.text(column + 0.5, layer + 0.5, text, ha="center", va="center", fontsize=7.5, color=colour)
-    axes.set_xticks([column + 0.5 for column in range(len(by_kept))], list(by_kept))
-    axes.set_yticks([layer + 0.5 for layer in range(len(values))], range(1, len(values) + 1))
+    axes.set_xticks([column + 0.5 for column in range(len(by_kept))], [str(kept) for kept in by_kept])
+    axes.set_yticks([layer + 0.5 for layer in range(len(values))], [str(layer + 1) for layer in range(len(values))])
     axes.tick_params(length=0)
     axes.invert_yaxis()
     axes.spines[:].set_visible(False)

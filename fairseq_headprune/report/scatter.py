@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -40,7 +41,7 @@ def ablation_scatter(
     with style():
         figure = Figure(figsize=(5.2, 4.8), layout="constrained")
         axes = figure.add_subplot()
-        line = {"color": "#666666", "linewidth": 1, "linestyle": ":", "zorder": 1}
+        line: dict[str, Any] = {"color": "#666666", "linewidth": 1, "linestyle": ":", "zorder": 1}
         axes.axvline(baseline[0], gid="baseline-x", label="Original scores", **line)
         axes.axhline(baseline[1], gid="baseline-y", **line)
         _draw_heads(axes, points)

@@ -79,7 +79,8 @@ class _Passes:
     """The batches that all models are given, made once by the model that is timed first."""
 
     def __init__(self, seconds: float) -> None:
-        self.seconds, self.made = seconds, {}
+        self.seconds = seconds
+        self.made: dict[int, list[dict[str, Any]]] = {}
 
     def batches(self, side: ClassifierSide, examples: int, size: int) -> list[dict[str, Any]]:
         if size not in self.made:
@@ -155,7 +156,7 @@ def measure_masks(session: Session, masks: Mapping[str, Mask], timing: Timing) -
     passes, names = _Passes(timing.seconds), list(masks)
     for start in range(0, len(names), GROUP):
         group = [UNPRUNED, *names[start : start + GROUP]]
-        sides = {name: _Variant(session, every[name], timing.split, passes) for name in group}
+        sides: dict[str, Side] = {name: _Variant(session, every[name], timing.split, passes) for name in group}
         rows = measure(sides, timing.examples, timing.batch_sizes, [None], timing.rounds)
         for name, side in sides.items():
             mine = found.setdefault(name, _entry(side, every[name], sizes[name]))
@@ -166,7 +167,7 @@ def measure_masks(session: Session, masks: Mapping[str, Mask], timing: Timing) -
     return found
 
 
-def _entry(side: _Variant, mask: Mask, size: int) -> dict[str, Any]:
+def _entry(side: Side, mask: Mask, size: int) -> dict[str, Any]:
     shares = parameter_shares(side.session.model, side.session.gates)
     return {
         "heads": shares["heads"],

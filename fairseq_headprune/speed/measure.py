@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 
 from fairseq_headprune.session import Session
@@ -33,7 +34,7 @@ class Side:
         self.length: int | None = length
         generation = session.cfg.generation
         generation.min_len, generation.max_len_a, generation.max_len_b = length - 1, 0, length - 1
-        self.generators = {}
+        self.generators: dict[int | None, Any] = {}
         for beam in beams:
             generation.beam = beam
             self.generators[beam] = session.task.build_generator([session.model], generation)
@@ -46,7 +47,7 @@ class Side:
             dataset.batch_size, dataset.max_tokens = batch_size, None
         try:
             total = min(sentences, len(self.session.dataset(self.split)))
-            return list(self.session.batches(self.split, range(total)))
+            return list(self.session.batches(self.split, np.arange(total)))
         finally:
             dataset.batch_size, dataset.max_tokens = before
 

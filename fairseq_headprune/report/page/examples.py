@@ -63,7 +63,7 @@ class Changes:
         Each has ``sentence`` (line number from 1), ``translation``, ``chrf`` (of the unpruned translation and of this
         one) and ``change``. Sentences that are translated alike are left out.
         """
-        if self._metric is None:
+        if self._metric is None or self._unpruned is None:
             return None
         translations = self._read(self._folder.hyp_path(cell))
         if translations is None:
@@ -89,7 +89,8 @@ class Changes:
         ]
 
     def _scores(self, translations: Sequence[str]) -> np.ndarray:
-        return self._metric.score(self._metric.extract(translations))
+        metric = self._metric
+        return np.zeros(0) if metric is None else metric.score(metric.extract(translations))
 
     def _read(self, path: Any) -> list[str] | None:
         if not path.is_file():
