@@ -14,14 +14,15 @@ from typing import Any
 
 import benchmarks
 import torch
+import whole_trainings
 from fairseq.trainer import Trainer
 
 from fairseq_headprune.modules.attach import find_gates
 from fairseq_headprune.speed.operations import operations
 from fairseq_headprune.tasks.translation_headprune import TranslationHeadpruneTask
 
-_OPTIONS = re.compile(r"mask|ones|l0|(dsp|ste)\d+")
-_LEARNED = re.compile(r"gated-(l0|dsp|ste)(\d*)")
+_OPTIONS = re.compile(r"mask|ones|graphs|l0|(dsp|ste)\d+")
+_LEARNED = re.compile(r"gated-(l0|dsp|ste)(\d*)(-graphs)?")
 
 
 def main() -> None:
@@ -29,6 +30,21 @@ def main() -> None:
     args = _arguments()
     torch.set_num_threads(args.threads)
     cuda = torch.cuda.is_available() and not args.cpu
+    result = _whole(args, cuda) if args.whole else _alone(args, cuda)
+    print(f"{result['device']}, {result['precision']}, {result['unit']}: median (min-max)")
+    for name, side in result["sides"].items():
+        print(
+            f"{name:<20} {benchmarks.shown(side['ms_per_update'])} ms/update, "
+            f"{benchmarks.shown(side['words_per_second'], 0)} words/s, "
+            f"speed {benchmarks.shown(side['speed_to_stock'])} x stock"
+            + (f", {benchmarks.shown(side['speed_to_gated'])} x gated" if "speed_to_gated" in side else "")
+            + (f", {side['operations_an_update']} operations an update" if "operations_an_update" in side else "")
+            + (f", first two epochs {benchmarks.shown(side['first_epochs_seconds'])} s" if args.whole else "")
+        )
+
+
+def _alone(args: argparse.Namespace, cuda: bool) -> dict[str, Any]:
+    """Time updates of Trainers on the same batches, already loaded."""
     count = max(args.updates, args.warm_up)
     task = benchmarks.make_task(args, _settings(args, "stock", cuda), count)
     trainers = {name: _trainer(args, name, task, cuda) for name in args.variants}
@@ -41,25 +57,34 @@ def main() -> None:
     counts = {name: operations(_updates(trainer, timed[:1])) for name, trainer in trainers.items()}
     times, _ = benchmarks.interleave(sides, args.rounds, cuda)
     tokens = sum(batch["ntokens"] for batch in timed)
-    result = benchmarks.write_document(
+    return benchmarks.write_document(
         args,
         "train",
-        arch=args.arch,
-        device="cuda" if cuda else "cpu",
-        precision="fp16" if cuda else "fp32",
+        **_about(args, cuda, f"{args.updates} updates x {args.rounds} rounds"),
         updates=args.updates,
         batches=benchmarks.describe_batches(args, timed),
         sides={name: {**_side(args, times, name, tokens), "operations_an_update": counts[name]} for name in times},
     )
-    print(f"{result['device']}, {result['precision']}, {args.updates} updates x {args.rounds} rounds: median (min-max)")
-    for name, side in result["sides"].items():
-        print(
-            f"{name:<20} {benchmarks.shown(side['ms_per_update'])} ms/update, "
-            f"{benchmarks.shown(side['words_per_second'], 0)} words/s, "
-            f"speed {benchmarks.shown(side['speed_to_stock'])} x stock"
-            + (f", {benchmarks.shown(side['speed_to_gated'])} x gated" if "speed_to_gated" in side else "")
-            + f", {side['operations_an_update']} operations an update"
-        )
+
+
+def _whole(args: argparse.Namespace, cuda: bool) -> dict[str, Any]:
+    """Time whole trainings by fairseq-train."""
+    task = benchmarks.make_task(args, _settings(args, "stock", cuda), 1)
+    words = int(task.dataset("train").tgt_sizes.sum())
+    times = whole_trainings.time_trainings(args, args.variants, _settings, cuda)
+    return benchmarks.write_document(
+        args,
+        "train",
+        **_about(args, cuda, f"fairseq-train, {args.whole} epochs x {args.rounds} rounds"),
+        epochs=args.whole,
+        flags=whole_trainings.FLAGS + ["--num-workers", str(args.workers)],
+        sides=whole_trainings.describe(times, words),
+    )
+
+
+def _about(args: argparse.Namespace, cuda: bool, unit: str) -> dict[str, Any]:
+    device, precision = ("cuda", "fp16") if cuda else ("cpu", "fp32")
+    return {"unit": unit, "arch": args.arch, "device": device, "precision": precision}
 
 
 def _arguments() -> argparse.Namespace:
@@ -68,6 +93,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--updates", type=int, default=50, help="updates a round, one on each batch")
     parser.add_argument("--warm-up", type=int, default=50, help="updates of every side before the first round")
     parser.add_argument("--variants", default="stock,gated,gated-mask,gated-ones", help="sides, comma-separated")
+    parser.add_argument("--whole", type=int, metavar="EPOCHS", help="time whole trainings of 2 + EPOCHS epochs")
+    parser.add_argument("--workers", type=int, default=4, help="processes that load batches, with --whole")
     args = parser.parse_args()
     args.variants = args.variants.split(",")
     if min(args.updates, args.rounds, args.warm_up) < 1:
@@ -76,29 +103,36 @@ def _arguments() -> argparse.Namespace:
         kind, *options = name.split("-")
         known = all(_OPTIONS.fullmatch(option) for option in options)
         if kind not in ("stock", "gated") or not known or (kind == "stock" and options):
-            parser.error(f"unknown variant {name!r}: stock, or gated with mask, ones, l0, dspK or steK")
+            parser.error(f"unknown variant {name!r}: stock, or gated with mask, ones, graphs, l0, dspK or steK")
     if "stock" not in args.variants:
         parser.error("--variants must hold stock, which the others are compared with")
+    if args.whole and (args.synthetic or any("mask" in name or "ones" in name for name in args.variants)):
+        parser.error("--whole trains on --data, and knows no mask and ones")
     return args
 
 
-def _settings(args: argparse.Namespace, name: str, cuda: bool) -> Any:
+def _settings(args: argparse.Namespace, name: str, cuda: bool, *more: str) -> Any:
     arch = f"transformer_{args.arch}" if name == "stock" else f"transformer_gated_{args.arch}"
     flags = ["--fp16"] if cuda else []
     learned = _LEARNED.fullmatch(name)
-    if learned:
+    if learned or "graphs" in name:
         flags += ["--task", "translation_headprune"]
-        flags += benchmarks.learned_flags(*learned.groups(), "label_smoothed_cross_entropy")
-    return benchmarks.fairseq_settings(args, arch, *flags)
+    if learned:
+        flags += benchmarks.learned_flags(*learned.groups()[:2], "label_smoothed_cross_entropy")
+    if "graphs" in name:
+        flags += ["--cuda-graphs", "on"]
+    return benchmarks.fairseq_settings(args, arch, *flags, *more)
 
 
 def _trainer(args: argparse.Namespace, name: str, task: Any, cuda: bool) -> Trainer:
     cfg = _settings(args, name, cuda)
     torch.manual_seed(benchmarks.SEED)
-    if _LEARNED.fullmatch(name):
+    if _LEARNED.fullmatch(name) or "graphs" in name:
         task = TranslationHeadpruneTask(cfg.task, task.source_dictionary, task.target_dictionary)
         trainer = Trainer(cfg, task, task.build_model(cfg.model), task.build_criterion(cfg.criterion))
         task.begin_epoch(1, trainer.get_model())
+        if "mask" in name:
+            benchmarks.prune_quarter(find_gates(trainer.model))
         return trainer
     trainer = Trainer(cfg, task, task.build_model(cfg.model), task.build_criterion(cfg.criterion))
     options = name.split("-")[1:]

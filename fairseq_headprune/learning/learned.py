@@ -40,33 +40,77 @@ class LearnedGates:
                     raise ValueError(f"{place}: learned gates and --quant-noise-pq do not go together; leave one out")
                 self._modules.append((module, len(heads)))
         self._leaf: Optional[Tensor] = None
+        self._place: Optional[Tensor] = None
+        self._read: Optional[Tensor] = None
         self._mask_is_stale = True
 
-    def put(self) -> None:
-        """Put the present update's gates on the heads, for one forward and backward pass."""
-        if self._leaf is None:
+    def stay_at_one_place(self) -> None:
+        """Keep gates and their gradient in two tensors for good, which a recorded pass can read and add to."""
+        device = next(module.out_proj.weight.device for module, _ in self._modules)
+        self._place = torch.zeros(len(self.learner.heads), device=device, requires_grad=True)
+        self._place.grad = self._place_gradient = torch.zeros_like(self._place)
+        self._staged = torch.zeros(len(self.learner.heads), pin_memory=device.type == "cuda")
+
+    def begin(self) -> Tensor:
+        """Return the present update's gates, a leaf."""
+        if self._leaf is not None:
+            return self._leaf
+        values = self.learner.begin()
+        if self._place is None:
             device = next(module.out_proj.weight.device for module, _ in self._modules)
-            self._leaf = self.learner.begin().to(device, torch.float32)
+            self._leaf = values.to(device, torch.float32)
             self._leaf.requires_grad_(self.learner.needs_gradient)
+        else:
+            # Every update waits for the device before its step: what was staged for the last one has arrived.
+            self._staged.copy_(values)
+            with torch.no_grad():
+                self._leaf = self._place
+                self._place.copy_(self._staged, non_blocking=True)
+        return self._leaf
+
+    def put(self) -> Tensor:
+        """Put the present update's gates on the heads, for one forward and backward pass, and return them."""
+        leaf = self.begin()
         weights = [module.out_proj.weight for module, _ in self._modules]
-        scaled = gate_columns(self._leaf, weights, [count for _, count in self._modules])
+        scaled = gate_columns(leaf, weights, [count for _, count in self._modules])
         for (module, _), weight in zip(self._modules, scaled, strict=True):
             module.learned_weight = weight
+        return leaf
+
+    def take_off(self) -> None:
+        """Take the scaled copies of ``out_proj``'s weights off: neither a step nor a validation needs them."""
+        for module, _ in self._modules:
+            module.learned_weight = None
 
     def forget_gradient(self) -> None:
         """Drop what backward passes have added up: a new update begins, or the last one was skipped."""
-        if self._leaf is not None:
+        self._read = None
+        if self._place is not None:
+            self._place_gradient.zero_()
+        elif self._leaf is not None:
             self._leaf.grad = None
 
     def take_gradient(self) -> Tensor:
         """Return the gradient that has been added up, (heads,), on the model's device (0 where there was none).
 
+        It is on the CPU if it has been read already (:meth:`note_gradient`).
+
         Raises:
             RuntimeError: no gates were put into the model before.
         """
+        if self._read is not None:
+            return self._read
         if self._leaf is None:
             raise RuntimeError("there is no gradient of gates before put()")
         return torch.zeros_like(self._leaf) if self._leaf.grad is None else self._leaf.grad
+
+    def add_gradient(self, gradient: Tensor) -> None:
+        """Add what a pass found for gates that stay at one place, (heads,)."""
+        self._place_gradient.add_(gradient)
+
+    def note_gradient(self, gradient: Tensor) -> None:
+        """Take over what somebody read of the gradient together with other numbers: (heads,), on the CPU."""
+        self._read = gradient
 
     def step(self, gradient: Tensor) -> None:
         """Take one step of the learner.
@@ -78,10 +122,10 @@ class LearnedGates:
             FloatingPointError: it is not finite.
         """
         self.learner.step(gradient.detach().cpu())
-        self._leaf, self._mask_is_stale = None, True
-        for module, _ in self._modules:
-            # A copy of out_proj's weight, which neither the optimizer's step nor a validation needs.
-            module.learned_weight = None
+        self._leaf, self._mask_is_stale, self._read = None, True, None
+        self.take_off()
+        if self._place is not None:
+            self.begin()  # now, while the device takes the step of the weights
 
     def mask(self) -> Mask:
         """Return the mask of the learned set: heads that have no gate are kept."""

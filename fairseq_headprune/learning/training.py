@@ -78,18 +78,22 @@ class GateTraining:
             self._log.start(learner.description(), learner.updates)
         logger.info(f"learned gates: {learner.description()}, {learner.updates} updates done")
 
-    def before_pass(self, optimizer: Any, update: int) -> None:
+    def before_pass(self, optimizer: Any, update: int, put: bool = True) -> None:
         """Put the gates on the heads, before a forward and backward pass.
 
         Args:
             update: how many updates the trainer has made.
+            put: False where the pass itself puts them there.
         """
         if self._watched is None:
             self._begin(update)
         if self._watched is not optimizer:
             self._norm = watch(optimizer, self._forget, self._where)
             self._watched = optimizer
-        self.learned.put()
+        if put:
+            self.learned.put()
+        else:
+            self.learned.begin()
 
     def _forget(self) -> None:
         self._samples = 0
@@ -100,11 +104,11 @@ class GateTraining:
         if not ignored:
             self._samples = self._samples + sample_size
 
-    def step(self, optimizer: Any) -> bool:
-        """Take a step of the gates, before the optimizer takes one of the weights.
+    def gradient(self, optimizer: Any) -> Optional[Tensor]:
+        """Return the gradient of the mean loss by the gates, of all ranks and micro-batches, on the CPU.
 
         Returns:
-            False where mixed precision overflowed, and the trainer is going to repeat the update.
+            None where mixed precision overflowed, and the trainer is going to repeat the update.
 
         Raises:
             OverflowError: the gates' gradient overflowed in fp16; the trainer skips the update.
@@ -113,17 +117,25 @@ class GateTraining:
         gradient = self._gather(self.learned.take_gradient())
         gradient, samples = gradient[:-1], float(gradient[-1])
         if not self._norm.is_finite:
-            return False  # --amp calls the step all the same, and repeats the update
+            return None  # --amp calls the step all the same, and repeats the update
         gradient = gradient / (samples or 1.0) / loss_scale(optimizer)
         if not torch.isfinite(gradient).all():
             report_overflow(optimizer)
+            self.step(gradient)
+        return gradient
+
+    def step(self, gradient: Tensor) -> None:
+        """Take a step of the gates.
+
+        Raises:
+            NotFiniteError: the gradient is not finite.
+        """
         try:
             self.learned.step(gradient)
         except FloatingPointError as error:
             raise NotFiniteError(f"{error}; {self._last_checkpoint()}") from error
         self._samples = 0
         self._record()
-        return True
 
     def _gather(self, gradient: Tensor) -> Tensor:
         """Sum gradient and sample size over ranks: (heads + 1,), float64, on the CPU."""

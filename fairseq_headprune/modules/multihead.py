@@ -10,6 +10,7 @@ from torch import Tensor
 
 from fairseq_headprune.modules.attention import apply_gate, attend, attention_weights, combine_masks, counted_weights
 from fairseq_headprune.modules.cache import extend
+from fairseq_headprune.modules.few_launches import attend_short, is_short, project
 from fairseq_headprune.modules.no_heads import attend_without_heads
 from fairseq_headprune.parts import attention_place
 
@@ -34,11 +35,13 @@ class GatedMultiheadAttention(MultiheadAttention):
             counts in evaluation mode. Never saved.
         original_heads: the original index of each head; ``original_count`` how many there were before some were
             removed. Saved in the state dict's metadata.
+        few_launches: set while a pass runs that is recorded, or may be (see ``few_launches``).
         on_weights: None or a function called with the module and its attention weights (batch, heads, tgt, src).
     """
 
     original_heads: list[int]
     original_count: int
+    few_launches = False
     head_keep: Optional[Tensor]
     row_keep: Optional[Tensor]
     head_gate: Optional[Tensor]
@@ -135,7 +138,8 @@ class GatedMultiheadAttention(MultiheadAttention):
                 self.on_weights(self, weights)
         else:
             active = self.training or dropout.apply_during_inference
-            heads = attend(q, k, v, self.scaling, mask, dropout.p if active else 0.0)
+            way = attend_short if self.few_launches and is_short(q, k) else attend
+            heads = way(q, k, v, self.scaling, mask, dropout.p if active else 0.0)
         output = self._output(self._split(heads, beams, length))
         if weights is None or not (need_weights or need_head_weights):
             return output, None
@@ -177,7 +181,10 @@ class GatedMultiheadAttention(MultiheadAttention):
                 if key_padding_mask is not None:
                     key_padding_mask = key_padding_mask.view(-1, beam_size, key_padding_mask.size(1))[:, 0]
             value = key
-        q, k, v = self.q_proj(query), self.k_proj(key), self.v_proj(value)
+        if self.few_launches:
+            q, k, v = project(self, query, key, value)
+        else:
+            q, k, v = self.q_proj(query), self.k_proj(key), self.v_proj(value)
         return self._heads_first(q), self._heads_first(k), self._heads_first(v), key_padding_mask
 
     def _cache(self, k, v, key_padding_mask, incremental_state, static_kv):

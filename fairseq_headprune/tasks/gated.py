@@ -19,6 +19,7 @@ from fairseq_headprune.modules.connected import check_connected
 from fairseq_headprune.modules.hold import PrunedWeights
 from fairseq_headprune.parts import Mask
 from fairseq_headprune.tasks.seam import PrunableTask
+from fairseq_headprune.training.fast import FastTraining
 
 logger = logging.getLogger(__name__)
 
@@ -53,6 +54,7 @@ class GatedTask(PrunableTask):
         self._learning: Optional[GateTraining] = None
         self._batches_in_epoch: Optional[int] = None
         self._checked: WeakSet[Any] = WeakSet()
+        self._fast = self._fast_training()
 
     @classmethod
     def setup_task(cls, cfg: Any, **kwargs: Any) -> "GatedTask":
@@ -170,26 +172,49 @@ class GatedTask(PrunableTask):
 
     def train_step(self, sample, model, criterion, optimizer, update_num, ignore_grad=False):
         """Train on one batch; before the first one, make sure that the mask has an effect."""
-        if self._learning is None:
+        learning, fast = self._learning, self._fast
+        if fast is not None:
+            fast.begin(model, criterion, optimizer, None if learning is None else learning.learned)
+        recorded = fast is not None and fast.takes(sample, ignore_grad)
+        if learning is None:
             self.check_mask(model, sample)
-            return super().train_step(sample, model, criterion, optimizer, update_num, ignore_grad)
-        self._learning.before_pass(optimizer, update_num)
-        loss, sample_size, logged = super().train_step(sample, model, criterion, optimizer, update_num, ignore_grad)
-        self._learning.after_pass(sample_size, ignore_grad)
+        else:
+            learning.before_pass(optimizer, update_num, put=not recorded)
+        if recorded:
+            loss, sample_size, logged = fast.run(sample, update_num)
+        else:
+            loss, sample_size, logged = super().train_step(sample, model, criterion, optimizer, update_num, ignore_grad)
+        if learning is not None:
+            learning.after_pass(sample_size, ignore_grad)
+        if fast is not None:
+            fast.note(logged)
         return loss, sample_size, logged
+
+    def _fast_training(self) -> Optional[FastTraining]:
+        """Return what ``--cuda-graphs`` asks for; None where it is off."""
+        mode, dictionary = str(getattr(self.cfg, "cuda_graphs", "off")), self.target_dictionary
+        if mode == "off":
+            return None
+        pad, eos = (0, 0) if dictionary is None else (dictionary.pad(), dictionary.eos())
+        return FastTraining(mode, pad, eos)
 
     def optimizer_step(self, optimizer, model, update_num):
         """Take a step of the gates, if they are learned, and one of the weights, unless these are frozen.
 
         Heads that a fixed mask prunes do not move.
         """
-        if self._learning is None:
+        learning = self._learning
+        if learning is None:
             with self._pruned_weights.held():
                 super().optimizer_step(optimizer, model, update_num)
-        elif self._learning.step(optimizer) and self._learning.gates_only:
+            return
+        gradient = learning.gradient(optimizer)
+        if gradient is not None and learning.gates_only:
             skip_step(optimizer)
         else:
             super().optimizer_step(optimizer, model, update_num)
+        if gradient is not None:
+            learning.step(gradient)  # on the host, while a GPU takes the step of the weights
 
     def valid_step(self, sample, model, criterion):
         """Validate on one batch, with the same check; learned gates are at their hard set."""

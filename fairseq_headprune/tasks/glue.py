@@ -29,6 +29,7 @@ from fairseq_headprune.glue.metrics import AND, metric_of, scores
 from fairseq_headprune.models.bert_gated import BertGatedModel
 from fairseq_headprune.models.starting import state_to_start_from
 from fairseq_headprune.tasks.gated import HEAD_MASK_HELP, GatedTask
+from fairseq_headprune.training.fast import CUDA_GRAPHS_HELP, MODES
 
 logger = logging.getLogger(__name__)
 
@@ -59,6 +60,7 @@ class GlueConfig(FairseqDataclass):
     )
     holdout_seed: Optional[int] = _setting(None, "seed of that draw (default: 1)")
     head_mask: Optional[str] = _setting(None, HEAD_MASK_HELP)
+    cuda_graphs: MODES = _setting("off", CUDA_GRAPHS_HELP)  # type: ignore[valid-type]
     train_subset: str = II("dataset.train_subset")
 
 

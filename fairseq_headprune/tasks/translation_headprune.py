@@ -21,12 +21,13 @@ from fairseq_headprune.stored.released import refuse_task
 from fairseq_headprune.tasks.gated import HEAD_MASK_HELP, GatedTask
 from fairseq_headprune.tasks.imported import ImportedModels
 from fairseq_headprune.tasks.seam import PrunableTask, changed_settings
+from fairseq_headprune.training.fast import CUDA_GRAPHS_HELP, MODES
 
 #: settings that do not change which sentences are translated, in which form: where files are and how they are stored,
 #: what belongs to training or validation, padding; languages and masks are identified otherwise
 _WITHOUT_EFFECT = {
     *("data", "dataset_impl", "source_lang", "target_lang", "head_mask", "train_subset", "upsample_primary"),
-    *("num_batch_buckets", "required_seq_len_multiple", "load_alignments"),
+    *("cuda_graphs", "num_batch_buckets", "required_seq_len_multiple", "load_alignments"),
     *("eval_bleu", "eval_bleu_args", "eval_bleu_detok", "eval_bleu_detok_args", "eval_bleu_print_samples"),
     *("eval_bleu_remove_bpe", "eval_tokenized_bleu"),
 }
@@ -37,6 +38,7 @@ class TranslationHeadpruneConfig(TranslationConfig):
     """Settings of the translation task, and the mask."""
 
     head_mask: Optional[str] = field(default=None, metadata={"help": HEAD_MASK_HELP})
+    cuda_graphs: MODES = field(default="off", metadata={"help": CUDA_GRAPHS_HELP})  # type: ignore[valid-type]
 
 
 @register_task("translation_headprune", dataclass=TranslationHeadpruneConfig)

@@ -1,0 +1,130 @@
+"""The rest of an update with multi-tensor operations, and one wait for the device."""
+
+from typing import Any, Optional
+
+import torch
+from fairseq.optim import FP16Optimizer
+from torch import Tensor
+
+from fairseq_headprune.training.adam import FusedAdam
+
+
+class Readings:
+    """Numbers that passes of one update left on the device; they are read together with the gradient's norm.
+
+    fairseq needs that norm on the host in every update, and would wait for the device once more for each metric.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: list[tuple[dict[str, Any], list[str]]] = []
+        #: learned gates, whose gradient is read, too (see ``LearnedGates``)
+        self.gates: Any = None
+
+    def forget(self) -> None:
+        """Drop what was not read: an update begins."""
+        self._waiting.clear()
+
+    def note(self, logged: dict[str, Any]) -> None:
+        """Remember to read the losses of what a pass logs: tensors of one number that is no count."""
+        numbers = {name: value for name, value in logged.items() if isinstance(value, Tensor) and value.numel() == 1}
+        self._waiting.append((logged, [name for name, value in numbers.items() if value.is_floating_point()]))
+
+    def read(self, norm: Tensor) -> Tensor:
+        """Read the norm and all that waits, whose place in what was logged numbers take; return the norm on the CPU."""
+        tensors = [norm] + [logged[name] for logged, names in self._waiting for name in names]
+        gradient = [] if self.gates is None else [self.gates.take_gradient()]
+        on_cpu = torch.cat([v.detach().reshape(-1).to(norm.device, torch.float32) for v in tensors + gradient]).cpu()
+        if gradient:
+            self.gates.note_gradient(on_cpu[len(tensors) :])
+        numbers = iter(on_cpu[1 : len(tensors)].tolist())
+        for logged, names in self._waiting:
+            logged.update((name, next(numbers)) for name in names)
+        self._waiting.clear()
+        return on_cpu[0]
+
+
+def speed_up(optimizer: Any, readings: Readings) -> None:
+    """Let an optimizer of fairseq's copy, measure and step with multi-tensor operations, from now on.
+
+    The numbers stay the same, and what checkpoints hold of it, too. fairseq's FP16Optimizer (fp16 and bf16) copies one
+    parameter at a time, its Adam launches a dozen operations for each, and the gradient's norm one.
+    """
+    inner = optimizer.fp32_optimizer if isinstance(optimizer, FP16Optimizer) else optimizer
+    if isinstance(optimizer, FP16Optimizer):
+        copies = _Copies(optimizer)
+        optimizer._sync_fp16_grads_to_fp32 = copies.gradients
+        optimizer._sync_fp32_params_to_fp16 = copies.parameters
+    FusedAdam.adopt(inner._optimizer if hasattr(inner, "_optimizer") else None)
+    zero = optimizer.zero_grad
+
+    def zero_grad() -> None:
+        zero()
+        readings.forget()
+
+    def clip_grad_norm(max_norm: float, aggregate_norm_fn: Any = None) -> Tensor:
+        return _clip(list(inner.params), max_norm, aggregate_norm_fn, readings)
+
+    optimizer.zero_grad, inner.clip_grad_norm = zero_grad, clip_grad_norm
+
+
+@torch.no_grad()
+def _clip(parameters: list[Tensor], max_norm: float, aggregate: Any, readings: Readings) -> Tensor:
+    """Do what fairseq's ``utils.clip_grad_norm_`` does, with few launches; the norm comes on the CPU."""
+    found = [p.grad.detach() for p in parameters if p.grad is not None]
+    norm = total_norm([p.grad.detach() for p in parameters if p.grad is not None and not hasattr(p, "expert")])
+    norm = norm if aggregate is None else aggregate(norm)
+    norm = readings.read(norm)
+    if max_norm > 0 and found:
+        torch._foreach_mul_(found, float((float(max_norm) / (norm + 1e-6)).clamp_(max=1)))
+    return norm
+
+
+def total_norm(gradients: list[Tensor]) -> Tensor:
+    """Return the norm over all gradients, float32; 0 where there are none."""
+    if not gradients:
+        return torch.zeros(())
+    norms = [n.float() for n in torch._foreach_norm([g if g.dtype == torch.float32 else g.float() for g in gradients])]
+    return norms[0] if len(norms) == 1 else torch.linalg.vector_norm(torch.stack(norms))
+
+
+class _Copies:
+    """Gradients to float32 and parameters back, all of them at once."""
+
+    def __init__(self, optimizer: FP16Optimizer) -> None:
+        self._optimizer = optimizer
+        self._model = [p for p in optimizer.fp16_params if p.requires_grad]
+        self._master: Optional[list[tuple[Tensor, Tensor]]] = None
+
+    def _pairs(self) -> list[tuple[Tensor, Tensor]]:
+        """float32 parameter and gradient of each of the model's parameters, views where they are flat."""
+        params = self._optimizer.fp32_params
+        if not self._optimizer.has_flat_params:
+            for parameter in params:
+                if parameter.grad is None:
+                    parameter.grad = torch.zeros_like(parameter)
+            return [(p.data, p.grad) for p in params if p.requires_grad]
+        if self._master is None:
+            flat = next(iter(params.values()))
+            sizes = [p.numel() for p in self._model]
+            parts = zip(flat.data.split(sizes), flat.grad.split(sizes), self._model, strict=True)
+            self._master = [(value.view_as(p), gradient.view_as(p)) for value, gradient, p in parts]
+        return self._master
+
+    @torch.no_grad()
+    def gradients(self) -> None:
+        """Copy the model's gradients into the float32 ones."""
+        if not self._optimizer._needs_sync:
+            return
+        pairs = [(p.grad, gradient) for p, (_, gradient) in zip(self._model, self._pairs(), strict=True)]
+        missing = [to for found, to in pairs if found is None]
+        if missing:
+            torch._foreach_zero_(missing)
+        there = [(to, found) for found, to in pairs if found is not None]
+        if there:
+            torch._foreach_copy_([to for to, _ in there], [found for _, found in there])
+        self._optimizer._needs_sync = False
+
+    @torch.no_grad()
+    def parameters(self) -> None:
+        """Copy the float32 parameters into the model."""
+        torch._foreach_copy_(self._model, [value for value, _ in self._pairs()])

@@ -1,0 +1,137 @@
+"""Forward and backward of a micro-batch as one function of a padded batch, which can be recorded."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from operator import is_not
+from typing import Any, Optional
+
+import torch
+from torch import Tensor, nn
+
+from fairseq_headprune.modules.multihead import GatedMultiheadAttention
+from fairseq_headprune.training.batch import PaddedBatch
+from fairseq_headprune.training.capture import AssumePadding, loose_tensors
+from fairseq_headprune.training.gradients import Gradients
+from fairseq_headprune.training.shapes import Recordings, Shape
+
+#: Attributes of gated modules whose value a recording depends on; learned gates are read from a tensor instead.
+_SET = ("row_keep", "head_gate", "on_weights", "ffn_keep", "unit_gate", "block_gate")
+#: While gates are learned, this one counts in evaluation alone.
+_MASK = "head_keep"
+
+
+class Work:
+    """One pass over a padded batch: losses are written, gradients are added, at fixed addresses.
+
+    Attributes:
+        scale: factor of the loss in the backward pass, a tensor.
+        losses: loss and negative log-likelihood of the last pass, (2,), not scaled.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        criterion: Any,
+        parameters: Sequence[nn.Parameter],
+        gates: Any = None,
+    ) -> None:
+        """Make the tensors.
+
+        Args:
+            gates: learned gates, which stay at one place (see ``LearnedGates``).
+        """
+        self._model, self._criterion, self._gates = model, criterion, gates
+        self.gradients = Gradients(parameters)
+        device = next(model.parameters()).device
+        self.scale = torch.ones((), device=device)
+        self.losses = torch.zeros(2, device=device)
+        self._attention = [m for m in model.modules() if isinstance(m, GatedMultiheadAttention)]
+
+    @contextmanager
+    def _few_launches(self) -> Iterator[None]:
+        for module in self._attention:
+            module.few_launches = True
+        try:
+            yield
+        finally:
+            for module in self._attention:
+                module.few_launches = False
+
+    def __call__(self, batch: PaddedBatch) -> None:
+        """Run it: on a GPU, launch it."""
+        leaves: list[Tensor] = list(self.gradients.parameters)
+        with AssumePadding(), self._few_launches():
+            if self._gates is not None:
+                leaves.append(self._gates.put())
+            output = self._model(**batch.sample["net_input"])
+            loss, nll_loss = self._criterion.compute_loss(self._model, output, batch.sample)
+            scale = self.scale.to(loss.dtype)
+            found = torch.autograd.grad(loss, leaves, grad_outputs=scale, allow_unused=True)
+        with torch.no_grad():
+            if self._gates is not None:
+                self._gates.take_off()
+                self._gates.add_gradient(found[-1])
+            self.gradients.add(found[: len(self.gradients.parameters)])
+            self.losses.copy_(torch.stack([loss.detach(), nll_loss.detach()]))
+
+
+class Passes:
+    """Runs batches: padded, recorded where their shape comes up often enough."""
+
+    def __init__(self, work: Work, model: nn.Module, recorder: Any, pad: int, eos: int, learned: bool = False) -> None:
+        """Start without recordings.
+
+        Args:
+            learned: whether gates are learned: masks then change with every validation, and do not count in training.
+        """
+        self._work, self._model, self._recorder, self._pad, self._eos = work, model, recorder, pad, eos
+        self.recordings: Recordings[tuple[PaddedBatch, Callable[[], None], list[Tensor]]] = Recordings()
+        self.failure: Optional[str] = None
+        places = (place for module in model.modules() for place in (vars(module), module._buffers))
+        names = _SET if learned else (*_SET, _MASK)
+        self._places = [(place, name) for place in places for name in names if name in place]
+        self._state = [place[name] for place, name in self._places]
+
+    def run(self, sample: dict[str, Any], shape: Shape) -> None:
+        """Run one batch, padded to a shape.
+
+        The random numbers and the results are the same, recorded or not.
+        """
+        self._notice_masks()
+        known = self.recordings.get(shape)
+        if known is None and self._recorder is not None and self.recordings.is_due(shape):
+            known = self._record(sample, shape)
+        if known is not None:
+            batch, replay, _ = known
+            batch.load(sample)
+            replay()
+            return
+        batch = PaddedBatch(shape, sample, self._pad, self._eos)
+        batch.load(sample)
+        self._work(batch)
+
+    def _record(self, sample: dict[str, Any], shape: Shape) -> Any:
+        batch = PaddedBatch(shape, sample, self._pad, self._eos)
+        batch.load(sample)
+        try:
+            replay = self._recorder.record(lambda: self._work(batch))
+        except RuntimeError as error:
+            # Out of memory, or an operation that waits for the device.
+            self.failure, self._recorder = str(error).strip().split("\n")[0], None
+            self.recordings.clear()
+            return None
+        recording = batch, replay, loose_tensors(self._model)
+        self.recordings.add(shape, recording)
+        return recording
+
+    def _notice_masks(self) -> None:
+        """Forget recordings that were made under another mask."""
+        state = [place[name] for place, name in self._places]
+        if any(map(is_not, state, self._state)):
+            if not all(map(_same, state, self._state)):
+                self.recordings.clear()
+            self._state = state
+
+
+def _same(a: Any, b: Any) -> bool:
+    return a is b or (isinstance(a, Tensor) and isinstance(b, Tensor) and a.shape == b.shape and torch.equal(a, b))

@@ -1,0 +1,95 @@
+"""Time whole trainings by fairseq-train: data loading, logging and validation included."""
+
+import argparse
+import gc
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+from unittest.mock import patch
+
+import benchmarks
+import fairseq_cli.train
+import torch
+from fairseq.distributed import utils as distributed
+from fairseq.logging import metrics
+
+#: what both sides log and validate: every 100 updates a line, every epoch a validation; no checkpoint is written
+FLAGS = "--log-interval 100 --no-save --no-progress-bar --log-format simple".split()
+
+#: epochs in which shapes come up for the first and the second time, and are recorded
+RECORDING = 2
+
+
+def time_trainings(
+    args: argparse.Namespace, sides: Sequence[str], settings: Callable[..., Any], cuda: bool
+) -> dict[str, dict[str, list[float]]]:
+    """Train every side ``args.rounds`` times, in turning order.
+
+    Args:
+        args: ``whole`` is the number of epochs of a training that are timed; ``RECORDING`` go before, given apart.
+        settings: from a side's name and more flags to fairseq's configuration.
+
+    Returns:
+        side -> ``first`` and ``later``: seconds of the first epochs, and of each later one, over all rounds;
+        ``updates`` of an epoch.
+    """
+    times: dict[str, dict[str, list[float]]] = {name: {"first": [], "later": [], "updates": []} for name in sides}
+    more = [*FLAGS, "--num-workers", str(args.workers)]
+    for number in range(args.rounds):
+        for turn in range(len(sides)):
+            name = sides[(turn + number) % len(sides)]
+            cfg = settings(args, name, cuda, "--max-epoch", str(RECORDING + args.whole), *more)
+            found = _epochs(cfg, cuda, times[name]["updates"])
+            times[name]["first"].append(sum(found[:RECORDING]))
+            times[name]["later"] += found[RECORDING:]
+            shown = ", ".join(f"{seconds:.2f}" for seconds in found)
+            print(f"round {number + 1} of {args.rounds}: {name}: epochs of {shown} s", file=sys.stderr)
+    return times
+
+
+def _epochs(cfg: Any, cuda: bool, updates: list[float]) -> list[float]:
+    """Train; return the seconds of each epoch, validation included."""
+    found: list[float] = []
+    train = fairseq_cli.train.train
+
+    def timed(cfg: Any, trainer: Any, *rest: Any) -> Any:
+        before = trainer.get_num_updates()
+        start = _now(cuda)
+        result = train(cfg, trainer, *rest)
+        found.append(_now(cuda) - start)
+        updates.append(trainer.get_num_updates() - before)
+        return result
+
+    metrics.reset()
+    with patch.object(fairseq_cli.train, "train", timed):
+        distributed.call_main(cfg, fairseq_cli.train.main)
+    gc.collect()
+    if cuda:
+        torch.cuda.empty_cache()
+    return found
+
+
+def _now(cuda: bool) -> float:
+    if cuda:
+        torch.cuda.synchronize()
+    return time.perf_counter()
+
+
+def describe(times: dict[str, dict[str, list[float]]], words: int) -> dict[str, Any]:
+    """Summarise for the result file.
+
+    Args:
+        words: target tokens of an epoch.
+    """
+    sides = {}
+    for name, mine in times.items():
+        updates = max(mine["updates"])
+        sides[name] = {
+            "ms_per_update": benchmarks.spread([1000 * t / updates for t in mine["later"]]),
+            "words_per_second": benchmarks.spread([words / t for t in mine["later"]]),
+            "speed_to_stock": benchmarks.paired_ratios(times["stock"]["later"], to=mine["later"]),
+            "first_epochs_seconds": benchmarks.spread(mine["first"]),
+            "updates_an_epoch": updates,
+        }
+    return sides

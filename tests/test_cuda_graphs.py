@@ -1,0 +1,371 @@
+"""``--cuda-graphs``: padded passes, recordings, the optimizer's part; on the CPU, where a recording is run anew."""
+
+import copy
+from argparse import Namespace
+from types import SimpleNamespace
+
+import fairseq.utils
+import learning
+import pytest
+import tiny
+import torch
+from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
+from fairseq.logging import metrics
+from fairseq.optim import FP16Optimizer
+from fairseq.optim.adam import Adam, FairseqAdam, FairseqAdamConfig
+from test_task import log_lines
+
+from fairseq_headprune.modules.attach import find_gates
+from fairseq_headprune.modules.attention import attend, combine_masks
+from fairseq_headprune.modules.few_launches import attend_short
+from fairseq_headprune.parts import Mask, Part
+from fairseq_headprune.training import fast, support
+from fairseq_headprune.training.adam import FusedAdam
+from fairseq_headprune.training.batch import PaddedBatch, shape_of
+from fairseq_headprune.training.capture import AssumePadding, PlainRecorder
+from fairseq_headprune.training.host import ModeSwitch, QuickSeed
+from fairseq_headprune.training.optimizer import Readings, speed_up
+from fairseq_headprune.training.passes import Passes, Work
+from fairseq_headprune.training.shapes import Recordings, Shape, padded
+
+DICTIONARY = tiny.make_dictionary()
+ROWS = Shape(3, 7, 6)
+
+
+@pytest.fixture
+def recorded(monkeypatch):
+    """Let a CPU record passes, which it runs anew each time."""
+    monkeypatch.setattr(fast, "CudaRecorder", PlainRecorder)
+    monkeypatch.setattr(support, "_device", lambda model: None)
+    monkeypatch.setattr(fairseq.utils, "set_torch_seed", fairseq.utils.set_torch_seed)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return tiny.write_data(tmp_path_factory.mktemp("data"))
+
+
+def make_criterion():
+    task = SimpleNamespace(target_dictionary=DICTIONARY)
+    return LabelSmoothedCrossEntropyCriterion(task, sentence_avg=False, label_smoothing=0.1)
+
+
+def make_work(model):
+    return Work(model, make_criterion(), [p for p in model.parameters() if p.requires_grad])
+
+
+def make_model(dtype=torch.float64, mask=None):
+    model = tiny.make_model(encoder_attention_heads=4, decoder_attention_heads=4).to(dtype).train()
+    if mask is not None:
+        find_gates(model).set_mask(mask)
+    return model
+
+
+def eager(model, batch):
+    """Loss and gradients, as fairseq computes them."""
+    model.zero_grad()
+    loss, _, logged = make_criterion()(model, batch)
+    loss.backward()
+    return logged, {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+
+
+@pytest.mark.parametrize(
+    ("shape", "expected"),
+    [((1, 1, 1), (16, 8, 8)), ((16, 8, 9), (16, 8, 16)), ((170, 23, 24), (176, 24, 24)), ((5, 30, 61), (16, 30, 61))],
+)
+def test_shapes_are_padded_to_multiples_within_the_models_lengths(shape, expected):
+    assert padded(Shape(*shape), 30, 60) == expected
+
+
+def test_recordings_are_bounded_and_the_one_longest_unused_goes():
+    found = Recordings(kept=2, worth=2)
+    shapes = [Shape(16, 8, 8 * n) for n in range(1, 4)]
+    assert found.get(shapes[0]) is None and not found.is_due(shapes[0])
+    assert found.get(shapes[0]) is None and found.is_due(shapes[0])
+    for shape in shapes[:2]:
+        found.add(shape, shape)
+    assert found.get(shapes[0]) == shapes[0]
+    found.add(shapes[2], shapes[2])
+    assert len(found) == 2 and found.get(shapes[1]) is None and found.get(shapes[0]) == shapes[0]
+    # The dropped one has to prove its worth again.
+    assert not found.is_due(shapes[1])
+
+
+def test_a_padded_batch_holds_the_sentences_and_rows_of_one_token():
+    batch = tiny.make_batch()
+    assert shape_of(batch) == ROWS
+    padded_batch = PaddedBatch(Shape(5, 8, 8), batch, DICTIONARY.pad(), DICTIONARY.eos())
+    for _ in range(2):  # nothing is left of a batch before
+        padded_batch.load(batch)
+    inputs, target = padded_batch.sample["net_input"], padded_batch.sample["target"]
+    assert torch.equal(inputs["src_tokens"][:3, :7], batch["net_input"]["src_tokens"])
+    assert torch.equal(target[:3, :6], batch["target"]) and target.ne(DICTIONARY.pad()).sum() == batch["ntokens"]
+    for name in ("src_tokens", "prev_output_tokens"):
+        assert inputs[name][3:].ne(DICTIONARY.pad()).sum(1).tolist() == [1, 1]
+
+
+@pytest.mark.parametrize(("dtype", "limit"), [(torch.float64, 1e-12), (torch.float32, 1e-5)])
+@pytest.mark.parametrize("mask", [None, Mask.full(learning.SHAPE)])
+def test_padding_changes_neither_loss_nor_gradients(dtype, limit, mask):
+    shape = {component: [4, 4] for component in learning.SHAPE}
+    mask = None if mask is None else Mask.full(shape).without([Part("enc_self", 0, 1), Part("dec_self", 1, 3)])
+    model = make_model(dtype, mask)
+    logged, expected = eager(model, tiny.make_batch())
+    model.zero_grad(set_to_none=True)
+    work = make_work(model)
+    passes = Passes(work, model, PlainRecorder(), DICTIONARY.pad(), DICTIONARY.eos())
+    for times in range(1, 4):  # eagerly, recorded, replayed: gradients add up
+        passes.run(tiny.make_batch(), Shape(16, 8, 8))
+        torch.testing.assert_close(work.losses[0], logged["loss"].to(work.losses.dtype), rtol=1e-5, atol=0)
+        torch.testing.assert_close(work.losses[1], logged["nll_loss"].to(work.losses.dtype), rtol=1e-5, atol=0)
+        wanted = times * torch.cat([expected[name].flatten() for name, _ in model.named_parameters()])
+        gradient = torch.cat([p.grad.flatten() for p in model.parameters()])
+        assert (gradient - wanted).norm() <= limit * wanted.norm()
+    assert len(passes.recordings) == 1
+    work.gradients.clear()
+    assert all(not p.grad.any() for p in model.parameters())
+
+
+def test_the_loss_scale_is_a_tensor():
+    model = make_model()
+    _, expected = eager(model, tiny.make_batch())
+    model.zero_grad(set_to_none=True)
+    work = make_work(model)
+    work.scale.fill_(64.0)
+    Passes(work, model, None, DICTIONARY.pad(), DICTIONARY.eos()).run(tiny.make_batch(), Shape(16, 8, 8))
+    for name, parameter in model.named_parameters():
+        torch.testing.assert_close(parameter.grad, 64 * expected[name], rtol=1e-9, atol=1e-12)
+
+
+def test_another_mask_makes_recordings_void_and_the_same_one_does_not():
+    model = make_model()
+    shape, gates = {component: [4, 4] for component in learning.SHAPE}, find_gates(model)
+    mask = Mask.full(shape).without([Part("enc_self", 0, 1)])
+    passes = Passes(make_work(model), model, PlainRecorder(), DICTIONARY.pad(), DICTIONARY.eos())
+    counts = []
+    for changed in (None, None, mask, None, copy.deepcopy(mask)):
+        if changed is not None:
+            gates.set_mask(changed)
+        passes.run(tiny.make_batch(), Shape(16, 8, 8))
+        counts.append(passes._work.losses[0].item())
+    assert counts[0] == counts[1] != counts[2] == counts[3] == counts[4]
+    learned = Passes(make_work(model), model, PlainRecorder(), 1, 2, learned=True)
+    assert "head_keep" not in {name for _, name in learned._places}
+
+
+def test_what_cannot_be_recorded_runs_all_the_same():
+    class Failing:
+        def record(self, work):
+            raise RuntimeError("operation not permitted\nmore")
+
+    model = make_model()
+    work = make_work(model)
+    passes = Passes(work, model, Failing(), DICTIONARY.pad(), DICTIONARY.eos())
+    for _ in range(3):
+        passes.run(tiny.make_batch(), Shape(16, 8, 8))
+    assert passes.failure == "operation not permitted" and work.losses[0] > 0 and not passes.recordings
+
+
+def test_padding_is_assumed_without_asking():
+    with AssumePadding():
+        there = torch.zeros(3).eq(1).any()
+        assert there and bool(there)
+        assert not torch.tensor(False)
+        assert torch.equal(torch.zeros(2, 2).eq(1).any(dim=0), torch.tensor([False, False]))
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_short_attention_is_attention(causal):
+    torch.manual_seed(1)
+    q, k, v = (torch.randn(3, 2, 5, 4, dtype=torch.float64, requires_grad=True) for _ in range(3))
+    pads = torch.tensor([[0, 0, 0, 0, 0], [0, 0, 0, 1, 1], [1, 0, 0, 0, 1]]).bool()
+    # A left pad of a causal decoder would attend nowhere: it need only be finite.
+    pads = pads if not causal else pads & torch.tensor([0, 1, 1, 1, 1]).bool()
+    future = torch.triu(torch.full((5, 5), float("-inf")), 1) if causal else None
+    mask = combine_masks(pads, future, q.dtype)
+    expected, found = (way(q, k, v, 0.5, mask, 0.0) for way in (attend, attend_short))
+    torch.testing.assert_close(found, expected)
+    for tensor in (q, k, v):
+        grads = [torch.autograd.grad(out.square().sum(), tensor, retain_graph=True)[0] for out in (expected, found)]
+        torch.testing.assert_close(*grads)
+    assert torch.isfinite(attend_short(q, k, v, 0.5, combine_masks(torch.ones_like(pads), future, q.dtype), 0.0)).all()
+
+
+def make_adam(parameters, **more):
+    cfg = FairseqAdamConfig(adam_betas="(0.9, 0.98)", weight_decay=0.01, adam_eps=1e-6, lr=[0.01], **more)
+    return FairseqAdam(cfg, parameters)
+
+
+def test_the_fused_adam_gives_fairseqs_numbers_and_state():
+    torch.manual_seed(1)
+    sides = [[torch.nn.Parameter(torch.arange(1.0, n + 1) / n) for n in (3, 50, 7)] for _ in range(2)]
+    stock, fused = (make_adam(side) for side in sides)
+    assert FusedAdam.adopt(fused.optimizer) and type(stock.optimizer) is Adam
+    for step in range(20):
+        for pair in zip(*sides, strict=True):
+            gradient = torch.randn_like(pair[0])
+            for parameter in pair:
+                # One has no gradient now and then, so that its steps are fewer.
+                parameter.grad = None if step % 3 == 0 and len(gradient) == 7 else gradient.clone()
+        stock.step()
+        fused.step()
+        for a, b in zip(*sides, strict=True):
+            torch.testing.assert_close(b, a, rtol=2e-6, atol=1e-7)
+    states = [side.state_dict()["state"] for side in (stock, fused)]
+    assert all(
+        states[0][n]["step"] == states[1][n]["step"] and states[0][n].keys() == states[1][n].keys() for n in range(3)
+    )
+    # Each goes on from the other's state.
+    stock.load_state_dict(fused.state_dict())
+    fused.load_state_dict(copy.deepcopy(stock.state_dict()))
+    stock.step()
+    fused.step()
+    torch.testing.assert_close(sides[1][1], sides[0][1], rtol=2e-6, atol=1e-7)
+
+
+def half_precision(parameters, flat):
+    """fairseq's optimizer around Adam for parameters in bfloat16 (on a CPU, it makes no flat copy itself)."""
+    common = Namespace(bf16=True, fp16_scale_window=None)
+    cfg = SimpleNamespace(
+        optimizer=None, common=common, optimization=Namespace(update_freq=[1]),
+        distributed_training=Namespace(distributed_world_size=1),
+    )  # fmt: skip
+    cfg.common.model_parallel_size = 1
+    if not flat:
+        copies = FP16Optimizer.build_fp32_params(None, parameters, flatten=False)
+        return FP16Optimizer(cfg, parameters, make_adam(copies), copies)
+    whole = torch.nn.Parameter(torch.cat([p.data.float().flatten() for p in parameters]))
+    whole.grad = torch.zeros_like(whole)
+    return FP16Optimizer(cfg, parameters, make_adam([whole]), {None: whole})
+
+
+@pytest.mark.parametrize("flat", [False, True])
+@pytest.mark.parametrize("max_norm", [0.0, 0.5])
+def test_half_precision_updates_are_fairseqs(flat, max_norm):
+    torch.manual_seed(1)
+    sides = [[torch.nn.Parameter((torch.arange(1.0, n + 1) / n).bfloat16()) for n in (3, 50, 7)] for _ in range(2)]
+    stock, quick = (half_precision(side, flat) for side in sides)
+    readings = Readings()
+    speed_up(quick, readings)
+    for step in range(5):
+        gradients = [torch.randn_like(p) for p in sides[0]]
+        logged = {"loss": torch.tensor(2.5), "ntokens": 7, "count": torch.tensor(3)}
+        norms = []
+        for optimizer, side in zip((stock, quick), sides, strict=True):
+            optimizer.zero_grad()
+            if optimizer is quick:
+                readings.note(logged)
+            for parameter, gradient in zip(side, gradients, strict=True):
+                parameter.grad = None if step == 2 and len(gradient) == 7 else gradient.clone()
+            optimizer._needs_sync = True
+            optimizer.multiply_grads(1 / 3)
+            norms.append(float(optimizer.clip_grad_norm(max_norm)))
+            optimizer.step()
+        assert norms[1] == pytest.approx(norms[0], rel=1e-5)
+        assert logged["loss"] == 2.5 and isinstance(logged["loss"], float) and torch.is_tensor(logged["count"])
+        for a, b in zip(*sides, strict=True):
+            torch.testing.assert_close(b.float(), a.float(), rtol=1e-2, atol=1e-3)
+    for a, b in zip(stock.fp32_optimizer.params, quick.fp32_optimizer.params, strict=True):
+        torch.testing.assert_close(b, a, rtol=1e-5, atol=1e-6)
+
+
+def test_modes_and_seeds_are_as_before():
+    model = make_model()
+    ModeSwitch.install(model)
+    assert not any(m.training for m in model.eval().modules())
+    model.encoder.train()
+    assert all(m.training for m in model.train().modules())
+    twin = copy.deepcopy(model)
+    twin.eval()
+    assert model.encoder.layers[0].training and not twin.encoder.layers[0].training
+    fairseq.utils.set_torch_seed(7)
+    expected = torch.rand(3)
+    before = torch.get_rng_state()
+    with QuickSeed(7):
+        assert torch.equal(torch.rand(3), expected)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def reasons(model=None, criterion=None, optimizer=None):
+    parameters = [torch.nn.Parameter(torch.ones(2))]
+    return support.why_not(model or make_model(), criterion or make_criterion(), optimizer or make_adam(parameters))
+
+
+def test_what_is_not_recorded_has_a_reason(monkeypatch):
+    assert reasons() == "training on the CPU"
+    monkeypatch.setattr(support, "_device", lambda model: None)
+    assert reasons() is None
+    accuracy = make_criterion()
+    accuracy.report_accuracy = True
+    assert "--report-accuracy" in reasons(criterion=accuracy)
+    assert "criterion" in reasons(criterion=SimpleNamespace())
+    assert reasons(tiny.make_model(encoder_layerdrop=0.2)) == "layerdrop"
+    assert reasons(tiny.make_model(checkpoint_activations=True)) == "activation checkpointing"
+    assert "quantization noise" in reasons(tiny.make_model(quant_noise_pq=0.1, quant_noise_pq_block_size=8))
+    assert "prefix" in support.why_not_batch(
+        {"net_input": {**tiny.make_batch()["net_input"], "prefix": 1}, "target": 1}
+    )
+    assert support.why_not_batch(tiny.make_batch()) is None
+
+
+def train(data, save, *more):
+    metrics.reset()
+    base = ["--criterion", "label_smoothed_cross_entropy", "--update-epoch-batch-itr", "True"]
+    with log_lines() as lines:
+        return learning.train(data, save, *base, *more), lines
+
+
+def difference(left, right):
+    mine, other = learning.weights(left), learning.weights(right)
+    return max(float((mine[name] - other[name]).abs().max()) for name in mine)
+
+
+def test_on_a_cpu_nothing_changes_and_one_line_says_why(data, tmp_path):
+    stock, _ = train(data, tmp_path / "off")
+    on, said = train(data, tmp_path / "on", "--cuda-graphs", "on")
+    auto, silent = train(data, tmp_path / "auto", "--cuda-graphs", "auto")
+    assert learning.same(stock["model"], on["model"]) and learning.same(stock["model"], auto["model"])
+    assert sum("--cuda-graphs: training on the CPU cannot be recorded" in line for line in said) == 1
+    assert not any("recorded" in line for line in silent)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        (),
+        ("--update-freq", "2", "--clip-norm", "0.5", "--sentence-avg"),
+        (*learning.L0, "--l0-penalty", "0.01"),
+        (*learning.DSP, "--heads-kept", "4"),
+        (*learning.DSP, "--heads-kept", "4", "--gates-only"),
+    ],
+    ids=["plain", "update-freq", "l0", "dsp", "gates-only"],
+)
+def test_a_training_is_the_same_as_without(data, tmp_path, recorded, more):
+    if "--gates-only" in more:
+        train(data, tmp_path / "start")
+        more = (*more, "--finetune-from-model", tmp_path / "start" / "checkpoint_last.pt")
+    rate = ["--lr", "1e-4", "--dropout", "0"]
+    stock, _ = train(data, tmp_path / "off", *more, *rate)
+    found, said = train(data, tmp_path / "on", "--cuda-graphs", "on", *more, *rate)
+    assert sum("CUDA graphs: batches are padded" in line for line in said) == 1
+    assert found["optimizer_history"][-1]["num_updates"] == stock["optimizer_history"][-1]["num_updates"]
+    assert difference(stock, found) < 2e-5
+    for name, value in learning.gate_state(stock).items():
+        torch.testing.assert_close(learning.gate_state(found)[name], value, rtol=1e-3, atol=1e-6)
+    losses = [state["extra_state"]["val_loss"] for state in (stock, found)]
+    assert losses[0] == pytest.approx(losses[1], abs=1e-3)
+
+
+@pytest.mark.parametrize("more", [(), (*learning.L0, "--l0-penalty", "0.01")], ids=["plain", "l0"])
+def test_a_training_that_was_interrupted_ends_like_one_that_was_not(data, tmp_path, recorded, more):
+    flags = ["--cuda-graphs", "on", "--dropout", "0.3", "--save-interval-updates", "6", *more]
+    whole, _ = train(data, tmp_path / "whole", *flags)
+    train(data, tmp_path / "part", *flags, "--max-update", "6")
+    resumed, _ = train(data, tmp_path / "part", *flags)
+    assert learning.same(whole["model"], resumed["model"])
+
+
+def test_an_optimizer_state_goes_over_to_a_training_without(data, tmp_path, recorded):
+    train(data, tmp_path / "run", "--cuda-graphs", "on", "--max-update", "6")
+    state, _ = train(data, tmp_path / "run")
+    assert state["optimizer_history"][-1]["num_updates"] == 12
