@@ -4,9 +4,10 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_headprune.files import read_json
-from fairseq_headprune.report.samplings import differing_caption, kept_heads, read_samplings, samplings_table
 from fairseq_headprune.report.tables import Marked, Table, mark_of
 from fairseq_headprune.studies.folder import StudyFolder
+from fairseq_headprune.studies.random_tables import by_item, differing_caption, kept_heads, samplings_table
+from fairseq_headprune.studies.samplings import Item
 
 _CONFIG_40, _CONFIG_60 = "config-ES=777322+ED=233777+DS=777332", "config-ES=555211+ED=112555+DS=555211"
 
@@ -60,7 +61,7 @@ def random_samplings(results: Path) -> tuple[Table, str]:
         FileNotFoundError: there is no such folder.
     """
     folder = StudyFolder(results / "random-study")
-    unpruned, items = read_samplings(folder)
+    unpruned, items = by_item([Item(**item) for item in folder.settings["items"]], folder.cells())
     table = samplings_table(unpruned, list(items.values()), folder.settings["alpha"])
     papers = [(None, None), *(PAPER.get(name, (None, None)) for name in items)]
     rows = [[*row, *paper] for row, paper in zip(table.rows, papers, strict=True)]

@@ -3,11 +3,17 @@
 import pytest
 from verbs import write_lively
 
+from fairseq_headprune.choosing.random_heads import parse_amount, prune_random
 from fairseq_headprune.importance.estimate import ScoreSettings
+from fairseq_headprune.importance.simple import random_scores
+from fairseq_headprune.modules.attach import attach_gates
 from fairseq_headprune.parts import all_heads
+from fairseq_headprune.parts.scores import Scores
+from fairseq_headprune.pruning import next_heads
 from fairseq_headprune.session import Session, parse_generation_args
 from fairseq_headprune.studies.prune import estimate_scores
 from fairseq_headprune.studies.pruners.masks import importance_masks, random_mask
+from fairseq_headprune.studies.samplings import Item
 
 SHAPE = {"enc_self": [2, 1], "dec_self": [3]}
 
@@ -25,6 +31,20 @@ def test_random_masks_keep_exactly_so_many_heads_and_every_head_as_often():
     assert [len(random_mask(SHAPE, count, 0).kept()) for count in (0, 6)] == [0, 6]
     with pytest.raises(ValueError, match="cannot keep 7 heads of 6"):
         random_mask(SHAPE, 7, 0)
+
+
+def test_a_seed_gives_the_same_heads_everywhere(tiny_model):
+    """mask --random, random-study, prune --order random and compare-pruners, at every number of heads."""
+    gates = attach_gates(tiny_model)
+    full = gates.full()
+    parts, total = list(gates.shape), len(full.kept())
+    for seed in (0, 7):
+        order = Scores(random_scores(gates, seed), estimator="random")
+        for count in range(1, total):
+            pruned = str(total - count)
+            drawn = prune_random(full, parse_amount(pruned), [parts], seed)
+            assert random_mask(gates.shape, count, seed) == drawn == Item("random", pruned).mask(full, seed)
+            assert full.without(next_heads(full, order, parts, full, total - count)) == drawn
 
 
 @pytest.fixture(scope="module")

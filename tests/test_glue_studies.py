@@ -8,6 +8,7 @@ import torch
 from bert_models import batch, lively
 from glue_data import logits
 from scipy.stats import pearsonr
+from trainings import Here
 from verbs import refused, run_json
 
 from fairseq_headprune.glue.catalogue import TASKS
@@ -16,8 +17,6 @@ from fairseq_headprune.importance.estimate import ScoreSettings, estimate
 from fairseq_headprune.importance.ffn import ffn_scores
 from fairseq_headprune.modules.attach import find_gates
 from fairseq_headprune.parts import Mask, Part, all_heads
-from fairseq_headprune.studies import random_pruning
-from fairseq_headprune.studies.fine_tuning import run_job
 from fairseq_headprune.tasks.glue import GlueConfig, GlueTask
 
 SHAPE = {"enc_self": [4, 4, 4]}
@@ -149,21 +148,13 @@ def test_a_pruning_curve_of_regression(tuned, tmp_path):
     assert value["settings"]["metric"] == "pearson"
 
 
-def here(commands, at_once, prepare):
-    """Do the jobs in this process; their own processes are in test_random_study_verb."""
-    for command in commands:
-        prepare(command.name)
-        run_job(command.words[-1])
-        yield command.name
-
-
-def test_random_heads_fine_tuned_and_every_epoch(tuned, tmp_path, monkeypatch):
+def test_random_heads_fine_tuned_and_every_epoch(tuned, tmp_path):
     """The score of a sampling is that of its own best checkpoint under its mask; then the curve at each epoch."""
-    monkeypatch.setattr(random_pruning, "run_commands", here)
     flags = "--arch bert_gated --criterion sentence_prediction --optimizer adam --lr 0.003 --batch-size 16 --cpu "
     flags += "--num-workers 0 --dropout 0 --best-checkpoint-metric score --maximize-best-checkpoint-metric"
     more = ["--random", "50%", "--seeds", "1", "--epochs", "1", "--train-flags", flags, "--resamples", "20"]
-    value = study("random-study", tuned, "SST-2", tmp_path / "r", *more)
+    with Here().instead():
+        value = study("random-study", tuned, "SST-2", tmp_path / "r", *more)
     [cell] = value["cells"]
     path = tmp_path / "r" / cell["tuned"]["checkpoint"]
     mask = Mask.load(tmp_path / "r" / "masks" / f"{cell['id']}.json")

@@ -7,38 +7,21 @@ import statistics
 import pytest
 import sacrebleu
 import torch
-from fairseq import checkpoint_utils
-from fairseq.logging import metrics
+from trainings import Here
 from verbs import generated, refused, run_json, write_lively
 
 from fairseq_headprune.checkpoints import read_state, stored_mask
 from fairseq_headprune.cli import main
-from fairseq_headprune.files import read_json, read_lines
+from fairseq_headprune.files import read_json, read_lines, write_json, write_text
+from fairseq_headprune.jobs.claims import Claims
+from fairseq_headprune.jobs.training import Run
 from fairseq_headprune.parts import Mask
 from fairseq_headprune.report.page.document import document
-from fairseq_headprune.studies import random_pruning
-from fairseq_headprune.studies.fine_tuning import DONE, HYPOTHESES, run_job
 from fairseq_headprune.studies.folder import StudyFolder
 
 TRAIN = "--arch transformer_gated_tiny --share-all-embeddings --optimizer adam --lr 0.01 --batch-size 16 --cpu "
 TRAIN += "--num-workers 0"
 BEAM = ["--beam", "2", "--max-len-b", "10", "--cpu"]
-
-
-def in_this_process(commands, at_once, prepare):
-    vars(checkpoint_utils.save_checkpoint).pop("best", None)
-    for command in commands:
-        prepare(command.name)
-        run_job(command.words[-1])
-        # What fairseq keeps of one training for the next of the same process.
-        metrics.reset()
-        vars(checkpoint_utils.save_checkpoint).pop("best", None)
-        yield command.name
-
-
-@pytest.fixture
-def here(monkeypatch):
-    monkeypatch.setattr(random_pruning, "run_commands", in_this_process)
 
 
 @pytest.fixture(scope="module")
@@ -53,8 +36,7 @@ def study(flags, tmp_path_factory):
     """Two samplings of one percentage, a configuration with its twin: {"folder", "document", "arguments"}."""
     folder = tmp_path_factory.mktemp("random") / "study"
     arguments = [*flags, "-o", folder, "--random", "50%", "--seeds", "0", "1"]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(random_pruning, "run_commands", in_this_process)
+    with Here().instead():
         document = run_json("random-study", *arguments)
     return {"folder": folder, "document": document, "arguments": arguments}
 
@@ -105,26 +87,23 @@ def test_the_report_page_shows_the_same_means(study):
     assert (point["score"], point["sd"]) == pytest.approx((item["score"], item["sd"]))
 
 
-def test_the_control_of_the_same_seeds_as_baseline(flags, trained, tmp_path, monkeypatch, capsys):
+def test_the_control_of_the_same_seeds_as_baseline(flags, trained, tmp_path, capsys):
     task = ["--user-dir", "fairseq_headprune", "--task", "translation_headprune", "--path", trained["checkpoint"]]
     references = generated("T", trained["data"], *task, *BEAM)
     #: sentences that the "tuned" model of a cell gets wrong
     wrong = {"control-0": 1, "control-1": 2, "random-50%-0": 4, "random-50%-1": 6}
     bleu = {}
 
-    def tune(commands, at_once, prepare):
-        for command in commands:
-            prepare(command.name)
-            run = tmp_path / "study" / "runs" / command.name
-            lines = ["nothing right"] * wrong[command.name] + references[wrong[command.name] :]
-            (run / HYPOTHESES).write_text("".join(f"{line}\n" for line in lines))
-            (run / DONE).write_text(json.dumps({"checkpoint": str(run / "checkpoint_best.pt")}))
-            bleu[command.name] = sacrebleu.corpus_bleu(lines, [references]).score
-            yield command.name
+    def tune(command):
+        run = Run(tmp_path / "study", f"runs/{command.name}")
+        lines = ["nothing right"] * wrong[command.name] + references[wrong[command.name] :]
+        write_text(run.answers, "".join(f"{line}\n" for line in lines))
+        write_json(run.facts, {"updates": 4})
+        bleu[command.name] = sacrebleu.corpus_bleu(lines, [references]).score
 
-    monkeypatch.setattr(random_pruning, "run_commands", tune)
     arguments = [*flags, "-o", tmp_path / "study", "--random", "50%", "--seeds", "0", "1", "--control"]
-    document = run_json("random-study", *arguments, "--baseline", "control")
+    with Here(tune).instead():
+        document = run_json("random-study", *arguments, "--baseline", "control")
     assert main(["random-study", *map(str, arguments), "--baseline", "control"]) == 0
     text = capsys.readouterr().out
     assert "difference from control" in text and "differs from control" in text and "from unpruned" not in text
@@ -145,50 +124,45 @@ def test_the_control_of_the_same_seeds_as_baseline(flags, trained, tmp_path, mon
     assert "--baseline control needs --control" in refused(capsys, "random-study", *arguments, "--baseline", "control")
 
 
-def test_what_is_done_is_not_done_again(study, monkeypatch):
-    done = []
-    monkeypatch.setattr(random_pruning, "run_commands", lambda commands, *_: iter(done.extend(commands) or []))
-    again = run_json("random-study", *study["arguments"], "--jobs", "7")
-    assert done == [] and again["items"] == study["document"]["items"]
+def test_what_is_done_is_not_done_again(study):
+    with Here().instead() as here:
+        again = run_json("random-study", *study["arguments"], "--jobs", "7")
+    assert here.started == [] and again["items"] == study["document"]["items"]
 
 
-def test_the_rest_is_done_after_a_failure(study, here, tmp_path, monkeypatch, capsys):
-    def fail(commands, at_once, prepare):
-        yield from in_this_process(commands[:1], at_once, prepare)
-        raise RuntimeError("1 failed (random-50%-1)")
+def test_the_rest_is_done_after_a_failure(study, tmp_path, capsys):
+    def fail(command):
+        raise RuntimeError("1 failed (random-50%-0)")
 
     arguments = [str(word) for word in study["arguments"]]
     arguments[arguments.index("-o") + 1] = str(tmp_path / "study")
-    monkeypatch.setattr(random_pruning, "run_commands", fail)
-    assert main(["random-study", *arguments]) == 1
-    assert "1 failed (random-50%-1)" in capsys.readouterr().err
-    asked = []
-
-    def rest(commands, *others):
-        asked.extend(command.name for command in commands)
-        yield from in_this_process(commands, *others)
-
-    monkeypatch.setattr(random_pruning, "run_commands", rest)
-    document = run_json("random-study", *arguments)
-    assert asked == ["random-50%-1"]
+    with Here(fail).instead():
+        assert main(["random-study", *arguments]) == 1
+    assert "1 failed (random-50%-0)" in capsys.readouterr().err
+    # Killed after a training, before its cell was listed: it is taken over, not done again.
+    shutil.copytree(study["folder"] / "runs" / "random-50%-1", tmp_path / "study" / "runs" / "random-50%-1")
+    with Here().instead() as here:
+        document = run_json("random-study", *arguments)
+    assert here.started == ["random-50%-0"]
     # The same seeds give the same masks, training and translations.
     assert document["items"][0]["scores"] == study["document"]["items"][0]["scores"]
 
 
-def test_a_study_that_another_process_works_on_is_left_alone(flags, here, tmp_path, capsys):
-    argv = [*flags, "-o", tmp_path / "study", "--random", "50%", "--seeds", "0", "1"]
-    run_json("random-study", *argv)
-    # Cut down to one sampling; another process has claimed the other one.
-    lines = (tmp_path / "study" / "cells.jsonl").read_text().splitlines(keepends=True)
-    (tmp_path / "study" / "cells.jsonl").write_text("".join(lines[:2]))
-    for name in ("claims.jsonl", "workers"):
-        path = tmp_path / "study" / name
-        path.unlink() if path.is_file() else shutil.rmtree(path)
-    other = StudyFolder(tmp_path / "study").claims
-    assert other.take(["random-50%-1"], tuple) == ["random-50%-1"]
-    before = (tmp_path / "study" / "runs" / "random-50%-1" / DONE).stat().st_mtime_ns
-    assert "another process is fine-tuning for this study" in refused(capsys, "random-study", *argv)
-    assert (tmp_path / "study" / "runs" / "random-50%-1" / DONE).stat().st_mtime_ns == before
+def test_what_another_process_trains_is_waited_for(study, tmp_path, monkeypatch):
+    """The other one has claimed a sampling, and finishes it while this one waits."""
+    folder = tmp_path / "study"
+    shutil.copytree(study["folder"], folder)
+    lines = (folder / "cells.jsonl").read_text().splitlines(keepends=True)
+    (folder / "cells.jsonl").write_text("".join(lines[:2]))
+    last = json.loads(lines[2])["id"]
+    (folder / "runs" / last / "done.json").unlink()
+    other = StudyFolder(folder)
+    assert other.claims.take([last], tuple) == [last]
+    monkeypatch.setattr(Claims, "pause", lambda self: other.append(json.loads(lines[2])))
+    arguments = [folder if word == study["folder"] else word for word in study["arguments"]]
+    with Here().instead() as here:
+        document = run_json("random-study", *arguments)
+    assert here.started == [] and document["items"] == study["document"]["items"]
 
 
 def test_slim_models_in_processes_of_their_own(study, flags, tmp_path):
@@ -204,7 +178,7 @@ def test_slim_models_in_processes_of_their_own(study, flags, tmp_path):
     assert read_json(folder / "study.json")["settings"]["fine_tuning"]["slim"] is True
 
 
-def test_tables_and_figure(study, here, capsys):
+def test_tables_and_figure(study, capsys):
     assert main(["random-study", *map(str, study["arguments"])]) == 0
     out = capsys.readouterr().out
     assert "% Pruning" in out and "0 (Baseline)" in out and "mean of 2 samplings (seeds 0, 1)" in out
@@ -228,7 +202,7 @@ def test_wrong_input(flags, study, tmp_path, capsys):
     assert "cannot keep 3 heads of 2" in line("--config", "ES=13")
     assert "names 3 layers, the model has 2" in line("--config", "ES=111")
     assert "not both" in line("--random", "50%", "--epochs", "3")
-    assert "--head-mask has no place" in line("--random", "50%", "--head-mask", "none")
+    assert "--head-mask is not supported" in line("--random", "50%", "--head-mask", "none")
     assert "--seeds must be 0 or more" in line("--random", "50%", "--seeds", "-1")
     assert "at least 1" in line("--random", "50%", "--jobs", "0")
     assert "--mirror needs --config" in line("--random", "50%", "--mirror")

@@ -47,5 +47,5 @@ def test_table_of_the_samplings_of_an_unfinished_study(tmp_path):
 
 
 def test_there_is_no_table_without_a_study(tmp_path):
-    with pytest.raises(FileNotFoundError, match="is not a study folder"):
+    with pytest.raises(FileNotFoundError, match="there is no such folder"):
         random_samplings(tmp_path)

@@ -3,9 +3,8 @@
 import pytest
 
 from fairseq_headprune.parts import HEADS, Mask
-from fairseq_headprune.report.random_tables import config_table, layers_table, percent_table, triple_table
-from fairseq_headprune.studies.random_pruning import samplings
-from fairseq_headprune.studies.samplings import Item, facts, items
+from fairseq_headprune.studies.random_tables import paper_tables
+from fairseq_headprune.studies.samplings import Item, facts, items, samplings
 
 PAPER = Mask.full({component: [8] * 6 for component in HEADS})
 CONFIG = "ES=777322 ED=233777 DS=777332"
@@ -79,6 +78,11 @@ def test_layers_are_recorded_from_0():
     assert drawn["text"] == "top:1" and drawn["pruned_layers"] == {"enc_self": [2], "dec_self": [1]}
 
 
+def tables(baseline, entries, measure="BLEU"):
+    [table] = paper_tables(baseline, PAPER, entries, 0.01, measure)
+    return table
+
+
 def test_table_1():
     entries = [
         {"kind": "control", "text": "", "score": 29.5, "sd": 0.1, "delta": 0.41, **MEAN},
@@ -87,7 +91,7 @@ def test_table_1():
         | {"delta": -0.09, **MEAN},
         {"kind": "random", "text": "75%", "score": 28.22, "sd": 0.3, "delta": -0.87, "p": 0.0, "p_holm": 0.0},
     ]
-    lines = percent_table(29.09, entries, 0.01).render().splitlines()
+    lines = tables(29.09, entries).render().splitlines()
     assert [line.split() for line in lines[2:]] == [
         ["0", "(Baseline)", "29.09", "-"],
         ["0,", "fine-tuned", "29.50", "(+0.41)", "0.10"],
@@ -100,16 +104,16 @@ def test_table_1():
 def test_tables_2_and_3():
     config = {"ES": "777322", "ED": "233777", "DS": "777332"}
     entry = {"percent": 40.3, "config": config, "text": "14,31,30", "score": 29.17, "sd": 0.2, "delta": 0.08, **MEAN}
-    lines = config_table(29.09, dict.fromkeys(config, "888888"), [entry], 0.01).render().splitlines()
+    lines = tables(29.09, [{**entry, "kind": "config"}]).render().splitlines()
     assert lines[2].split() == ["0", "888888", "888888", "888888", "29.09", "-"]
     assert lines[3].split() == ["40", "777322", "233777", "777332", "29.17", "(+0.08)", "0.20"]
-    lines = triple_table(29.09, dict.fromkeys(HEADS, 48), [entry], 0.01).render().splitlines()
+    lines = tables(29.09, [{**entry, "kind": "triple"}]).render().splitlines()
     assert lines[2].split() == ["Baseline", "(48,48,48)", "29.09", "-"]
     assert lines[3].split() == ["40%", "(14,31,30)", "29.17", "(+0.08)", "0.20"]
 
 
 def test_tables_5_and_6():
     entry = {"percent": 50.0, "text": "top:2,bottom:1", "score": 92.31, "sd": None, "delta": -0.57, **MEAN}
-    lines = layers_table(92.88, [entry], 0.01, "accuracy").render().splitlines()
+    lines = tables(92.88, [{**entry, "kind": "layers"}], "accuracy").render().splitlines()
     assert lines[2].split() == ["0", "(Baseline)", "-", "92.88", "-"]
     assert lines[3].split() == ["Top", "2,", "bottom", "1", "50", "92.31", "(-0.57)", "-"]

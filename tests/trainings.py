@@ -29,7 +29,7 @@ class Here:
             prepare(command.name)
             self.started.append(command.name)
             with pytest.MonkeyPatch.context() as patch:
-                patch.chdir(command.cwd)
+                patch.chdir(command.cwd or ".")
                 (self._do or self._run)(command)
             yield command.name
 

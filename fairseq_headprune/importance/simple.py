@@ -1,9 +1,8 @@
 """Scores that need no data: the size of a head's weights, and chance."""
 
-import random
-
 import torch
 
+from fairseq_headprune.choosing.chance import generator
 from fairseq_headprune.importance.gradient import Values
 from fairseq_headprune.importance.head_weights import head_weights
 from fairseq_headprune.modules.attach import GatedParts
@@ -25,6 +24,10 @@ def weight_norm(gates: GatedParts, order: int = 2) -> Values:
 
 
 def random_scores(gates: GatedParts, seed: int) -> Values:
-    """Return a uniform random number a head, from a generator of its own."""
-    generator = random.Random(seed)
-    return {c: [[generator.random() for _ in range(n)] for n in layers] for c, layers in gates.shape.items()}
+    """Return a uniform random number a head, from a generator of its own.
+
+    The K heads with the highest scores are those that :mod:`~fairseq_headprune.choosing.random_heads` keeps with this
+    seed: there the K lowest numbers of the same sequence are drawn. (1 - x is exact: ``random()`` has 53 bits.)
+    """
+    chance = generator(seed)
+    return {c: [[1 - chance.random() for _ in range(n)] for n in layers] for c, layers in gates.shape.items()}

@@ -42,7 +42,8 @@ class Submitted:
         whole = ["env", f"PYTHONPATH={with_package(os.environ)['PYTHONPATH']}", *command]
         self._work = submitit.helpers.CommandFunction(whole, cwd=os.getcwd())
         self._jobs: list[Any] = []
-        self._reached, self._looked, self._gone = -1, 0.0, False
+        self._reached: Any = None
+        self._looked, self._gone = 0.0, False
 
     @contextlib.contextmanager
     def helping(self) -> Iterator[None]:
@@ -68,7 +69,7 @@ class Submitted:
         """Submit workers again when all have ended and cells are missing; give up when they achieved nothing.
 
         Raises:
-            RuntimeError: they ended without having finished any cell.
+            RuntimeError: they ended without having finished any cell or epoch.
         """
         if time.monotonic() - self._looked < LOOK:
             return
@@ -86,9 +87,11 @@ class Submitted:
             )
         self._submit()
 
-    def _progress(self) -> int:
-        """Bytes of finished cells, those of studies within the study included."""
-        return sum(path.stat().st_size for path in self._folder.rglob("cells.jsonl"))
+    def _progress(self) -> tuple[int, list[int]]:
+        """Bytes of finished cells, those of studies within the study included, and when trainings got further last."""
+        cells = sum(path.stat().st_size for path in self._folder.rglob("cells.jsonl"))
+        kept = [path for name in ("done.json", "checkpoint_last.pt") for path in self._folder.glob(f"runs/*/{name}")]
+        return cells, sorted(path.stat().st_mtime_ns for path in kept if path.exists())
 
     def _alive(self) -> list[Any]:
         if self._launcher == "slurm":

@@ -61,7 +61,7 @@ def _train(job: TrainingJob, run: Run) -> None:
 
 
 def _settle(run: Run) -> None:
-    """Keep the best checkpoint without what only a training that goes on needs."""
+    """Keep the best checkpoint without what only a training that resumes needs."""
     import torch
 
     from fairseq_headprune.checkpoints import read_state

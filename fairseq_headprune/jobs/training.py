@@ -1,4 +1,4 @@
-"""A training as a job: flags of fairseq-train, where it starts, its mask; what it leaves, and how it goes on."""
+"""A training as a job: flags of fairseq-train, where it starts, its mask; what it leaves, and how it resumes."""
 
 import json
 import shlex
@@ -17,7 +17,7 @@ from fairseq_headprune.jobs.scheduler import Command
 from fairseq_headprune.jobs.sharing import share_commands
 
 USER_DIR = str(Path(fairseq_headprune.__path__[0]).resolve())
-#: of fairseq-train: nothing is written that only a training that goes on needs
+#: of fairseq-train: nothing is written that only a training that resumes needs
 _BEST_ONLY = ["--no-last-checkpoints", "--no-save-optimizer-state"]
 
 
@@ -36,6 +36,8 @@ class TrainingJob:
         generate, split: flags of fairseq-generate and the split that the best checkpoint answers when it is trained;
             no split: none.
         valid: what the number is called by which the best checkpoint is chosen.
+        root: the study's folder, with a slash, where the training runs in the present folder, which places in ``flags``
+            are relative to; empty where it runs in the study's folder, so that results hold no places of this machine.
     """
 
     name: str
@@ -50,11 +52,12 @@ class TrainingJob:
     generate: Sequence[str] = field(default_factory=list)
     split: str | None = None
     valid: str = "valid_loss"
+    root: str = ""
 
     @property
     def place(self) -> str:
-        """Its folder, from the study's on: trainings run there, so that results hold no places of this machine."""
-        return f"runs/{self.name}"
+        """Its folder, from the folder on in which the training runs."""
+        return f"{self.root}runs/{self.name}"
 
     def words(self) -> list[str]:
         """Return the command of fairseq-train; it runs in the study's folder."""
@@ -70,11 +73,12 @@ class TrainingJob:
     def shown(self, places: Mapping[str, str]) -> str:
         """Return that command without the places of this machine, of which some may be given (path -> name)."""
         short = {sys.executable: "python", USER_DIR: "fairseq_headprune", self.data: Path(self.data).name, **places}
-        return shlex.join([short.get(word, word) for word in self.words()])
+        words = [short.get(word, word) for word in self.words()]
+        return shlex.join([word.removeprefix(self.root) if self.root else word for word in words])
 
 
 class Run:
-    """The folder of a job: what a stopped one goes on from, and what is kept of a finished one.
+    """The folder of a job: what a stopped one resumes from, and what is kept of a finished one.
 
     Attributes:
         best: the checkpoint that is used: the best on the validation set, under its hard mask.
@@ -163,4 +167,4 @@ def run_trainings(
 def _command(job: TrainingJob, work: Path, run: Run) -> Command:
     words = [sys.executable, "-m", "fairseq_headprune.jobs.train", job.place]
     log = work / "logs" / f"{job.name}.log"
-    return Command(job.name, words, log, job.after, cwd=work, progress=run.reached)
+    return Command(job.name, words, log, job.after, None if job.root else work, progress=run.reached)

@@ -3,7 +3,7 @@
 import json
 import logging
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -78,7 +78,7 @@ class MaskWork:
             answers = [here.answers(same)] if same else self._answer(here, [cell.mask for cell in pack])
             seconds = (time.perf_counter() - began) / len(pack)
             for cell, found in zip(pack, answers, strict=True):
-                self._save(waiting.pop(cell.id), found, seconds)
+                self.save(waiting.pop(cell.id), found, seconds)
             yield
 
     def _pack(self, first: Cell, cells: Iterable[Cell]) -> list[Cell]:
@@ -99,15 +99,21 @@ class MaskWork:
                 found.append(here.evaluator.answers())
         return found
 
-    def _save(self, cell: Cell, answers: list[str], seconds: float) -> None:
-        """Test answers and keep the cell; ``seconds`` were spent on it before."""
+    def save(self, cell: Cell, answers: list[str], seconds: float, source: Mapping[str, Any] | None = None) -> None:
+        """Test answers and keep the cell.
+
+        Args:
+            seconds: that were spent on it before.
+            source: what the mask file says of the mask's origin, beside the study.
+        """
         began, here = time.perf_counter(), self._of(cell.split)
         how, statistics = self.comparison, here.metric.extract(answers)
         if cell.id == cell.against:
             here.statistics[cell.id] = statistics
         systems = {"base": here.of(cell.against), "system": statistics}
         result = bootstrap_statistics(here.metric.score, systems, how.resamples, how.seed)[1]
-        cell.mask.source = {"study": self.study, "cell": cell.id, "checkpoint": self.session.checkpoint}
+        here_from = {"study": self.study, "cell": cell.id, "checkpoint": self.session.checkpoint}
+        cell.mask.source = {**(source or {}), **here_from}
         self.folder.write_mask(cell.id, cell.mask.to_dict())
         self.folder.write_hypotheses(cell.id, answers)
         found = {
@@ -118,7 +124,8 @@ class MaskWork:
             "seconds": round(seconds + time.perf_counter() - began, 3),
         }
         self.folder.append(found)
-        here.seen(cell.against)[_key(cell.mask)] = cell.id
+        if cell.job is None:
+            here.seen(cell.against)[_key(cell.mask)] = cell.id
 
     def _of(self, split: str | None) -> "_Split":
         name = split or self.split
@@ -140,7 +147,9 @@ class _Split:
         """Masks that have been answered, with the id of their cell, of the cells that are compared with this one."""
         if against not in self._seen:
             prefix = against.removesuffix(UNPRUNED)
-            names = [name for name in finished_cells(self.folder) if name.startswith(prefix)]
+            # What a model that was trained further answers is not what the study's model does.
+            done = finished_cells(self.folder).items()
+            names = [name for name, cell in done if name.startswith(prefix) and "tuned" not in cell]
             self._seen[against] = {_key(read_mask(self.folder, name)): name for name in names}
         return self._seen[against]
 

@@ -1,6 +1,6 @@
 """What a study of random pruning draws: percentages, configurations, triples (Budhraja et al. 2020, Tables 1 to 6)."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -102,3 +102,19 @@ def facts(item: Item, seed: int, start: Mask, mask: Mask) -> dict[str, Any]:
         "kept": {component: n["kept"] for component, n in mask.counts().items()},
         "config": format_config(mask),
     }
+
+
+def samplings(start: Mask, chosen: Sequence[Item], seeds: Sequence[int]) -> dict[str, tuple[Mask, dict[str, Any]]]:
+    """Draw every mask of a study: id of the cell -> mask and facts.
+
+    Raises:
+        ValueError, KeyError: an item that this model cannot meet, or a seed given twice.
+    """
+    if len(set(seeds)) < len(seeds):
+        raise ValueError(f"a seed is given twice: {' '.join(map(str, seeds))}")
+    drawn = {}
+    for item in chosen:
+        for seed in seeds:
+            mask = item.mask(start, seed)
+            drawn[f"{item.name}-{seed}"] = (mask, facts(item, seed, start, mask))
+    return drawn

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 from fairseq_headprune.files import PathLike
 from fairseq_headprune.parts import Mask
 from fairseq_headprune.report.document import Document
+from fairseq_headprune.report.marks import Family
 from fairseq_headprune.studies.folder import StudyFolder
 
 #: id of the cell that all others are compared with
@@ -117,6 +118,30 @@ class MaskStudy(Study):
     def measure(self) -> str:
         """The name of the score."""
         return self.settings.get("metric", "BLEU")
+
+    @property
+    def comparison(self) -> Any:
+        """How answers are scored and compared."""
+        from fairseq_headprune.studies.masked import Comparison
+
+        return Comparison(**{name: self.settings[name] for name in ("tokenize", "resamples", "seed", "alpha")})
+
+    def family(self, count: int) -> Family:
+        """Return the family of tests of which this study makes ``count``."""
+        return Family(self.alpha, self.settings["resamples"], self.settings["seed"], count)
+
+    def document(self, title: str, baseline: Done | None, missing: list[str], comparisons: int) -> Document:
+        """Return a document with what those of all studies of masks hold; ``state["done"]`` is the caller's."""
+        state = {
+            "measure": self.measure,
+            "unpruned": baseline["score"] if baseline else None,
+            "signature": baseline["signature"] if baseline else None,
+            "planned": self.planned(),
+            "comparisons": comparisons,
+            **{name: self.settings[name] for name in ("alpha", "resamples", "seed")},
+        }
+        where = {"settings": self.settings, "runs": self.folder.runs, "study": str(self.folder.path)}
+        return Document(title, missing=missing, state=state, data=self.provenance(baseline), provenance=where)
 
     def unpruned(self, **facts: Any) -> Cell:
         """Return the cell of the model as it is, with which all others are compared."""

@@ -18,7 +18,7 @@ from fairseq_headprune.studies.pruners.tasks import Task, Translating
 from fairseq_headprune.studies.pruners.trainings import Training, trainings, unpruned_name
 from fairseq_headprune.studies.study import Cell, Done, Study
 
-#: fairseq else shuffles the batches of the epoch before, which a training that goes on does not have
+#: fairseq else shuffles the batches of the epoch before, which a training that resumes does not have
 _SAME_BATCHES = ["--update-epoch-batch-itr", "True"]
 
 
@@ -55,7 +55,7 @@ class Plan:
     resume: bool = True
 
     def settings(self) -> dict[str, Any]:
-        """Return what must not change when a comparison goes on; methods, numbers of heads and seeds may be added."""
+        """Return what must not change when a comparison is resumed (methods, counts and seeds may be added)."""
         hashes = self.task.hashes(Path(self.data), self.splits)
         kept = ("generate_flags", "splits", "updates", "step", "sentences")
         train = [self.task.places.get(word, word) for word in self.train_flags]

@@ -1,0 +1,92 @@
+"""Means over the samplings of a study of random pruning, and their tests."""
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from fairseq_headprune.evaluation.holm import holm
+from fairseq_headprune.evaluation.significance import bootstrap_statistics
+from fairseq_headprune.evaluation.statistics import mean_score
+from fairseq_headprune.studies.finished import read_hypotheses
+from fairseq_headprune.studies.samplings import CONTROL, Item
+from fairseq_headprune.studies.study import UNPRUNED, Done
+
+#: what an entry keeps of a test
+_KEPT = ("score", "ci", "wins", "losses", "ties", "p")
+
+
+class Means:
+    """Scores and tests of the answers that are stored in a study.
+
+    Args:
+        study: a finished study of random pruning, with its session.
+    """
+
+    def __init__(self, study: Any) -> None:
+        self._folder, self._how = study.folder, study.comparison
+        evaluator = study.session.evaluator(study.split)
+        self._sentences, self._metric = len(evaluator.references), evaluator.metric(self._how)
+        self._statistics: dict[str, np.ndarray] = {}
+
+    def test(self, names: Sequence[str], base: Sequence[str]) -> dict[str, Any]:
+        """Test the mean score of some cells against that of as many others.
+
+        The paired bootstrap draws other sentences; the samplings are just these.
+        """
+        systems = {
+            side: np.concatenate([self._extract(name) for name in of_side], axis=1)
+            for side, of_side in (("base", base), ("mean", names))
+        }
+        score = mean_score(self._metric.score, len(names))
+        result = asdict(bootstrap_statistics(score, systems, self._how.resamples, self._how.seed)[1])
+        return {name: result[name] for name in _KEPT}
+
+    def mean(self, names: Sequence[str], base: Sequence[str]) -> dict[str, Any]:
+        """Return mean and standard deviation of the scores of these cells, and the test of the mean."""
+        scores = [float(self._metric.score(self._extract(name).sum(axis=0))) for name in names]
+        spread = statistics.stdev(scores) if len(scores) > 1 else None
+        return {**self.test(names, base), "sd": spread, "scores": scores, "samplings": len(scores)}
+
+    def _extract(self, name: str) -> np.ndarray:
+        if name not in self._statistics:
+            self._statistics[name] = self._metric.extract(read_hypotheses(self._folder, name, self._sentences))
+        return self._statistics[name]
+
+
+def summary(means: Means, cells: Mapping[str, Done], plan: Sequence[str], items: Sequence[Item], base: str) -> Done:
+    """Arrange the cells: what they are compared with, every sampling with ``p_holm``, an entry an item with its mean.
+
+    Holm's correction is over the samplings for samplings, over the items for items.
+
+    Args:
+        plan: ids of all cells in the order of the study; the unpruned model's comes first.
+        base: ``unpruned``, the checkpoint as it is; or ``control``, the unpruned models that are fine-tuned, each with
+            the seed of the sampling it is compared with. What it is stands in ``baseline``, and in no other place.
+    """
+    unpruned, *others = [cells[name] for name in plan]
+    baseline, partner = unpruned, dict.fromkeys(plan, UNPRUNED)
+    if base == CONTROL:
+        controls = {cell["seed"]: cell["id"] for cell in others if cell["item"] == CONTROL}
+        names = list(controls.values())
+        baseline = {"id": CONTROL, **means.mean(names, names), "signature": unpruned["signature"]}
+        others = [cell for cell in others if cell["item"] != CONTROL]
+        items = [item for item in items if item.name != CONTROL]
+        partner = {cell["id"]: controls[cell["seed"]] for cell in others}
+        others = [{**cell, **means.test([cell["id"]], [partner[cell["id"]]])} for cell in others]
+    others = [{**cell, "delta": cell["score"] - cells[partner[cell["id"]]]["score"]} for cell in others]
+    entries = []
+    for item in items:
+        found = [cell for cell in others if cell["item"] == item.name]
+        shared = {key: found[0][key] for key in ("item", "kind", "text", "mirror", "percent", "pruned")}
+        names = [cell["id"] for cell in found]
+        mean = means.mean(names, [partner[name] for name in names])
+        # The heads kept in each layer where all samplings agree on them, as those of a configuration do.
+        config = found[0]["config"] if all(cell["config"] == found[0]["config"] for cell in found) else None
+        entries.append({**shared, **mean, "delta": mean["score"] - baseline["score"], "config": config})
+    for group in (others, entries):
+        for entry, p in zip(group, holm([entry["p"] for entry in group]), strict=True):
+            entry["p_holm"] = p
+    return {"baseline": baseline, "items": entries, "cells": others}

@@ -1,0 +1,219 @@
+"""The study of ``headprune random-study``: draw masks, fine-tune, answer, score (Budhraja et al. 2020, §3.1)."""
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from fairseq_headprune.jobs.training import TrainingJob
+from fairseq_headprune.parts import Mask
+from fairseq_headprune.report.document import Curves, Document
+from fairseq_headprune.studies.masked import Comparison, model_settings
+from fairseq_headprune.studies.random_means import Means, summary
+from fairseq_headprune.studies.random_tables import (
+    by_item,
+    differing,
+    differing_caption,
+    paper_tables,
+    samplings_table,
+)
+from fairseq_headprune.studies.samplings import Item, facts, samplings
+from fairseq_headprune.studies.study import UNPRUNED, Cell, Done, MaskStudy
+
+_UNTRAINED = (
+    "All is compared with the checkpoint the study starts from, which need not have been trained for the task: see the "
+    "row of all heads, fine-tuned (--control), and headprune random-study --baseline control."
+)
+#: what a chart shows of a point
+_POINT = ("id", "percent", "pruned", "score", "sd", "seeds", "ci", "p", "p_holm")
+#: of every fine-tuning, unless the user says otherwise
+_PLAIN = ["--distributed-world-size", "1", "--log-format", "simple", "--no-progress-bar"]
+#: what a job sets itself, or cannot do without
+_OURS = (
+    "--seed",
+    "--save-dir",
+    "--user-dir",
+    "--finetune-from-model",
+    "--restore-file",
+    "--head-mask",
+    "--no-save",
+    "--disable-validation",
+)
+
+
+@dataclass(frozen=True)
+class FineTuning:
+    """How models are fine-tuned.
+
+    Attributes:
+        flags: of fairseq-train: architecture, optimizer, learning rate, batch size, ….
+        limit: ``--max-update N`` or ``--max-epoch N``.
+        slim: remove the pruned heads first and fine-tune the smaller model.
+    """
+
+    flags: list[str]
+    limit: list[str]
+    slim: bool = False
+
+    def check(self) -> None:
+        """Refuse flags that each job sets itself.
+
+        Raises:
+            ValueError: the first of them.
+        """
+        given = [word.partition("=")[0] for word in self.flags]
+        wrong = [flag for flag in _OURS if flag in given]
+        if wrong:
+            raise ValueError(f"--train-flags: {wrong[0]} is set for each sampling, or not supported; omit it")
+
+
+class RandomStudy(MaskStudy):
+    """Fine-tune a checkpoint under masks that are drawn by chance, several samplings of each item.
+
+    Attributes:
+        generate: data folder and flags of fairseq-generate, by which the tuned models answer.
+        base: what differences and tests of the means are against: ``unpruned`` or ``control``.
+    """
+
+    name = "random-study"
+    generate: Sequence[str] = ()
+    base = UNPRUNED
+
+    @classmethod
+    def of(
+        cls,
+        session: Any,
+        split: str,
+        items: Sequence[Item],
+        seeds: Sequence[int],
+        how: FineTuning,
+        comparison: Comparison,
+    ) -> "RandomStudy":
+        """Make the study of a loaded model."""
+        drawn = {"items": [asdict(item) for item in items], "seeds": list(seeds), "fine_tuning": asdict(how)}
+        return cls({**model_settings(session, cls.name, split), **drawn, **vars(comparison)}, session)
+
+    @property
+    def items(self) -> list[Item]:
+        """What is sampled."""
+        return [Item(**item) for item in self.settings["items"]]
+
+    @cached_property
+    def drawn(self) -> dict[str, tuple[Mask, dict[str, Any]]]:
+        """Every sampling: id of the cell -> mask and facts; what cannot be drawn raises ValueError or KeyError."""
+        return samplings(self.start, self.items, self.settings["seeds"])
+
+    def check(self) -> None:
+        """Refuse what this model cannot meet."""
+        self.drawn  # noqa: B018
+        super().check()
+
+    def planned(self) -> int:
+        """A cell for each item and seed, and the unpruned model."""
+        return 1 + len(self.settings["items"]) * len(self.settings["seeds"])
+
+    def plan(self) -> list[Cell]:
+        """The unpruned model, and a training for each item and seed."""
+        unpruned = self.unpruned(**facts(Item(UNPRUNED), 0, self.start, self.start))
+        return [unpruned, *(Cell(name, *drawn, job=self._job(name, *drawn)) for name, drawn in self.drawn.items())]
+
+    def _job(self, name: str, mask: Mask, found: Mapping[str, Any]) -> TrainingJob:
+        how, session = self.settings["fine_tuning"], self.session
+        flags = [*session.training_flags(), *_PLAIN, *how["flags"], *how["limit"]]
+        return TrainingJob(
+            name,
+            session.args.data,
+            flags,
+            found["seed"],
+            start=str(Path(session.path).resolve()),
+            mask=mask.to_dict(),
+            slim=how["slim"],
+            generate=self.generate,
+            split=self.split,
+            root=f"{self.folder.path.resolve()}/",
+        )
+
+    def result(self, cells: Mapping[str, Done]) -> Document:
+        """Say how far random pruning goes; the means of a finished study are tested where its model is loaded."""
+        settings = self.settings
+        unpruned, found = by_item(self.items, cells)
+        comparisons = sum(map(len, found.values()))
+        of, again = f"{len(cells)} of {self.planned()}", "run headprune random-study again with its settings"
+        missing = [f"{of} cells are done: {again}"] if len(cells) < self.planned() else []
+        title = f"Random heads, fine-tuned ({' '.join(settings['fine_tuning']['limit'])}), on {self.split}"
+        document = self.document(title, unpruned, missing, comparisons)
+        document.state["done"] = len(cells)
+        if unpruned is None or not found:
+            return document
+        if self.session is None or missing:
+            self._tell_samplings(document, unpruned, list(found.values()), comparisons)
+        else:
+            self._tell_means(document, cells)
+        # An encoder that is pruned before it is fine-tuned on a task guesses: to be better than that is no finding.
+        random = _random(list(found.values()))
+        if random and not missing and "task" not in settings["data"] and self.base == UNPRUNED:
+            document.findings = [_found(unpruned, random, self.alpha)]
+        return document
+
+    def _tell_samplings(self, document: Document, unpruned: Done, items: list[list[Done]], comparisons: int) -> None:
+        """Tell each sampling's own test, in a study that need not be finished."""
+        caption = f"{self.measure}: mean of the samplings of each row, each fine-tuned; sd: their standard deviation"
+        document.tables = [samplings_table(unpruned, items, self.alpha, self.measure, caption)]
+        untrained = [_UNTRAINED] if "task" in self.settings["data"] else []
+        document.notes = [differing_caption(self.settings, comparisons), *untrained]
+        points = [{**unpruned, "p_holm": 1.0}, *map(_mean, _random(items))]
+        document.charts = self._chart(unpruned["score"], points, None)
+
+    def _tell_means(self, document: Document, cells: Mapping[str, Done]) -> None:
+        """Tell the means of a finished study as the paper's tables, each tested."""
+        order = [UNPRUNED, *self.drawn]
+        value = summary(Means(self), cells, order, self.items, self.base)
+        baseline, items, settings = value["baseline"], value["items"], self.settings
+        document.tables = paper_tables(baseline["score"], self.start, items, self.alpha, self.measure)
+        seeds, how = settings["seeds"], settings["fine_tuning"]
+        legend = self.family(len(items)).legend(items, baseline["id"])
+        document.notes = [
+            f"{self.measure}: mean of {len(seeds)} samplings (seeds {', '.join(map(str, seeds))}), difference from "
+            f"{baseline['id']}; sd: standard deviation of the samplings; fine-tuned with {' '.join(how['limit'])}",
+            f"the mean: {legend}",
+            baseline["signature"],
+        ]
+        points = [{"percent": 0.0, "score": baseline["score"]}, *(item for item in items if item["kind"] == "random")]
+        document.charts = self._chart(baseline["score"], points, "random")
+        document.data |= value
+
+    def _chart(self, baseline: float, points: list[Done], name: str | None) -> list[Any]:
+        caption = f"{self.measure} on {self.split} by share of heads pruned at random"
+        shown = [{key: point[key] for key in _POINT if key in point} for point in points]
+        curves = [{"name": "Random", "points": shown}]
+        return [Curves(caption, self.measure, baseline, curves, name)] if len(points) > 1 else []
+
+
+def _random(items: list[list[Done]]) -> list[list[Done]]:
+    """The samplings of percentages, by percentage."""
+    return sorted((cells for cells in items if cells[0]["kind"] == "random"), key=lambda cells: cells[0]["percent"])
+
+
+def _mean(cells: list[Done]) -> Done:
+    """A point of the curve: the mean with its standard deviation, or the one sampling there is."""
+    if len(cells) == 1:
+        return cells[0]
+    scores = [cell["score"] for cell in cells]
+    mean, spread = statistics.mean(scores), statistics.stdev(scores)
+    same = {name: cells[0][name] for name in ("percent", "pruned")}
+    seeds = [cell["seed"] for cell in cells]
+    return {**same, "score": mean, "sd": spread, "ci": [mean - spread, mean + spread], "seeds": seeds}
+
+
+def _found(unpruned: Done, random: list[list[Done]], alpha: float) -> str:
+    """Say how far random pruning goes before a sampling is significantly worse."""
+    reached = None
+    for cells in random:
+        if differing(unpruned, cells, alpha)[0]:
+            break
+        reached = cells[0]["percent"]
+    if reached is None:
+        return f"Random heads: at {random[0][0]['percent']:.0f}% pruned a sampling is significantly worse already."
+    return f"Random heads: up to {reached:.0f}% pruned no sampling is significantly worse than the unpruned model."

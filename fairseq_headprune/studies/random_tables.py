@@ -1,0 +1,150 @@
+"""The tables of a study of random pruning: those of Budhraja et al. (2020), and one of all samplings."""
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from fairseq_headprune.evaluation.holm import holm
+from fairseq_headprune.parts import HEADS, Mask
+from fairseq_headprune.parts.notation import format_config, parse_triple
+from fairseq_headprune.report.tables import Marked, Table, mark_of
+from fairseq_headprune.studies.samplings import AT_LEAST_ONE, CONTROL, Item
+from fairseq_headprune.studies.study import UNPRUNED, Done
+
+Entry = Mapping[str, Any]
+
+
+def paper_tables(baseline: float, start: Mask, items: Sequence[Entry], alpha: float, measure: str) -> list[Table]:
+    """Return the paper's tables: percentages (Table 1), configurations (2), triples (3), layers (5 and 6).
+
+    Args:
+        baseline: score of what the items are compared with.
+        start: the mask of the unpruned model.
+        items: an entry an item: ``kind``, ``text``, ``percent``, ``pruned``, ``config``, ``score``, ``sd``, ``delta``,
+            ``p`` and ``p_holm``. A table without any is omitted.
+    """
+    full = {component: n["kept"] for component, n in start.counts().items()}
+    config = format_config(start)
+    forms: list[tuple[str, tuple[str, ...], list[str], list[Any], Callable[[Entry], list[Any]]]] = [
+        (
+            "Heads pruned at random",
+            (CONTROL, "random"),
+            ["% Pruning"],
+            ["0 (Baseline)"],
+            lambda item: [_percentage(item)],
+        ),
+        (
+            "Heads kept in each layer",
+            ("config",),
+            ["%", *config],
+            ["0", *config.values()],
+            lambda item: [f"{item['percent']:.0f}", *item["config"].values()],
+        ),
+        (
+            "Heads kept in each component",
+            ("triple",),
+            ["Pruning %", "ES, ED, DS"],
+            ["Baseline", _triple(full)],
+            lambda item: [f"{item['percent']:.0f}%", _triple(parse_triple(item["text"]))],
+        ),
+        (
+            "Layers without heads",
+            ("layers",),
+            ["Layers pruned", "%"],
+            ["0 (Baseline)", None],
+            lambda item: [_layers(item["text"]), f"{item['percent']:.0f}"],
+        ),
+    ]
+    tables = []
+    for caption, kinds, header, first, cells in forms:
+        rows = [[*cells(item), *_score(item, alpha)] for item in items if item["kind"] in kinds]
+        if rows:
+            whole = [[*first, f"{baseline:.2f}", None], *rows]
+            tables.append(Table([*header, measure, "sd"], whole, caption=caption))
+    return tables
+
+
+def by_item(items: Sequence[Item], cells: Mapping[str, Done]) -> tuple[Done | None, dict[str, list[Done]]]:
+    """Return the unpruned model's cell, if it is done, and item -> the samplings that are done, in the study's order.
+
+    ``p_holm`` of a sampling is corrected over just those that are done; items without one are left out.
+    """
+    done = dict(cells)
+    unpruned = done.pop(UNPRUNED, None)
+    corrected = holm([cell["p"] for cell in done.values()])
+    tested = [{**cell, "p_holm": p} for cell, p in zip(done.values(), corrected, strict=True)]
+    tested.sort(key=lambda cell: cell["seed"])
+    found = {item.name: [cell for cell in tested if cell["item"] == item.name] for item in items}
+    return unpruned, {name: cells for name, cells in found.items() if cells}
+
+
+def samplings_table(
+    unpruned: Done, items: Sequence[Sequence[Done]], alpha: float, measure: str = "BLEU", caption: str = ""
+) -> Table:
+    """Return a row for the unpruned model and one for each item: its mean, and how many samplings differ.
+
+    Args:
+        unpruned: the cell of the unpruned model.
+        items: the samplings of each item, cells with ``p_holm``; at least one.
+    """
+    header = ["pruned", "heads kept", measure, "difference", "sd", "samplings", "worse / better"]
+    rows: list[list[Any]] = [["0%", "all (unpruned)", f"{unpruned['score']:.2f}", None, None, None, None]]
+    for cells in items:
+        scores = [cell["score"] for cell in cells]
+        mean, spread = statistics.mean(scores), f"{statistics.stdev(scores):.2f}" if len(scores) > 1 else None
+        worse, better = differing(unpruned, cells, alpha)
+        row = [f"{cells[0]['percent']:.0f}%", kept_heads(cells[0]), f"{mean:.2f}", f"{mean - unpruned['score']:+.2f}"]
+        rows.append([*row, spread, len(scores), f"{worse} / {better}"])
+    return Table(header, rows, "llrrrrr", caption)
+
+
+def differing(unpruned: Done, cells: Sequence[Done], alpha: float) -> tuple[int, int]:
+    """Count the samplings that are significantly worse, and better, than the unpruned model (``p_holm`` < alpha)."""
+    better = [cell["score"] > unpruned["score"] for cell in cells if cell["p_holm"] < alpha]
+    return better.count(False), better.count(True)
+
+
+def differing_caption(settings: Mapping[str, Any], count: int) -> str:
+    """Say what "worse / better" means in a study with these settings, of which ``count`` samplings are tested."""
+    return (
+        f"worse / better: how many samplings differ from the unpruned model at p < {settings['alpha']:g} after Holm's "
+        f"correction over all {count} (paired bootstrap, {settings['resamples']} resamples, seed {settings['seed']})"
+    )
+
+
+def kept_heads(item: Entry) -> str:
+    """Say which heads an item keeps, in the words of Budhraja et al. 2020.
+
+    Args:
+        item: an entry or a cell of the study: ``kind``, ``text``, ``mirror``, and ``config`` of a configuration.
+    """
+    if item["kind"] == "config":
+        return " ".join(item["config"].values()) + (" (mirror)" if item["mirror"] else "")
+    words = {
+        CONTROL: "all, fine-tuned",
+        "triple": f"({item['text']})",
+        "layers": f"no layers {item['text'].replace(':', ' ')}",
+    }
+    return words.get(item["kind"], "random, one a layer at least" if item["text"].endswith(AT_LEAST_ONE) else "random")
+
+
+def _percentage(item: Entry) -> str:
+    if item["kind"] == CONTROL:
+        return "0, fine-tuned"
+    amount, *rest = item["text"].split(":")
+    share = amount.removesuffix("%") if amount.endswith("%") else f"{item['percent']:.0f} ({item['pruned']} heads)"
+    return ", ".join([share, *rest])
+
+
+def _score(item: Entry, alpha: float) -> list[Any]:
+    text = f"{item['score']:.2f} ({item['delta']:+.2f})"
+    spread = None if item["sd"] is None else f"{item['sd']:.2f}"
+    return [Marked(text, mark_of(item["p"], item["p_holm"], alpha)), spread]
+
+
+def _triple(kept: Mapping[str, int]) -> str:
+    return "(" + ",".join(str(kept.get(component, 0)) for component in HEADS) + ")"
+
+
+def _layers(text: str) -> str:
+    return text.replace(":", " ").replace(",", ", ").capitalize()

@@ -1,0 +1,55 @@
+"""Computing cells that are a training: the job, then the test of what its best checkpoint answers."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from fairseq_headprune.files import read_lines
+from fairseq_headprune.jobs.training import Run, run_trainings
+from fairseq_headprune.studies.masked import MaskWork
+from fairseq_headprune.studies.study import Cell
+
+
+class TrainWork:
+    """Computes the cells of a study that have a job (:class:`~fairseq_headprune.jobs.training.TrainingJob`).
+
+    The best checkpoint answers the study's split, and its answers are tested against the cell that each cell names.
+    Cells without a job are masks of the study's model, as for :class:`~fairseq_headprune.studies.masked.MaskWork`.
+
+    Args:
+        study: opened, with its session; its jobs are named as their cells.
+        at_once: how many trainings this process runs at the same time.
+    """
+
+    def __init__(self, study: Any, at_once: int) -> None:
+        self.study, self.at_once = study, at_once
+        self._masks = MaskWork(study.session, study.folder, study.name, study.split, study.comparison)
+
+    def size(self) -> int:
+        """Return how many cells are claimed together at first; each that is finished makes room for another."""
+        return self.at_once
+
+    def compute(self, cells: Sequence[Cell]) -> Iterator[None]:
+        """Compute these cells; of trainings, whatever of the plan no other process does.
+
+        Raises:
+            RuntimeError: some trainings failed, after the others have ended.
+        """
+        masks = [cell for cell in cells if cell.job is None]
+        if masks:
+            yield from self._masks.compute(masks)
+        if len(masks) < len(cells):
+            yield from self._train()
+
+    def _train(self) -> Iterator[None]:
+        folder = self.study.folder
+        done = folder.cells()
+        waiting = {cell.id: cell for cell in self.study.plan() if cell.job is not None and cell.id not in done}
+        jobs = [cell.job for cell in waiting.values()]
+        for job, facts in run_trainings(jobs, folder.path, folder.claims, self.at_once, finished=folder.cells):
+            cell = waiting[job.name]
+            tuned = {**facts, "checkpoint": f"runs/{job.name}/checkpoint_best.pt"}
+            cell = replace(cell, facts={**cell.facts, "tuned": tuned})
+            answers = read_lines(Run(folder.path, job.place).answers)
+            self._masks.save(cell, answers, facts.get("seconds", 0.0), cell.mask.source)
+            yield
