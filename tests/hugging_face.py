@@ -171,6 +171,13 @@ def _train(model, steps=60, rate=0.01):
         optimizer.zero_grad()
 
 
+#: sizes of opus-mt-de-en
+FULL = {
+    **{"d_model": 512, "max_position_embeddings": 512, "init_std": 0.02, "encoder_layers": 6, "decoder_layers": 6},
+    **{"encoder_attention_heads": 8, "decoder_attention_heads": 8, "encoder_ffn_dim": 2048, "decoder_ffn_dim": 2048},
+}
+
+
 def _build(folder, model_class, config_class, config, seed=1):
     """Make the model of a configuration, with random weights in every parameter, and save it with its configuration."""
     torch.manual_seed(seed)
@@ -181,14 +188,15 @@ def _build(folder, model_class, config_class, config, seed=1):
                 parameter += 0.1 * torch.randn(parameter.shape)
         if hasattr(model, "final_logits_bias"):
             model.final_logits_bias += 0.3 * torch.randn(model.final_logits_bias.shape)
-    _train(model)
+    if config["d_model"] < 100:
+        _train(model)
     model.save_pretrained(folder)
     _write(folder, "config.json", {**config, "vocab_size": model.config.vocab_size, "transformers_version": "4.22.0"})
     return model
 
 
-def marian(folder, separate=False, size=200, **changed):
-    """A folder as opus-mt-de-en is; ``separate``: two vocabularies, as newer ones have."""
+def marian(folder, separate=False, size=200, symbols=0, **changed):
+    """A folder as opus-mt-de-en is; ``separate``: two vocabularies, as newer ones; ``symbols``: how many at least."""
     folder.mkdir()
     german, english = corpus()
     source = train_pieces(folder / "source.spm", german, size)
@@ -200,6 +208,9 @@ def marian(folder, separate=False, size=200, **changed):
         return {piece: number for number, piece in enumerate([*found, "<pad>"])}
 
     numbers = pieces(source) if separate else pieces(source, target)
+    if symbols > len(numbers):
+        numbers.pop("<pad>")
+        numbers |= {f"fill{i}": i for i in range(len(numbers), symbols - 1)} | {"<pad>": symbols - 1}
     others = pieces(target) if separate else numbers
     if separate:
         # one number for padding in both

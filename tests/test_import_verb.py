@@ -1,14 +1,17 @@
 """``headprune import``: what it reads, what it refuses, and its check against transformers."""
 
+import shlex
+
 import hugging_face as hf
 import pytest
 import safetensors.torch
 import tiny
 import torch
-from imported_models import Imported
+from imported_models import Imported, prepare
 from verbs import refused, run_json
 
 from fairseq_headprune.checkpoints import read_state
+from fairseq_headprune.cli import main
 from fairseq_headprune.imports.pieces import Numbers
 from fairseq_headprune.interchange import check as checking
 from fairseq_headprune.modules.attach import find_gates
@@ -153,3 +156,44 @@ def test_an_output_layer_of_its_own_is_imported(tmp_path):
     run_json("export", tmp_path / "out" / "model.pt", "--to", "huggingface", tmp_path / "back")
     with torch.no_grad():
         assert checking.logit_difference(ours, hf.load(tmp_path / "back")[0], task, rows, targets) < 1e-4
+
+
+@pytest.mark.slow
+def test_a_model_of_full_size_takes_little_memory_and_time(tmp_path):
+    # 6+6 layers, d 512, 8 heads and 58,101 symbols, as opus-mt-de-en: 298 MB.
+    folder = hf.marian(tmp_path / "folder", symbols=58101, **hf.FULL)
+    size, out = (folder / NAME).stat().st_size, tmp_path / "out"
+    program = "import resource, sys; from fairseq_headprune.cli import main; import torch, fairseq\n"
+    program += "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+    program += f"main(['import', {str(folder)!r}, '-o', {str(out)!r}])\n"
+    program += "print('KiB', before, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+    done = tiny.run_python("-c", program)
+    assert done.returncode == 0, done.stderr
+    before, after = map(int, done.stdout.split("KiB")[1].split())
+    assert size > 2.9e8 and (after - before) * 1024 < 3 * size
+    ours, task = checking.load_import(out, {"source_lang": "de", "target_lang": "en"})
+    rows = Numbers(out, "source", task.source_dictionary, "de")(hf.corpus()[0][:5])
+    targets = Numbers(out, "target", task.target_dictionary, "en")(hf.corpus()[1][:5])
+    with torch.no_grad():
+        assert checking.logit_difference(ours, hf.load(folder)[0], task, rows, targets) < 1e-4
+
+
+@pytest.mark.slow
+def test_the_six_commands_of_the_manual(tmp_path, monkeypatch):
+    manual = (tiny.ROOT / "docs" / "import.md").read_text(encoding="utf-8")
+    commands = manual.split("```\n")[1].splitlines()
+    hf.marian(tmp_path / "opus-mt-de-en")
+    (tmp_path / "raw").mkdir()
+    for split, part in {"valid": slice(8), "test": slice(8, 16)}.items():
+        for language, lines in zip(("de", "en"), hf.corpus(), strict=True):
+            text = "".join(f"{line}\n" for line in lines[part])
+            (tmp_path / "raw" / f"{split}.{language}").write_text(text, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    assert len(commands) == 6
+    for command in commands:
+        words = shlex.split(command)
+        if words[0] == "headprune":
+            assert main(words[1:]) == 0, command
+        else:
+            prepare(tmp_path / "opus", tmp_path / "data-bin", *words[2:-2])
+    assert (tmp_path / "heads.png").exists() and (tmp_path / "opus-ct2" / "model.bin").exists()

@@ -1,6 +1,8 @@
 """A Hugging Face folder: its configuration, its weights (safe loading only) and its small files."""
 
+import importlib.util
 import json
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -76,12 +78,14 @@ def _read(path: Path) -> dict[str, Tensor]:
         raise ValueError(f"{path}: outside of the folder")
     if not path.is_file():
         raise FileNotFoundError(f"{path}: the index names it, and it is not there")
+    if path.name.endswith(".safetensors"):
+        _need_safetensors(path)
     try:
         if path.name.endswith(".safetensors"):
             from safetensors.torch import load_file
 
             return load_file(path)
-        found = torch.load(path, map_location="cpu", weights_only=True, mmap=_is_zip(path))
+        found = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
     except OSError:
         raise
     except Exception as error:
@@ -91,10 +95,9 @@ def _read(path: Path) -> dict[str, Tensor]:
     return dict(found)
 
 
-def _is_zip(path: Path) -> bool:
-    import zipfile
-
-    return zipfile.is_zipfile(path)
+def _need_safetensors(path: Path) -> None:
+    if importlib.util.find_spec("safetensors") is None:
+        raise ValueError(f'{path} needs safetensors: pip install "fairseq_headprune[import]"')
 
 
 def _checked(weights: dict[str, Tensor], folder: Path) -> dict[str, Tensor]:

@@ -28,6 +28,8 @@ STRUCTURE = (
     "share_decoder_input_output_embed",
     "max_source_positions",
     "max_target_positions",
+    "decoder_input_dim",
+    "decoder_output_dim",
     *(
         f"{side}_{name}"
         for side in ("encoder", "decoder")
