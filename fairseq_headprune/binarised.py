@@ -1,4 +1,4 @@
-"""Binarised text as fairseq-preprocess writes it: a damaged file is named before fairseq maps it into memory."""
+"""Binarised text as fairseq-preprocess writes it: damaged files are refused before fairseq maps them into memory."""
 
 import os
 import struct
@@ -12,7 +12,7 @@ _MAPPED, _READ = b"MMIDIDX\x00", b"TNTIDX\x00\x00"
 
 
 def load_split(task: Any, split: str, settings: Any) -> None:
-    """Let a translation task load a split.
+    """Load a split of a translation task.
 
     Args:
         settings: the task's settings in the checkpoint.
@@ -40,7 +40,7 @@ def _splits(task: Any) -> list[str]:
 
 
 def check_split_files(folder: str, split: str, source: str, target: str) -> None:
-    """Refuse files that are shorter than they say; fairseq's objects would be left half made, and fail again at exit.
+    """Refuse files that are shorter than their index says; fairseq would fail inside a constructor, and again at exit.
 
     Files that are not there, and formats other than those of ``--dataset-impl mmap``, ``lazy`` and ``cached``, are
     passed over.
@@ -74,14 +74,14 @@ def _check(index: Path, data: Path) -> None:
 
 
 def _mapped_bytes(stream: BinaryIO) -> int:
-    """Return the bytes of the data by an index of: version, type, number of sentences; lengths, places."""
+    """Return the size of the data in bytes, from an index of version, type, number of sentences; lengths, offsets."""
     _, _, code, sentences = struct.unpack("<BQBQ", stream.read(18))
     length, place = _last(stream, "<i", sentences), _last(stream, "<q", sentences)
     return place + length * _ITEMS[code]().itemsize
 
 
 def _read_bytes(stream: BinaryIO) -> int:
-    """Return the same by an index of: version, type, bytes of an item, numbers of sentences and sizes; three lists."""
+    """Return the same from an index of version, type, bytes of an item, numbers of sentences and sizes; three lists."""
     _, _, size, sentences, sizes = struct.unpack("<5Q", stream.read(40))
     _, place, _ = (_last(stream, "<q", count) for count in (sentences + 1, sentences + 1, sizes))
     return place * size

@@ -155,7 +155,7 @@ open_session = Session
 
 
 def _complete(args: argparse.Namespace, state: State) -> None:
-    """Take over from the checkpoint what the flags do not say of the task.
+    """Fill in from the checkpoint the task settings whose flags are not given.
 
     Raises:
         ValueError: the checkpoint is of a task that the one asked for does not open.

@@ -138,7 +138,7 @@ def _translator(session: Session, split: str, indices: Any, batch_size: int | No
 
 def _in_packs(translator: Translator, masks: Sequence[Mask], size: int) -> list[list[str]]:
     size = size or len(masks)
-    packs = (translator.translate_many(masks[i : i + size]) for i in range(0, len(masks), size))
+    packs = (translator.answers_of(masks[i : i + size]) for i in range(0, len(masks), size))
     return list(itertools.chain.from_iterable(packs))
 
 
@@ -146,7 +146,7 @@ def _one_by_one(session: Session, translator: Translator, masks: Sequence[Mask])
     found = []
     for mask in masks:
         with session.gates.masked(mask):
-            found.append(translator.translate())
+            found.append(translator.answers())
     return found
 
 

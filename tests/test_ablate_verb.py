@@ -84,7 +84,7 @@ def test_hypotheses_are_those_under_the_mask_of_one_head(study, translator, live
     for cell in study["document"]["cells"][1:]:
         head = Part(cell["component"], cell["layer"], cell["head"])
         with gates.masked(Mask.full(SHAPE).without([head])):
-            assert hypotheses(study, cell) == translator.translate()
+            assert hypotheses(study, cell) == translator.answers()
         changed += hypotheses(study, cell) != base
     assert changed >= 6
     argv = [lively["data"], "--path", lively["checkpoint"], *BEAM, "--task", "translation_headprune", "--head-mask"]
@@ -201,7 +201,7 @@ def test_wrong_input_is_refused_and_nothing_is_written(flags, lively, tmp_path, 
         (["--alpha", "0"], "--alpha must be between 0 and 1"),
         (["--masks-at-once", "0"], "--masks-at-once: must be a whole number from 1 on, got 0"),
         (["--gen-subset", "dev"], "has no split 'dev'; there are: test, train, valid"),
-        (["--retain-dropout"], "--retain-dropout makes every translation another one"),
+        (["--retain-dropout"], "--retain-dropout gives another translation each time"),
     ):
         assert message in refused(capsys, "ablate", *flags, *target, *wrong)
     data = one_sentence(lively["data"], tmp_path)

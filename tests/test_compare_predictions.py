@@ -108,13 +108,6 @@ def test_tables(files, capsys):
     assert all(line.startswith("%") for line in latex.splitlines()[latex.splitlines().index(r"\end{tabular}") + 1 :])
 
 
-def test_a_file_against_itself(files):
-    value = run_json("compare", files[0], files[0])
-    assert [row["name"] for row in value["systems"]] == [str(files[0]), f"{files[0]} (2)"]
-    row = value["systems"][1]
-    assert row["p"] == row["t_test"]["p"] == row["mcnemar"]["p"] == row["ties"] == 1
-
-
 def test_files_that_cannot_be_compared(files, tmp_path, capsys):
     def says(predictions=LABELS, **settings):
         return refused(capsys, "compare", files[0], write(tmp_path / "other.json", predictions, **settings))

@@ -34,7 +34,7 @@ def one_by_one(loaded, translator, masks):
     found = []
     for mask in masks:
         with loaded.gates.masked(mask):
-            found.append(translator.translate())
+            found.append(translator.answers())
     return found
 
 
@@ -81,7 +81,7 @@ def test_translations_are_those_of_one_run_a_mask(lively, flags):
     loaded = session(lively, *flags)
     translator, masks = Translator(loaded, "test"), some_masks(loaded.gates)
     expected = one_by_one(loaded, translator, masks)
-    assert translator.translate_many(masks) == expected
+    assert translator.answers_of(masks) == expected
     # Masks make a difference, except where prefixes or limits leave no choice.
     assert len(set(map(tuple, expected))) >= (1 if {"--prefix-size", "--min-len"} & set(flags) else 10)
 
@@ -90,20 +90,20 @@ def test_packing_does_not_change_translations(lively, monkeypatch):
     # Source: the same masks in another order, one a pack, and in batches of few rows.
     loaded = session(lively, "--beam", "3", "--max-len-b", "12")
     translator, masks = Translator(loaded, "test"), some_masks(loaded.gates)
-    found = translator.translate_many(masks)
-    assert translator.translate_many(masks[::-1]) == found[::-1]
-    assert [translator.translate_many([mask])[0] for mask in masks] == found
+    found = translator.answers_of(masks)
+    assert translator.answers_of(masks[::-1]) == found[::-1]
+    assert [translator.answers_of([mask])[0] for mask in masks] == found
     monkeypatch.setattr(translator._packer, "_fitting", lambda length: 40)
-    assert translator.translate_many(masks) == found
+    assert translator.answers_of(masks) == found
 
 
 def test_probabilities_in_parts_give_the_same(lively, monkeypatch):
     # Source: all rows at once.
     loaded = session(lively, "--beam", "3", "--max-len-b", "9", "--max-len-a", "0.5")
     translator, masks = Translator(loaded, "test"), some_masks(loaded.gates)
-    found = translator.translate_many(masks)
+    found = translator.answers_of(masks)
     monkeypatch.setattr(many_masks, "_PROBABILITIES", 200)
-    assert translator.translate_many(masks) == found
+    assert translator.answers_of(masks) == found
 
 
 def test_uneven_heads_and_layers_without_any(lively):
@@ -116,9 +116,9 @@ def test_uneven_heads_and_layers_without_any(lively):
     masks = [full, *one_removed(full, HEADS).values(), full.without(full.kept())]
     assert len(masks) == 10
     expected = one_by_one(loaded, translator, masks)
-    assert translator.translate_many(masks) == expected and len(set(map(tuple, expected))) > 5
+    assert translator.answers_of(masks) == expected and len(set(map(tuple, expected))) > 5
     with pytest.raises(ValueError, match="removed"):
-        translator.translate_many([Mask.full(full.shape)])
+        translator.answers_of([Mask.full(full.shape)])
 
 
 def test_the_mask_in_force_does_not_count_and_comes_back(lively):
@@ -126,12 +126,12 @@ def test_the_mask_in_force_does_not_count_and_comes_back(lively):
     loaded = session(lively, "--beam", "2", "--max-len-b", "9")
     translator, full = Translator(loaded, "test"), loaded.gates.full()
     masks = [mask for heads in one_kept(full, ["enc_self", "dec_self"]).values() for mask in heads.values()]
-    expected = translator.translate_many(masks)
+    expected = translator.answers_of(masks)
     present = full.without(all_heads(full.shape)[:5])
     loaded.gates.set_mask(present)
-    before = translator.translate()
-    assert translator.translate_many(masks) == expected
-    assert loaded.gates.mask() == present and translator.translate() == before
+    before = translator.answers()
+    assert translator.answers_of(masks) == expected
+    assert loaded.gates.mask() == present and translator.answers() == before
     assert all(module.row_keep is None for _, _, module in loaded.gates.items())
 
 
@@ -141,12 +141,12 @@ def test_the_encoder_is_computed_once_for_all_masks_of_the_decoder(lively, monke
     translator, rows = Translator(loaded, "test"), []
     for layer in loaded.model.encoder.layers:
         layer.register_forward_hook(lambda module, given, output: rows.append(output.size(1)))
-    translator.translate_many([full, *one_removed(full, ["enc_dec", "dec_self"]).values()])
+    translator.answers_of([full, *one_removed(full, ["enc_dec", "dec_self"]).values()])
     # Source: by hand: 8 sentences, two layers.
     assert rows == [8, 8]
     rows.clear()
     # Layer 0 with its heads 0 and 1 removed: 3 ways; layer 1 as well: the two masks of layer 1 share layer 0.
-    translator.translate_many([full, *one_removed(full, HEADS).values()])
+    translator.answers_of([full, *one_removed(full, HEADS).values()])
     assert rows == [3 * 8, 5 * 8]
 
 
@@ -154,7 +154,7 @@ def test_a_stock_checkpoint(trained_stock, tmp_path):
     # Source: fairseq's own generator.
     loaded = session(write_lively(trained_stock, tmp_path), "--beam", "5", "--max-len-b", "12")
     translator, masks = Translator(loaded, "test"), some_masks(loaded.gates)
-    assert translator.translate_many(masks) == one_by_one(loaded, translator, masks)
+    assert translator.answers_of(masks) == one_by_one(loaded, translator, masks)
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def test_what_needs_fairseqs_own_generator_is_named(lively, flags, name):
     translator = Translator(loaded, "test")
     assert name in translator.obstacle
     with pytest.raises(ValueError, match=name):
-        translator.translate_many([loaded.gates.mask()])
+        translator.answers_of([loaded.gates.mask()])
 
 
 def test_a_model_that_is_not_finite_is_an_error(lively):
@@ -178,7 +178,7 @@ def test_a_model_that_is_not_finite_is_an_error(lively):
     with torch.no_grad():
         loaded.model.decoder.layers[0].fc1.bias.fill_(float("nan"))
     with pytest.raises(FloatingPointError, match="mask 0"):
-        Translator(loaded, "test").translate_many([loaded.gates.mask()])
+        Translator(loaded, "test").answers_of([loaded.gates.mask()])
 
 
 def test_a_head_that_is_not_finite_is_silenced_in_its_rows_only(lively):
@@ -188,4 +188,4 @@ def test_a_head_that_is_not_finite_is_silenced_in_its_rows_only(lively):
     with torch.no_grad():
         loaded.gates.modules["dec_self"][0].v_proj.bias[:width] = float("nan")
     translator, mask = Translator(loaded, "test"), loaded.gates.full().without([Part("dec_self", 0, 0)])
-    assert translator.translate_many([mask]) == one_by_one(loaded, translator, [mask])
+    assert translator.answers_of([mask]) == one_by_one(loaded, translator, [mask])

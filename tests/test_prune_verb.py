@@ -144,8 +144,8 @@ def test_a_finished_study_is_not_done_again(each, flags, tmp_path, monkeypatch):
     def never(*_):
         raise AssertionError("nothing is left to compute")
 
-    monkeypatch.setattr(Translator, "translate", never)
-    monkeypatch.setattr(Translator, "translate_many", never)
+    monkeypatch.setattr(Translator, "answers", never)
+    monkeypatch.setattr(Translator, "answers_of", never)
     monkeypatch.setattr(study_module, "estimate_scores", never)
     found = run_json("prune", *flags, "-o", folder, "--components", "each", "--step", "50%")
     assert (folder / "cells.jsonl").read_bytes() == before

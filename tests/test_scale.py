@@ -139,7 +139,7 @@ def test_prune_and_keep_one_are_divided_too(flags, tmp_path, monkeypatch, capsys
         folder = tmp_path / argv[0]
         assert done(folder) == count
         with monkeypatch.context() as patch:
-            patch.setattr(Translator, "translate", never)
+            patch.setattr(Translator, "answers", never)
             run_json(*argv, "-o", folder)
         run_json(*argv, "-o", tmp_path / "alone" / argv[0])
         assert same_study(folder, tmp_path / "alone" / argv[0])
@@ -154,7 +154,7 @@ def test_epochs_are_divided(flags, lively, tmp_path, monkeypatch):
     claims = [json.loads(line) for line in (tmp_path / "s" / "claims.jsonl").read_text().splitlines()]
     # Source: by hand: one pack an epoch, each claimed once.
     assert sorted(name for claim in claims for name in claim["cells"]) == ["epoch-001", "epoch-002", "epoch-003"]
-    monkeypatch.setattr(Translator, "translate", never)
+    monkeypatch.setattr(Translator, "answers", never)
     document = run_json(*argv, "-o", tmp_path / "s")
     assert [row["epoch"] for row in document["epochs"]] == [1, 2, 3]
 
@@ -183,7 +183,7 @@ def test_torchrun_divides_sentences(flags, estimator):
 
 def test_submitits_local_executor(flags, undisturbed, tmp_path, monkeypatch):
     pytest.importorskip("submitit")
-    monkeypatch.setattr(Translator, "translate", never)
+    monkeypatch.setattr(Translator, "answers", never)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     run_json("ablate", *flags, "-o", tmp_path / "s", "--launcher", "local", "--jobs", "2")
     assert same_study(tmp_path / "s", undisturbed["folder"])

@@ -57,9 +57,9 @@ def generated(kind, *argv):
 
 def count_masks(monkeypatch):
     """Note how many masks each pack holds that is translated from now on."""
-    packs, translate = [], Translator.translate_many
+    packs, translate = [], Translator.answers_of
     monkeypatch.setattr(
-        Translator, "translate_many", lambda self, masks: packs.append(len(masks)) or translate(self, masks)
+        Translator, "answers_of", lambda self, masks: packs.append(len(masks)) or translate(self, masks)
     )
     return packs
 

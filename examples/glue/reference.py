@@ -26,8 +26,8 @@ from fairseq_headprune.glue.catalogue import GlueTask, glue_task  # noqa: E402
 from fairseq_headprune.glue.dataset import GlueDataset  # noqa: E402
 from fairseq_headprune.glue.examples import Holdout, read  # noqa: E402
 from fairseq_headprune.glue.metrics import metric_of, scores  # noqa: E402
+from fairseq_headprune.glue.validation import predictions  # noqa: E402
 from fairseq_headprune.studies.provenance import environment  # noqa: E402
-from fairseq_headprune.tasks.glue import predictions  # noqa: E402
 
 #: pieces of an example, as --max-positions of the task glue
 _LIMIT = 128

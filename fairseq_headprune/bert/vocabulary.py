@@ -86,7 +86,7 @@ class Vocabulary:
         return self._id("[CLS]"), self._id("[SEP]")
 
     def to_text(self) -> str:
-        """Return it whole, as the text of a ``tokenizer.json``."""
+        """Return the vocabulary as the text of a ``tokenizer.json``."""
         return self._tokenizer.to_str()
 
     def pieces(self) -> list[str]:
@@ -103,7 +103,7 @@ class Vocabulary:
 
 
 def _from_list(path: Path) -> str:
-    """Return the ``tokenizer.json`` that stands for a ``vocab.txt``."""
+    """Return a ``tokenizer.json`` with the same meaning as a ``vocab.txt``."""
     from tokenizers import BertWordPieceTokenizer
 
     pieces = {piece: number for number, piece in enumerate(read_lines(path))}

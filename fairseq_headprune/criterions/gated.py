@@ -1,4 +1,4 @@
-"""What criterions with learned gates have in common: from flags to the rule that the gates follow."""
+"""What criterions with learned gates have in common: they turn flags into the rule that the gates follow."""
 
 import logging
 import math
@@ -21,7 +21,7 @@ _L0_WAY = 20.0
 
 
 class GatedCriterion:
-    """Mixin of criterions: the task finds here which gates are to be learned, and how.
+    """Mixin of criterions: tells the task which gates to learn, and how.
 
     Attributes:
         gate_config: the flags.
@@ -159,7 +159,7 @@ def _check_shared(cfg: GateConfig) -> None:
 
 @contextmanager
 def _about(flag: str) -> Iterator[None]:
-    """Put the flag in front of what is wrong with its value."""
+    """Name the flag in front of an error about its value."""
     try:
         yield
     except ValueError as error:

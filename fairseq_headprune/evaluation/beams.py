@@ -90,13 +90,13 @@ class Beams:
         return scores, place % vocabulary, torch.div(place, vocabulary, rounding_mode="floor")
 
     def at_limit(self) -> Tensor:
-        """Tell for each sentence whether its hypotheses have to end now: bool (n,)."""
+        """Return for each sentence whether its hypotheses have to end now: bool (n,)."""
         return self._limits <= self.step
 
     def advance(
         self, scores: Tensor, tokens: Tensor, hypotheses: Tensor, stop: Optional[Tensor] = None
     ) -> tuple[Tensor, Tensor]:
-        """Choose the next token of every hypothesis, and let finished sentences go.
+        """Choose the next token of every hypothesis, and drop finished sentences.
 
         Args:
             scores, tokens, hypotheses: what :meth:`candidates` found, of all n sentences.
@@ -141,7 +141,7 @@ class Beams:
             self._found.append((improved, self.tokens[row, 1:]))
 
     def _continue(self, keep: Tensor, scores: Tensor, tokens: Tensor, origins: Tensor, ends: Tensor) -> Tensor:
-        """Go on with the best candidates that do not end; rows that lack one are blocked from ending next time."""
+        """Continue with the best candidates that do not end; rows that lack one are blocked from ending next time."""
         place = torch.arange(ends.size(1), device=ends.device)
         rank, chosen = (ends * ends.size(1) + place).topk(self._width, largest=False)
         self._blocked = rank >= ends.size(1)

@@ -25,7 +25,7 @@ class Evaluator(Protocol):
     """Answers one split again and again: translations, or names of labels.
 
     Attributes:
-        obstacle: why many masks cannot be at work at once; None where they can.
+        obstacle: why a batch cannot be answered under many masks at once; None where it can.
         references, sources: what is right, and what is asked, one text an example, in corpus order.
     """
 
@@ -44,7 +44,7 @@ class Evaluator(Protocol):
         """Return the answers under each mask.
 
         Raises:
-            ValueError: many masks cannot be at work at once, or a mask does not fit.
+            ValueError: a batch cannot be answered under many masks at once, or a mask does not fit.
         """
 
     def metric(self, comparison: Any) -> AnswerMetric:

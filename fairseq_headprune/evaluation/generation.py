@@ -1,29 +1,29 @@
-"""Which settings of fairseq-generate have a place where translations are compared, told before anything is written."""
+"""Settings of fairseq-generate that are not supported where translations are compared; checked before anything runs."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 _Built = TypeVar("_Built")
 
-_OTHER_EACH_TIME = "makes every translation another one; leave it away, translations are compared by beam search"
+_RANDOM = "gives another translation each time; omit it: translations are compared by beam search"
 #: settings that are refused where they are given, with the reason
-_NO_PLACE = {
-    "sampling": _OTHER_EACH_TIME,
-    "retain_dropout": _OTHER_EACH_TIME,
-    "score_reference": "translates nothing; leave it away",
-    "replace_unk": "is not supported here; leave it away",
-    "constraints": "reads constraints from an input of its own; leave it away",
-    "lm_path": "is not supported here, only the model itself translates; leave it away",
+_UNSUPPORTED = {
+    "sampling": _RANDOM,
+    "retain_dropout": _RANDOM,
+    "score_reference": "translates nothing; omit it",
+    "replace_unk": "is not supported here; omit it",
+    "constraints": "reads constraints from an input of its own, which is not supported here; omit it",
+    "lm_path": "is not supported here: only the model itself translates; omit it",
 }
 
 
 def check_generation(generation: Any) -> None:
-    """Refuse settings that have no place here, or that no search can run with.
+    """Refuse settings that are not supported here, or that no search can run with.
 
     Raises:
         ValueError: the first such setting.
     """
-    for name, reason in _NO_PLACE.items():
+    for name, reason in _UNSUPPORTED.items():
         if getattr(generation, name) not in (None, False):
             raise ValueError(f"{_flag(name)} {reason}")
     for name, least in {"beam": 1, "min_len": 0, "max_len_a": 0, "prefix_size": 0}.items():

@@ -66,7 +66,7 @@ def _read(path: PathLike, kinds: str) -> Sentences:
 
 
 def is_generated(lines: Iterable[str]) -> bool:
-    """Tell fairseq's output from plain text: it has a line of the form ``H-<id><tab><score><tab>``."""
+    """Whether this is fairseq's output, not plain text: it has a line of the form ``H-<id><tab><score><tab>``."""
     return any(re.match(r"H-\d+\t(-?\d|-?inf|nan)[^\t]*\t", line) for line in lines)
 
 

@@ -59,7 +59,7 @@ class ManyMasks:
     """
 
     def __init__(self, model: Any, gates: GatedParts, generator: SequenceGenerator) -> None:
-        """Take over the settings.
+        """Read the settings of fairseq's generator.
 
         Raises:
             ValueError: a model or settings that need fairseq's own generator; see :func:`obstacle`.

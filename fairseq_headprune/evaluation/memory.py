@@ -1,4 +1,4 @@
-"""GPU memory: what a process takes of a card that others use too, and what it does when there is none."""
+"""GPU memory: how much a process uses of a card that it shares with others, and what it does when none is free."""
 
 import contextlib
 import logging

@@ -1,4 +1,4 @@
-"""What a table says of the p values of a paired bootstrap."""
+"""The p values of a paired bootstrap in tables, and notes on what they cannot show."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -13,7 +13,7 @@ def too_few_resamples(results: Sequence[SystemResult], alpha: float, resamples: 
 
 
 def coarse_zero(p_holm: Iterable[float | None], tests: int, alpha: float, resamples: int, what: str) -> str:
-    """Return a note if some p is 0, and so many tests and so few resamples make that no finding; else nothing.
+    """Return a note if some p is 0, but cannot be significant with so many tests and so few resamples; else nothing.
 
     Args:
         p_holm: corrected values; None where there is none yet.

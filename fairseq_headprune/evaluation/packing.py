@@ -1,4 +1,4 @@
-"""How much is translated at once: as many rows as a share of the memory takes, and half as many where it did not."""
+"""How much is translated at once: as many rows as fit the share of memory, and half as many after running out."""
 
 import contextlib
 import logging

@@ -34,7 +34,7 @@ class Translator:
         """Batch the split (or those sentences of it) and build the generator.
 
         Raises:
-            ValueError: an empty split, one without a target side, or a setting that has no place here.
+            ValueError: an empty split, one without a target side, or a setting that is not supported here.
         """
         cfg, args, task = session.cfg, session.args, session.task
         check_generation(cfg.generation)
@@ -63,20 +63,12 @@ class Translator:
         source, dictionary = self._session.dataset(self._split).src, self._session.task.source_dictionary
         return [dictionary.string(source[i], self._session.cfg.common_eval.post_process) for i in self._indices]
 
-    def answers(self) -> list[str]:
-        """Return the translations under the mask in force; see :meth:`translate`."""
-        return self.translate()
-
-    def answers_of(self, masks: Sequence[Mask]) -> list[list[str]]:
-        """Return the translations under each mask; see :meth:`translate_many`."""
-        return self.translate_many(masks)
-
     def metric(self, comparison: Any) -> Metric:
         """Return BLEU, bound to the references, with a warning where they are not what its tokeniser expects."""
         warn_of_form(self.references, comparison.tokenize)
         return corpus_metric("bleu", self.references, comparison.tokenize)
 
-    def translate(self) -> list[str]:
+    def answers(self) -> list[str]:
         """Return the best hypothesis of each sentence as fairseq-generate prints it on its D- line, in corpus order.
 
         The mask is the model's present one.
@@ -99,10 +91,10 @@ class Translator:
                 found[number] = self._decode(hypotheses[0]["tokens"])
         return [found[i] for i in self._indices]
 
-    def translate_many(self, masks: Sequence[Mask]) -> list[list[str]]:
-        """Return for each mask what :meth:`translate` does under it, all translated at once.
+    def answers_of(self, masks: Sequence[Mask]) -> list[list[str]]:
+        """Return for each mask what :meth:`answers` does under it, all translated at once.
 
-        The largest length of a translation is that of the batches of :meth:`translate`: with ``--max-len-a`` it
+        The largest length of a translation is that of the batches of :meth:`answers`: with ``--max-len-a`` it
         depends on the longest sentence of the batch, and must not depend on how many masks share one here.
 
         Raises:
@@ -143,7 +135,7 @@ class Translator:
 
     @cached_property
     def _limits(self) -> dict[int, int]:
-        """The largest length of each sentence's translation in the batches of :meth:`translate`."""
+        """The largest length of each sentence's translation in the batches of :meth:`answers`."""
         if not self._generator.max_len_a:
             return dict.fromkeys(self._indices, self._many.limit(0))
         widths = ((sample["id"].tolist(), sample["net_input"]["src_tokens"].size(1)) for sample in self._batches)

@@ -150,7 +150,7 @@ class GateLearner:
             self.rule.penalty.multipliers[:] = 0.0
 
     def load(self, tensors: dict[str, Tensor], description: dict[str, Any]) -> None:
-        """Go on from a state; the number of heads to keep and the rate are this learner's own.
+        """Continue from a state; the number of heads to keep and the rate are this learner's own.
 
         So are prices where the state's are of another form of target (for the schedule see ``keep_schedule`` of rules).
 

@@ -89,7 +89,7 @@ class TargetPenalty:
         self.multipliers = np.append(self.multipliers[:-1] + self.RATE * self._errors(hard, update), unit)
 
     def keep_schedule(self, description: dict[str, Any]) -> bool:
-        """Take over the warm-up of a penalty that was described, if it had one; tell whether it is another."""
+        """Use the warm-up of a stored penalty, if it had one; return whether it differs from the present one."""
         before, self._warm_up = self._warm_up, description.get("warm_up", self._warm_up)
         return self._warm_up != before
 

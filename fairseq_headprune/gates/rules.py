@@ -111,7 +111,7 @@ class SubsetRule:
     bound: Optional[float] = None
 
     def keep_schedule(self, description: dict[str, Any]) -> bool:
-        """Take over the temperatures of a rule that was described; tell whether they are others than before."""
+        """Use the temperatures of a stored rule; return whether they differ from the present ones."""
         before = self.temperature
         if before is not None and "tau_start" in description:
             self.temperature = Temperature(*(description[f"tau_{name}"] for name in ("start", "end", "updates")))
@@ -182,7 +182,7 @@ class L0Rule:
         return self.concrete.p_open(weights)
 
     def keep_schedule(self, description: dict[str, Any]) -> bool:
-        """Take over the schedule of a rule that was described; tell whether it is another than before."""
+        """Use the schedule of a stored rule; return whether it differs from the present one."""
         return self.penalty.keep_schedule(description)
 
     def stats(self, update: int) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""A split of a GLUE task as the model reads it: tokens, targets, and what happened to the file on the way."""
+"""A split of a GLUE task as the model reads it: tokens, targets, and the faults of its file."""
 
 import hashlib
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Where output goes that has one file a split."""
+"""The paths of output that has one file a split."""
 
 from collections.abc import Mapping
 from pathlib import Path

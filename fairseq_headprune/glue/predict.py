@@ -22,7 +22,7 @@ class Predictor:
     """Predicts one split again and again.
 
     Attributes:
-        obstacle: always None: many masks may be at work at once.
+        obstacle: always None: labels can be predicted under many masks at once.
         task: what GLUE says of the task.
     """
 
@@ -148,5 +148,5 @@ class Predictor:
         return [self.names(row) for row in self.predict_many(masks)]
 
     def metric(self, comparison: Any) -> LabelMetric:
-        """Return the task's metric, bound to the labels; BLEU's settings in a comparison have no say here."""
+        """Return the task's metric, bound to the labels; BLEU's settings in a comparison do not matter here."""
         return LabelMetric(self.task, self._session.task.metric, self.references)

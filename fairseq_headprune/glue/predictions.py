@@ -1,4 +1,4 @@
-"""Files of predictions for labelled examples, by which systems are compared: ``headprune.predictions/1``."""
+"""Files of predictions for labelled examples (``headprune.predictions/1``), which ``headprune compare`` reads."""
 
 import json
 import math
@@ -107,7 +107,7 @@ def read_label_lines(labels: PathLike, path: PathLike, task: GlueTask) -> Predic
 
 
 def _value(task: GlueTask, text: str) -> Any:
-    """The score that a text stands for; what stands for none stays text, and is refused with the rest."""
+    """Return the score in a text; a text that is no number is returned as it is, to be refused with its line."""
     try:
         return float(text) if task.is_regression and math.isfinite(float(text)) else text
     except ValueError:
@@ -115,7 +115,7 @@ def _value(task: GlueTask, text: str) -> Any:
 
 
 def is_predictions(path: PathLike) -> bool:
-    """Tell a file of predictions, of any version and even a damaged one, from other files; pipes are left alone."""
+    """Whether a file holds predictions, of any version and even damaged; pipes are not read."""
     if not Path(path).is_file():
         return False
     data = Path(path).read_bytes()

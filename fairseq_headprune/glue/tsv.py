@@ -1,4 +1,4 @@
-"""Reading GLUE's TSV files: no quoting, columns by name, and every fault counted instead of shifting a column."""
+"""Reading GLUE's TSV files: no quoting, columns by name, and every faulty line counted."""
 
 import gzip
 import zlib
@@ -24,7 +24,7 @@ class Example(NamedTuple):
 
 @dataclass
 class Faults:
-    """What was found in a file that is not as it should be.
+    """The faults of a file.
 
     Attributes:
         bom: whether it begins with a byte order mark, which is dropped.

@@ -1,1 +1,1 @@
-"""Gates that are learned while fairseq trains: between the pure mathematics of ``gates`` and fairseq's trainer."""
+"""Gates that are learned while fairseq trains: the link between the mathematics in ``gates`` and fairseq's trainer."""

@@ -83,7 +83,7 @@ class LearnedGates:
             module.learned_weight = None
 
     def forget_gradient(self) -> None:
-        """Drop what backward passes have added up: a new update begins, or the last one was skipped."""
+        """Clear the gradient that backward passes have added up: a new update begins, or the last one was skipped."""
         self._read = None
         if self._place is not None:
             self._place_gradient.zero_()
@@ -136,7 +136,7 @@ class LearnedGates:
         return mask
 
     def refresh_mask(self) -> None:
-        """Bring the hard mask up to date, which evaluation uses and checkpoints keep."""
+        """Update the hard mask, which evaluation uses and checkpoints keep."""
         if self._mask_is_stale:
             self.gates.set_mask(self.mask())
             self._mask_is_stale = False

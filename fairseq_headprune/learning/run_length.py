@@ -1,4 +1,4 @@
-"""How many updates a run of fairseq-train makes, as far as its flags tell."""
+"""How many updates a run of fairseq-train makes, as far as its flags say."""
 
 import math
 from collections.abc import Sequence

@@ -64,7 +64,7 @@ class GateTraining:
         self._log: Optional[GateLog] = None
 
     def _begin(self, update: int) -> None:
-        """Go on with a resumed run's schedule, or begin one anew where the trainer does; open the log."""
+        """Continue a resumed run's schedule, or start a new one where the trainer does; open the log."""
         learner = self.learned.learner
         if update == 0 and learner.updates:
             learner.restart()

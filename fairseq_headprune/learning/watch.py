@@ -1,4 +1,4 @@
-"""What fairseq's optimizers do not say by themselves: when gradients are dropped, and at which update they broke."""
+"""What fairseq's optimizers do not report: when gradients are cleared, and at which update they were not finite."""
 
 from collections.abc import Callable
 from typing import Any
@@ -75,7 +75,7 @@ def report_overflow(optimizer: Any) -> None:
 
 
 def skip_step(optimizer: Any) -> None:
-    """Stand in for the optimizer's step where the weights stay as they are: only the loss scale may grow."""
+    """Skip the optimizer's step, so that no weight changes; only the loss scale may grow."""
     scaler = getattr(optimizer, "scaler", None)
     if scaler is not None:
         scaler.update()

@@ -98,11 +98,11 @@ class BertGatedModel(FairseqEncoderModel):
         return head(encoded["pooled"][0]), encoded
 
     def train(self, mode: bool = True) -> "BertGatedModel":
-        """Set the mode; nothing is written where every module is in it, and fairseq asks twice an update."""
+        """Set the mode; do nothing if every module is in it already, since fairseq sets it twice an update."""
         return self if all(module.training == mode for module in self.modules()) else super().train(mode)
 
     def set_num_updates(self, num_updates: int) -> None:
-        """Do nothing: no part follows the number of updates, and fairseq would look through all of them every time."""
+        """Do nothing: no module depends on the number of updates, and fairseq would visit all of them every time."""
 
     def get_normalized_probs(self, net_output: Any, log_probs: bool, sample: Optional[dict] = None) -> Tensor:
         """Return probabilities of the classes, or their logarithms, (batch, classes), in float32."""
@@ -151,7 +151,7 @@ class BertGatedModel(FairseqEncoderModel):
 
 
 def _settle(args: Namespace, task: Any) -> Optional[str]:
-    """Complete the settings of a model that is going to be trained; return the folder with its weights, if any."""
+    """Complete the settings of a model that will be trained; return the folder with its weights, if any."""
     arch, folder = args.arch, getattr(args, "bert", None)
     setattr(args, LABELS, list(task.labels))
     setattr(args, TASK, task.name)

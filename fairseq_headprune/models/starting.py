@@ -73,7 +73,7 @@ def _heads(settings: Any, side: str) -> Any:
 
 
 def take_layouts(args: Any, settings: Optional[Namespace]) -> None:
-    """Let a model that is about to be built have the heads and feed-forward parts of these settings."""
+    """Give a model that will be built the heads and feed-forward parts of these settings."""
     for name in (SETTING, FFN_SETTING):
         setattr(args, name, getattr(settings, name, None))
 
@@ -96,7 +96,7 @@ def carry_out_layouts(args: Any, gates: GatedParts) -> None:
 def name_plugin(args: Any) -> None:
     """Make fairseq save model settings that name the plugin: it saves this very object.
 
-    Whoever loads the checkpoint without the plugin is told what to do.
+    Loading the checkpoint without the plugin then fails with an error that names the plugin.
     """
     if type(args) is Namespace:
         args.__class__ = GatedSettings

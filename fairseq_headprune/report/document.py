@@ -7,6 +7,7 @@ captions, marks and legends are written once, where the document is made.
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from fairseq_headprune.evaluation.input_notes import input_notes
 from fairseq_headprune.report.tables import Marked, Table, render_parts
 
 #: How a note names the two marks of significance in each form of output.
@@ -118,7 +119,7 @@ class Document:
 
     def parts(self, form: str = "text") -> list[str | Table]:
         """Return tables with captions and notes in the order in which they are read, the marks named as in ``form``."""
-        found: list[str | Table] = []
+        found: list[str | Table] = [*input_notes(self.provenance.get("settings", {}))]
         for table in self.tables:
             found += [*([table.caption] if table.caption else []), table, *table.notes]
         return [_marks_named(part, form) if isinstance(part, str) else part for part in [*found, *self.notes]]

@@ -39,7 +39,7 @@ class GatedTask(PrunableTask):
     The mask is stored in the checkpoint beside the weights, and its origin in the checkpoint's ``task_state``.
 
     Attributes:
-        learns_gates: that criterions with learned gates are at home here.
+        learns_gates: that criterions with learned gates work with this task.
     """
 
     learns_gates = True
@@ -154,7 +154,7 @@ class GatedTask(PrunableTask):
         return state
 
     def load_state_dict(self, state_dict: dict) -> None:
-        """Take over the state, except the mask: it comes with the weights, on every way a checkpoint is loaded."""
+        """Load the state, except the mask, which is stored beside the weights and always loaded with them."""
         super().load_state_dict({name: value for name, value in state_dict.items() if name != "head_mask"})
 
     def get_batch_iterator(self, dataset, *args, required_batch_size_multiple: int = 1, **kwargs):

@@ -1,8 +1,7 @@
 """The GLUE tasks (Wang et al. 2019) with head masks and learned gates, for ``bert_gated``."""
 
 import logging
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Optional
@@ -18,7 +17,6 @@ from torch import Tensor
 
 from fairseq_headprune.bert.config import read_config
 from fairseq_headprune.bert.vocabulary import Vocabulary
-from fairseq_headprune.bert.weights import HEAD
 from fairseq_headprune.evaluation.evaluator import Evaluator
 from fairseq_headprune.files import PathLike
 from fairseq_headprune.glue.catalogue import glue_task
@@ -26,6 +24,7 @@ from fairseq_headprune.glue.dataset import GlueDataset
 from fairseq_headprune.glue.examples import Holdout, read
 from fairseq_headprune.glue.losses import ExampleLosses
 from fairseq_headprune.glue.metrics import AND, metric_of, scores
+from fairseq_headprune.glue.validation import noted_logits, of_all_ranks, predictions
 from fairseq_headprune.models.bert_gated import BertGatedModel
 from fairseq_headprune.models.starting import state_to_start_from
 from fairseq_headprune.tasks.gated import HEAD_MASK_HELP, GatedTask
@@ -93,7 +92,7 @@ class GlueTask(GatedTask, FairseqTask):
     as_trained = ("glue_task", "metric", "max_positions", "holdout", "holdout_seed")
 
     def __init__(self, cfg: GlueConfig, **kwargs: Any) -> None:
-        """Check the settings; fairseq's ``setup_task`` passes its keywords on, which say nothing here."""
+        """Check the settings; the keywords of fairseq's ``setup_task`` are not used."""
         super().__init__(cfg)
         self.glue = glue_task(cfg.glue_task)
         self.metric = metric_of(self.glue, cfg.metric)
@@ -117,11 +116,11 @@ class GlueTask(GatedTask, FairseqTask):
 
     @property
     def source_dictionary(self) -> None:
-        """There is none: the vocabulary is BERT's."""
+        """None: the vocabulary is BERT's."""
 
     @property
     def target_dictionary(self) -> None:
-        """There is none."""
+        """None."""
 
     @property
     def pad(self) -> int:
@@ -223,12 +222,12 @@ class GlueTask(GatedTask, FairseqTask):
 
     def valid_step(self, sample: dict, model: Any, criterion: Any) -> tuple:
         """Validate on one batch, and note what the model predicts, on all ranks."""
-        with _noted(model) as logits:
+        with noted_logits(model) as logits:
             loss, sample_size, logged = super().valid_step(sample, model, criterion)
         # A rank that has run out of batches is given one of train, which does not count.
         is_dummy = sample["split"] == self.cfg.train_subset and distributed.get_data_parallel_world_size() > 1
         found = predictions(logits[-1], self.glue.is_regression)
-        self._predicted += _of_all_ranks(None if is_dummy else (found, sample["target"].cpu()))
+        self._predicted += of_all_ranks(None if is_dummy else (found, sample["target"].cpu()))
         return loss, sample_size, logged
 
     def reduce_metrics(self, logging_outputs: list[dict], criterion: Any) -> None:
@@ -257,42 +256,12 @@ class GlueTask(GatedTask, FairseqTask):
         return state if self.vocabulary is None else {**state, "vocabulary": self.vocabulary.to_text()}
 
     def load_state_dict(self, state_dict: dict) -> None:
-        """Take over the vocabulary of a checkpoint."""
+        """Load the vocabulary of a checkpoint."""
         state = dict(state_dict)
         text = state.pop("vocabulary", None)
         if text is not None:
             self.vocabulary = Vocabulary(text, "the checkpoint's vocabulary")
         super().load_state_dict(state)
-
-
-def predictions(logits: Tensor, is_regression: bool) -> Tensor:
-    """Return class numbers, or scores, (examples,), on the CPU, from logits (examples, classes)."""
-    return (logits.view(-1).float() if is_regression else logits.argmax(dim=-1)).cpu()
-
-
-@contextmanager
-def _noted(model: Any) -> Iterator[list[Tensor]]:
-    """Note the logits of every forward pass: fairseq's criterion does not return them."""
-    while not hasattr(model, "classification_heads") and hasattr(model, "module"):
-        model = model.module
-    found: list[Tensor] = []
-    hook = model.classification_heads[HEAD].register_forward_hook(lambda _, __, logits: found.append(logits.detach()))
-    try:
-        yield found
-    finally:
-        hook.remove()
-
-
-def _of_all_ranks(predicted: Optional[tuple[Tensor, Tensor]]) -> list[tuple[Tensor, Tensor]]:
-    """Return the predictions and labels of a step's batches on all ranks; every rank must call it.
-
-    fairseq's own exchange sums numbers, or needs CUDA.
-    """
-    found = [predicted]
-    if distributed.get_data_parallel_world_size() > 1:
-        found = [None] * distributed.get_data_parallel_world_size()
-        torch.distributed.all_gather_object(found, predicted, group=distributed.get_data_parallel_group())
-    return [pair for pair in found if pair is not None]
 
 
 def _vocabulary(cfg: Any) -> Vocabulary:

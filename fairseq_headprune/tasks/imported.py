@@ -9,7 +9,7 @@ from fairseq_headprune.imports.dictionary import ImportedDictionary
 
 
 class ImportedModels:
-    """Mixin of translation tasks; it stands before the task."""
+    """Mixin of translation tasks; name it before the task among the base classes."""
 
     @classmethod
     def load_dictionary(cls, filename: str) -> Dictionary:

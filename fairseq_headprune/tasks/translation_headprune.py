@@ -156,7 +156,7 @@ class TranslationHeadpruneTask(GatedTask, ImportedModels, TranslationTask):
         return {**super().state_dict(), "dictionaries": dictionary_hashes(self)}
 
     def load_state_dict(self, state_dict: dict) -> None:
-        """Take over the state.
+        """Load the state.
 
         Raises:
             ValueError: the checkpoint was trained with other dictionaries.
