@@ -160,6 +160,7 @@ def changed(path, folder, change):
 
 
 BIAS = "encoder.layers.0.self_attn.q_proj.bias"
+WEIGHT = "encoder.layers.0.self_attn.q_proj.weight"
 
 #: what is put where, and the part that the message names
 DAMAGES = {
@@ -183,6 +184,12 @@ DAMAGES = {
     "sparse": (lambda s: s["model"].update({BIAS: torch.ones(64).to_sparse()}), f"{BIAS} is a tensor without its"),
     "shape": (lambda s: s["model"].update({BIAS: torch.ones(1, 64)}), rf"{BIAS} has the shape \(1, 64\) .* \(64,\)"),
     "length": (lambda s: s["model"].update({BIAS: torch.ones(32)}), rf"{BIAS} has the shape \(32,\) .* \(64,\)"),
+    "setting": (lambda s: setattr(s["cfg"]["model"], "arch", torch.ones(2)), 'arch in "model" of "cfg" is a tensor'),
+    "no matrix": (lambda s: s["model"].update({WEIGHT: torch.ones(64)}), rf"{WEIGHT} has the shape \(64,\) in place"),
+    "rows": (
+        lambda s: s["model"].update({WEIGHT: torch.ones(32, 64), BIAS: torch.ones(32)}),
+        ".*64 columns for 32 rows",
+    ),
     "notes": (lambda s: setattr(s["model"], "_metadata", [1]), 'the notes of "model" is a list'),
     "note": (lambda s: s["model"]._metadata.update(encoder=1), "the notes of encoder is a number"),
 }

@@ -14,6 +14,9 @@ from fairseq_headprune.models.starting import refuse_other_heads
 #: Settings of training that are in the way of derivatives by anything but parameters, and change no value.
 _RECOMPUTING = {"checkpoint_activations": False, "offload_activations": False}
 
+#: what fairseq and its models make of settings of another type, or of parts that are missing
+_OF_STRUCTURE = (Exception, KeyError, TypeError, AttributeError, IndexError, AssertionError)
+
 
 def model_overrides(text: str) -> dict[str, Any]:
     """Read ``--model-overrides``: a Python dictionary.
@@ -56,3 +59,8 @@ def _one_line_load_errors(path: str) -> Iterator[None]:
         lines = [line.strip() for line in str(error).splitlines()[1:] if line.strip()]
         more = f" (and {len(lines) - 3} more)" if len(lines) > 3 else ""
         raise ValueError(f"{path} does not fit the model its settings describe: {' '.join(lines[:3])}{more}") from error
+    except Exception as error:
+        if type(error) not in _OF_STRUCTURE:
+            raise
+        said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        raise ValueError(f"{path}: its settings or parts are not as fairseq writes them ({said})") from error

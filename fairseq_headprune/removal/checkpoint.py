@@ -141,7 +141,7 @@ class _Cut:
             removed += (len(have) - len(keep)) * weights_per_head(attention, len(have))
             key_width = attention["out_proj.weight"].size(0)
             if component == "enc_dec":
-                key_width = saved_settings(self.state).encoder_embed_dim
+                key_width = getattr(saved_settings(self.state), "encoder_embed_dim", None) or key_width
             width = key_width if self.bake else None
             found = _cut(attention, have, keep, self.before.original[component][layer], width)
             tensors |= {f"{prefix}.{name}": tensor for name, tensor in found.items()}

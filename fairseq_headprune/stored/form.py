@@ -16,8 +16,12 @@ _DICTIONARIES = ("extra_state", "task_state", "criterion")
 #: parts of ``task_state`` that are read again, and their types
 _OF_TASK = {"dictionaries": Mapping, "head_mask": Mapping, "vocabulary": str}
 
-#: the tensors of a layer that have one dimension
-_FLAT = ("bias", "in_proj_bias", "head_keep", "ffn_keep")
+#: names of the tensors of a layer that have one dimension, and of those that have two
+_FLAT = ("bias", "in_proj_bias", "head_keep", "layer_norm.weight")
+_MATRICES = tuple(f"{name}.weight" for name in ("q_proj", "k_proj", "v_proj", "out_proj", "fc1", "fc2", "embed_tokens"))
+
+#: within a module: a tensor whose columns are made from the rows of others
+_MADE_FROM = {"out_proj.weight": ("q_proj.weight", "k_proj.weight", "v_proj.weight"), "fc2.weight": ("fc1.weight",)}
 
 
 def check_form(state: Any) -> None:
@@ -91,14 +95,22 @@ def _check_tensor(name: Any, value: Any) -> None:
 
 
 def _check_dimensions(name: str, value: torch.Tensor, model: Mapping[str, torch.Tensor]) -> None:
-    """Compare a layer's bias with its weight: the other tensors are checked where they are used."""
-    owner, _, last = name.rpartition(".")
-    if last not in _FLAT or ".layers." not in name:
+    """Compare a layer's bias with its weight, and matrices with those whose output they take."""
+    found = tuple(value.shape)
+    if name.endswith(_MATRICES) and value.dim() != 2:
+        raise ValueError(f"damaged: {name} has the shape {found} in place of two dimensions")
+    if ".layers." not in name:
         return
-    weight = model.get(f"{owner}.weight")
-    rows = value.numel() if weight is None or last != "bias" or weight.dim() > 2 else weight.size(0)
-    if tuple(value.shape) != (rows,):
-        raise ValueError(f"damaged: {name} has the shape {tuple(value.shape)} in place of ({rows},)")
+    if name.endswith(_FLAT):
+        weight = model.get(f"{name.removesuffix('bias')}weight") if name.endswith(".bias") else None
+        rows = value.numel() if weight is None or weight.dim() not in (1, 2) else weight.size(0)
+        if found != (rows,):
+            raise ValueError(f"damaged: {name} has the shape {found} in place of ({rows},)")
+    for last, others in _MADE_FROM.items():
+        owner = name.removesuffix(last)
+        for other in (model.get(owner + other) for other in others if name.endswith(last)):
+            if other is not None and other.dim() == 2 and other.size(0) != value.size(1):
+                raise ValueError(f"damaged: {name} has {value.size(1)} columns for {other.size(0)} rows before it")
 
 
 def _check_notes(model: Mapping[str, Any]) -> None:
@@ -127,8 +139,11 @@ def _check_settings(state: Mapping[str, Any]) -> None:
     _check('"cfg"', cfg, Mapping)
     for part in ("model", "task"):
         value = cfg.get(part)
-        if not isinstance(value, argparse.Namespace):
-            _check(f'"{part}" of "cfg"', value, Mapping)
+        settings = vars(value) if isinstance(value, argparse.Namespace) else value
+        _check(f'"{part}" of "cfg"', settings, Mapping)
+        for name, setting in {} if settings is None else settings.items():
+            if isinstance(setting, torch.Tensor):
+                raise ValueError(f'damaged: {name} in "{part}" of "cfg" is a tensor')
 
 
 def _check(part: str, value: Any, kind: type) -> None:
@@ -139,5 +154,7 @@ def _check(part: str, value: Any, kind: type) -> None:
 
 def _kind(value: Any) -> str:
     """Say of which type a value is, in words of the message."""
+    if value is None:
+        return "nothing (None)"
     names = {str: "a text", list: "a list", tuple: "a tuple", int: "a number", float: "a number", dict: "a dictionary"}
     return names.get(type(value), f"of the type {type(value).__name__}")
