@@ -3,6 +3,7 @@
 Small models are trained on the GPU in half precision: translation on the embedded corpus, also with learned gates, and
 a BERT on a made-up task. Then every verb that computes with a model runs on the CPU, on the GPU in float32 and in half
 precision, and what it prints is compared with the CPU's: importance (a layer's has the norm 1) and scores (of 100).
+Training in CUDA graphs is compared with eager training (check_graphs.py).
 Needs no data. Exit status 1: something failed or differs by more than its limit; --work DIR keeps the logs.
 """
 
@@ -67,6 +68,8 @@ RUN = {
     "random-study": f"random-study {_TRANSLATE} {_BEST} --random 25% --seeds 1 --epochs 1 -o FOLDER "
     f"--train-flags '{_MODEL} --criterion label_smoothed_cross_entropy DEVICE'",
 }
+#: The comparison of training in CUDA graphs, by the script beside this one.
+GRAPHS = "graphs"
 
 
 def main() -> int:
@@ -92,7 +95,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("--work", help="folder for data, models and logs (default: one that is deleted)")
-    names = [*COMPARED, *RUN]
+    names = [*COMPARED, *RUN, GRAPHS]
     add("--verbs", type=lambda text: text.split(","), default=names, help=f"only these of {', '.join(names)}")
     add("--epochs", type=int, default=2, help="of the trainings (default: 2)")
     add(
@@ -140,8 +143,10 @@ def _run(work: Path, args: argparse.Namespace) -> list[str]:
     slim = f"{_verb('slim')} model/checkpoint_best.pt --mask mask.json -o slim.pt"
     order = f"{_verb('score')} {_TRANSLATE} {_BEST} --score-sentences 500 {SIDES['cpu']} -o file.json"
     failed += _all([_command(work, "slim", slim), _command(work, "order", order)], args.jobs)
-    verbs = {name: (COMPARED | RUN)[name] for name in args.verbs}
+    verbs = {name: (COMPARED | RUN)[name] for name in args.verbs if name != GRAPHS}
     commands = []
+    if GRAPHS in args.verbs:
+        commands.append(_command(work, GRAPHS, f"{Path(__file__).with_name('check_graphs.py')} --json"))
     for side, flag in SIDES.items():
         for name, words in verbs.items():
             own = f"{side}/{name}"
@@ -195,7 +200,12 @@ def _checks(work: Path, verbs: list[str], failed: list[str]) -> Iterator[dict[st
     base, *others = SIDES
     for name in ("train", "train-bert", *(f"train-{name}" for name in _LEARNED), "mask", "slim", "order"):
         yield _check(name, name not in failed, "ran" if name not in failed else _end(work, name))
+    if GRAPHS in verbs:
+        # It prints its checks also where one of them failed.
+        yield from _printed(work, GRAPHS) or [_check(GRAPHS, False, _end(work, GRAPHS))]
     for name in verbs:
+        if name == GRAPHS:
+            continue
         runs = {side: f"{side}/{name}" not in failed and _printed(work, f"{side}-{name}") for side in SIDES}
         for side, value in runs.items():
             if not value:

@@ -1,6 +1,9 @@
 """``--cuda-graphs``: padded passes, recordings, the optimizer's part; on the CPU, where a recording is run anew."""
 
 import copy
+import importlib
+import json
+import sys
 from argparse import Namespace
 from types import SimpleNamespace
 
@@ -363,6 +366,18 @@ def test_a_training_that_was_interrupted_ends_like_one_that_was_not(data, tmp_pa
     train(data, tmp_path / "part", *flags, "--max-update", "6")
     resumed, _ = train(data, tmp_path / "part", *flags)
     assert learning.same(whole["model"], resumed["model"])
+
+
+def test_the_check_of_a_gpu_runs_and_finds_a_difference(recorded, monkeypatch, capsys):
+    monkeypatch.syspath_prepend(str(tiny.ROOT / "scripts"))
+    check_graphs = importlib.import_module("check_graphs")
+    flags = ["--cpu", "--json", "--arch", "tiny", "--max-tokens", "200", "--batches", "1"]
+    monkeypatch.setattr(sys, "argv", ["check_graphs.py", *flags, "--cases", "fp32,fp32-dsp,fp32-dropout"])
+    assert check_graphs.main() == 0
+    assert [check["ok"] for check in json.loads(capsys.readouterr().out)] == [True] * 3
+    monkeypatch.setattr(check_graphs, "LIMITS", {"fp32": (1e-5, 0.0)})
+    monkeypatch.setattr(sys, "argv", ["check_graphs.py", *flags, "--cases", "fp32"])
+    assert check_graphs.main() == 1
 
 
 def test_an_optimizer_state_goes_over_to_a_training_without(data, tmp_path, recorded):

@@ -1,0 +1,159 @@
+"""Does --cuda-graphs give eager training's losses and gradients on this GPU?  check_graphs.py [--cases …] [--json]
+
+Batches of random sentences, dropout off: each is computed by fairseq, and three times with graphs (eagerly in padded
+form, recorded, replayed); relative differences of the loss, of the gradients and of the gates' gradient are compared
+with their limits. Beside them stands how far eager training itself is from higher precision, float32 from float64 and
+half precision from float32. The last case has dropout: recorded passes must draw the numbers of those that are not
+recorded. With --cpu passes are run anew instead of recorded. Exit status 1: a difference is above its limit.
+"""
+
+import argparse
+import json
+import sys
+from typing import Any, Optional
+
+import benchmarks
+import torch
+from fairseq.trainer import Trainer
+from torch import Tensor
+
+from fairseq_headprune.modules.attach import find_gates
+from fairseq_headprune.tasks.translation_headprune import TranslationHeadpruneTask
+from fairseq_headprune.training import fast, support
+from fairseq_headprune.training.capture import PlainRecorder
+
+#: largest relative differences that are right: of the loss, of the gradients
+LIMITS = {"fp32": (1e-5, 2e-4), "fp16": (1e-3, 5e-3), "bf16": (1e-3, 2e-2)}
+_GATES = {"l0": ("l0", ""), "dsp": ("dsp", "6"), "ste": ("ste", "6")}
+CASES = ["fp32", "fp16", "bf16", "fp16-mask", "fp16-l0", "fp16-dsp", "fp16-ste", "fp32-dsp", "fp16-dropout"]
+_NO_DROPOUT = ["--dropout", "0", "--attention-dropout", "0", "--activation-dropout", "0"]
+
+
+def main() -> int:
+    """Run the cases and print a table; return the exit status."""
+    args = _arguments()
+    if args.cpu:
+        fast.CudaRecorder = PlainRecorder  # type: ignore[misc, assignment]
+        support._device = lambda model: None  # type: ignore[assignment]
+    task = benchmarks.make_task(args, benchmarks.fairseq_settings(args, f"transformer_{args.arch}"), args.batches)
+    batches = benchmarks.draw_batches(task, args.batches, (1024, 1024), max_tokens=args.max_tokens)
+    checks = [_check(args, case, task, batches) for case in args.cases]
+    if args.json:
+        print(json.dumps(checks, indent=1))
+    else:
+        for check in checks:
+            print(f"{check['name']:<26} {'ok' if check['ok'] else 'FAILED':<7} {check['why']}")
+    return 0 if all(check["ok"] for check in checks) else 1
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add("--cases", type=lambda text: text.split(","), default=CASES, help=f"some of {', '.join(CASES)} (default: all)")
+    add("--arch", default="iwslt_de_en", help="transformer_gated_ARCH (default: iwslt_de_en)")
+    add("--batches", type=int, default=4, help="batches of each case (default: 4)")
+    add("--max-tokens", type=int, default=4096, help="tokens a batch (default: 4096)")
+    add("--cpu", action="store_true", help="run on the CPU, without graphs")
+    add("--json", action="store_true", help="print one JSON document (default: off)")
+    args = parser.parse_args()
+    args.synthetic, args.data = True, None
+    return args
+
+
+def _check(args: argparse.Namespace, case: str, task: Any, batches: list[dict]) -> dict[str, Any]:
+    precision, _, what = case.partition("-")
+    sides = [_trainer(args, precision, what, task, graphs) for graphs in (False, True)]
+    if what == "dropout":
+        return _dropout(case, sides[1], _trainer(args, precision, what, task, True), batches)
+    better = None if precision == "bf16" or what else _trainer(args, _better(precision), what, task, False)
+    if precision == "fp32" and better is not None:
+        better.model.double()
+    worst = {"loss": 0.0, "gradients": 0.0, "gates": 0.0, "eager's own": 0.0}
+    for turn in range(3):
+        for batch in batches:
+            (loss, expected, gates), (mine, found, my_gates) = (gradients(side, batch) for side in sides)
+            worst["loss"] = max(worst["loss"], abs(mine - loss) / loss)
+            worst["gradients"] = max(worst["gradients"], _relative(found, expected))
+            if gates is not None and my_gates is not None:
+                worst["gates"] = max(worst["gates"], _relative(my_gates, gates))
+            if better is not None and turn == 0:
+                worst["eager's own"] = max(worst["eager's own"], _relative(expected, gradients(better, batch)[1]))
+    limits = LIMITS[precision]
+    ok = worst["loss"] <= limits[0] and max(worst["gradients"], worst["gates"]) <= limits[1]
+    recorded = len(sides[1].task._fast.passes.recordings)
+    shown = ", ".join(f"{name} {value:.1e}" for name, value in worst.items())
+    return {
+        "name": f"graphs {case}",
+        "ok": ok and recorded > 0,
+        "why": f"{shown} (limits {limits[0]:g}, {limits[1]:g}), {recorded} shapes recorded",
+        "differences": worst,
+    }
+
+
+def _better(precision: str) -> str:
+    return "fp32" if precision == "fp16" else precision
+
+
+def _dropout(case: str, recorded: Trainer, eager: Trainer, batches: list[dict]) -> dict[str, Any]:
+    """Compare recorded passes with the same padded passes that are not."""
+    worst, drawn = 0.0, set()
+    for _ in range(3):
+        for batch in batches:
+            loss, found, _ = gradients(recorded, batch)
+            eager.task._fast.begin(eager.model, eager.criterion, eager.optimizer)
+            eager.task._fast.passes._recorder = None
+            worst = max(worst, _relative(found, gradients(eager, batch)[1]))
+    for update in range(3):
+        recorded.set_num_updates(update)
+        drawn.add(gradients(recorded, batches[0])[0])
+    ok = worst <= 1e-6 and len(drawn) == 3
+    why = f"gradients {worst:.1e} from those of unrecorded passes (limit 1e-06), {len(drawn)} losses in 3 updates"
+    return {"name": f"graphs {case}", "ok": ok, "why": why, "differences": {"gradients": worst}}
+
+
+def _trainer(args: argparse.Namespace, precision: str, what: str, task: Any, graphs: bool) -> Trainer:
+    flags = ["--task", "translation_headprune", "--cuda-graphs", "on" if graphs else "off"]
+    flags += ["--fp16", "--fp16-init-scale", "16"] if precision == "fp16" else []
+    flags += benchmarks.learned_flags(*_GATES[what], "label_smoothed_cross_entropy") if what in _GATES else []
+    cfg = benchmarks.fairseq_settings(
+        args, f"transformer_gated_{args.arch}", *flags, *([] if what == "dropout" else _NO_DROPOUT)
+    )
+    cfg.common.bf16 = precision == "bf16"  # as a flag it would mean a TPU
+    torch.manual_seed(benchmarks.SEED)
+    own = TranslationHeadpruneTask(cfg.task, task.source_dictionary, task.target_dictionary)
+    trainer = Trainer(cfg, own, own.build_model(cfg.model), own.build_criterion(cfg.criterion))
+    own.begin_epoch(1, trainer.get_model())
+    if what == "mask":
+        benchmarks.prune_quarter(find_gates(trainer.model))
+    return trainer
+
+
+def gradients(trainer: Trainer, batch: dict) -> tuple[float, Tensor, Optional[Tensor]]:
+    """Return the loss of a batch, all gradients of the weights, and those of learned gates."""
+    trainer._set_seed()
+    trainer.model.train()
+    trainer.criterion.train()
+    trainer.zero_grad()
+    sample, _ = trainer._prepare_sample(batch)
+    loss = trainer.task.train_step(
+        sample, trainer.model, trainer.criterion, trainer.optimizer, trainer.get_num_updates()
+    )[0]
+    learning = trainer.task._learning
+    found = [torch.zeros_like(p) if p.grad is None else p.grad.detach() for p in trainer.model.parameters()]
+    scale = getattr(getattr(trainer.optimizer, "scaler", None), "loss_scale", 1.0)
+    weights = torch.cat([gradient.reshape(-1).double() for gradient in found]) / scale
+    return (
+        float(loss.detach()),
+        weights,
+        None if learning is None else learning.learned.take_gradient().double().clone(),
+    )
+
+
+def _relative(found: Tensor, expected: Tensor) -> float:
+    if not torch.isfinite(found).all():
+        return float("inf")
+    return float((found - expected).norm() / expected.norm().clamp(min=1e-30))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
