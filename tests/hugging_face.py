@@ -178,7 +178,7 @@ FULL = {
 }
 
 
-def _build(folder, model_class, config_class, config, seed=1):
+def _build(folder, model_class, config_class, config, seed=1, learn=True):
     """Make the model of a configuration, with random weights in every parameter, and save it with its configuration."""
     torch.manual_seed(seed)
     model = model_class(config_class(**config)).eval()
@@ -188,14 +188,14 @@ def _build(folder, model_class, config_class, config, seed=1):
                 parameter += 0.1 * torch.randn(parameter.shape)
         if hasattr(model, "final_logits_bias"):
             model.final_logits_bias += 0.3 * torch.randn(model.final_logits_bias.shape)
-    if config["d_model"] < 100:
+    if learn:
         _train(model)
     model.save_pretrained(folder)
     _write(folder, "config.json", {**config, "vocab_size": model.config.vocab_size, "transformers_version": "4.22.0"})
     return model
 
 
-def marian(folder, separate=False, size=200, symbols=0, **changed):
+def marian(folder, separate=False, size=200, symbols=0, learn=True, **changed):
     """A folder as opus-mt-de-en is; ``separate``: two vocabularies, as newer ones; ``symbols``: how many at least."""
     folder.mkdir()
     german, english = corpus()
@@ -226,7 +226,7 @@ def marian(folder, separate=False, size=200, symbols=0, **changed):
     config = {**MARIAN, **_SIZES, "vocab_size": len(numbers), "decoder_vocab_size": len(others), "pad_token_id": pad}
     config |= {"decoder_start_token_id": pad, "bad_words_ids": [[pad]]}
     config["share_encoder_decoder_embeddings"] = not separate
-    _build(folder, transformers.MarianMTModel, transformers.MarianConfig, {**config, **changed})
+    _build(folder, transformers.MarianMTModel, transformers.MarianConfig, {**config, **changed}, learn=learn)
     return folder
 
 

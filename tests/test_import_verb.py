@@ -1,14 +1,16 @@
 """``headprune import``: what it reads, what it refuses, and its check against transformers."""
 
+import random
 import shlex
 
 import hugging_face as hf
 import pytest
+import sacrebleu
 import safetensors.torch
 import tiny
 import torch
 from imported_models import Imported, prepare
-from verbs import refused, run_json
+from verbs import generated, refused, run_json
 
 from fairseq_headprune.checkpoints import read_state
 from fairseq_headprune.cli import main
@@ -161,7 +163,7 @@ def test_an_output_layer_of_its_own_is_imported(tmp_path):
 @pytest.mark.slow
 def test_a_model_of_full_size_takes_little_memory_and_time(tmp_path):
     # 6+6 layers, d 512, 8 heads and 58,101 symbols, as opus-mt-de-en: 298 MB.
-    folder = hf.marian(tmp_path / "folder", symbols=58101, **hf.FULL)
+    folder = hf.marian(tmp_path / "folder", symbols=58101, learn=False, **hf.FULL)
     size, out = (folder / NAME).stat().st_size, tmp_path / "out"
     program = "import resource, sys; from fairseq_headprune.cli import main; import torch, fairseq\n"
     program += "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
@@ -197,3 +199,45 @@ def test_the_six_commands_of_the_manual(tmp_path, monkeypatch):
         else:
             prepare(tmp_path / "opus", tmp_path / "data-bin", *words[2:-2])
     assert (tmp_path / "heads.png").exists() and (tmp_path / "opus-ct2" / "model.bin").exists()
+
+
+@pytest.mark.slow
+def test_a_model_trained_here_translates_alike_in_transformers(tmp_path):
+    # A made-up language whose words stand for English ones, one by one: learned in a minute.
+    german, english = ([w for w in dict.fromkeys(" ".join(side).split()) if w.isalpha()] for side in hf.corpus())
+    words, draws = list(zip(german, english, strict=False))[:24], random.Random(2)
+    for split, count in (("train", 800), ("valid", 20), ("test", 20)):
+        chosen = [[draws.choice(words) for _ in range(draws.randint(2, 5))] for _ in range(count)]
+        for side, language in enumerate(("de", "en")):
+            text = "".join(" ".join(pair[side] for pair in line) + "\n" for line in chosen)
+            (tmp_path / f"{split}.{language}").write_text(text, encoding="utf-8")
+    sizes = {"d_model": 64, "encoder_ffn_dim": 128, "decoder_ffn_dim": 128, "init_std": 0.05}
+    folder, out, data = hf.marian(tmp_path / "folder", size=1500, learn=False, **sizes), tmp_path / "o", tmp_path / "d"
+    run_json("import", folder, "-o", out)
+    prepare(out, data, *[f"--{split}pref={tmp_path / split}" for split in ("train", "valid", "test")])
+    plugin = ["--user-dir", tiny.ROOT / "fairseq_headprune", "--task", "translation_headprune", "--cpu"]
+    flags = "--arch marian_gated --optimizer adam --lr 0.003 --lr-scheduler inverse_sqrt --warmup-updates 50 --seed 1 "
+    flags += "--max-tokens 600 --max-update 250 --no-epoch-checkpoints --no-progress-bar --num-workers 0 --dropout 0"
+    flags += " --criterion label_smoothed_cross_entropy --label-smoothing 0.1 --disable-validation"
+    tiny.fairseq_here(
+        "train",
+        data,
+        *plugin,
+        *flags.split(),
+        "--finetune-from-model",
+        out / "model.pt",
+        "--save-dir",
+        tmp_path / "run",
+    )
+    trained, search = tmp_path / "run" / "checkpoint_last.pt", ["--beam", "4", "--max-len-b", "60", "--min-len", "0"]
+    here = generated("D", data, "--path", trained, *plugin, *search, "--post-process", "sentencepiece")
+    references = (tmp_path / "test.en").read_text(encoding="utf-8").splitlines()
+    assert sacrebleu.corpus_bleu(here, [references]).score > 50
+    run_json("export", trained, "--to", "huggingface", tmp_path / "back", "--data", out)
+    model, tokenizer = hf.load(tmp_path / "back")
+    text = tokenizer((tmp_path / "test.de").read_text(encoding="utf-8").splitlines(), return_tensors="pt", padding=True)
+    there = model.generate(**text, num_beams=4, early_stopping=True, max_length=62, renormalize_logits=False)
+    assert [line.strip() for line in tokenizer.batch_decode(there, skip_special_tokens=True)] == here
+    run_json("import", tmp_path / "back", "-o", tmp_path / "again")
+    before, after = read_state(trained)["model"], read_state(tmp_path / "again" / "model.pt")["model"]
+    assert all(torch.equal(tensor, before[name]) for name, tensor in after.items())
