@@ -192,9 +192,10 @@ class GatedTask(PrunableTask):
 
     def _fast_training(self) -> Optional[FastTraining]:
         """Return what ``--cuda-graphs`` asks for; None where it is off."""
-        mode, dictionary = str(getattr(self.cfg, "cuda_graphs", "off")), self.target_dictionary
+        mode = str(getattr(self.cfg, "cuda_graphs", "off"))
         if mode == "off":
             return None
+        dictionary = self.target_dictionary
         pad, eos = (0, 0) if dictionary is None else (dictionary.pad(), dictionary.eos())
         return FastTraining(mode, pad, eos)
 
