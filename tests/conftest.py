@@ -11,8 +11,8 @@ import torch
 
 torch.set_num_threads(1)
 
-#: Fixtures that start a cluster or a browser: tests that use one, directly or not, get the marker.
-MARKED = {"slurm": "slurm", "chromium": "browser"}
+#: Fixtures that train, start a cluster or a browser: tests that use one, directly or not, get the marker.
+MARKED = {"tuned": "slow", "slurm": "slurm", "chromium": "browser"}
 
 #: Helpers of the tests, and functions of Python, that train a model or start a process.
 STARTERS = {"train", "run_python", "fairseq_command"}

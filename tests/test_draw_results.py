@@ -26,6 +26,7 @@ FILES = {
 }
 
 
+@pytest.mark.slow
 def test_every_kind_is_drawn(tmp_path, monkeypatch, capsys):
     paths = [str(ROOT / "examples" / f"{name}.json") for name in FILES]
     monkeypatch.setattr(sys, "argv", ["draw_results.py", *paths, "--out", str(tmp_path)])

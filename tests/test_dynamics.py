@@ -85,6 +85,7 @@ def test_runs_of_several_penalties_and_counts(tmp_path):
     }
 
 
+@pytest.mark.slow
 def test_the_verb_draws_one_run_and_many(tmp_path, capsys):
     one, other = write_run(tmp_path / "one"), write_run(tmp_path / "two", kind="l0", penalty=0.5)
     assert main(["dynamics", str(one), "-o", str(tmp_path / "figures"), "--at", "20", "--json"]) == 0

@@ -184,6 +184,7 @@ VARIANTS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", ["ctranslate2", "onnx"])
 @pytest.mark.parametrize("settings", VARIANTS)
 def test_models_of_other_kinds(settings, target, tmp_path):

@@ -18,6 +18,8 @@ from fairseq_headprune.imports.pieces import Numbers
 from fairseq_headprune.interchange import check as checking
 from fairseq_headprune.modules.attach import find_gates
 
+pytestmark = pytest.mark.slow  # builds models of transformers
+
 
 @pytest.fixture(scope="module")
 def marian(tmp_path_factory):

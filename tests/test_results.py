@@ -38,7 +38,7 @@ def test_heads_that_were_not_removed_have_no_score(tmp_path):
 
 
 def test_what_is_no_finished_ablation_is_refused(tmp_path):
-    with pytest.raises(FileNotFoundError, match="not a study folder"):
+    with pytest.raises(FileNotFoundError, match="there is no such folder"):
         Ablation(tmp_path / "nowhere")
     StudyFolder.open(tmp_path / "prune", {"study": "prune"})
     with pytest.raises(ValueError, match="is a study of headprune prune"):

@@ -13,6 +13,8 @@ from fairseq_headprune.jobs.claims import Claims
 from fairseq_headprune.jobs.training import Run, TrainingJob, run_trainings
 from fairseq_headprune.parts import Mask
 
+pytestmark = pytest.mark.slow  # trains models
+
 MASK = Mask.full({"enc_self": [2]}).to_dict()
 
 
