@@ -4,20 +4,20 @@ Only torch's safe loader is used: a checkpoint that would run code is refused, n
 """
 
 import argparse
-from collections.abc import Iterator, Mapping
-from typing import Any
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 
 import torch
 
-from fairseq_headprune.parts import HEADS, Mask, Shape, attention_place
-from fairseq_headprune.parts.layout import SETTING, Layout
-from fairseq_headprune.removal.ffn import stored_ffn
+from fairseq_headprune.parts import COMPONENTS, FFN, HEADS, Mask, Shape, attention_place, noun
+from fairseq_headprune.parts.layout import Layout, layout_of_settings
 from fairseq_headprune.stored.loader import GatedSettings as GatedSettings
 from fairseq_headprune.stored.loader import State as State
 from fairseq_headprune.stored.loader import allow_settings as allow_settings
 from fairseq_headprune.stored.loader import read_state as read_state
 
-_OUT_PROJ = ".out_proj.weight"
+_BLOCK = re.compile(r"(?:^|\.)(?:encoder|decoder)\.layers\.\d+\.fc2\.weight$")
 
 
 def saved_settings(state: State) -> argparse.Namespace:
@@ -54,6 +54,51 @@ def task_settings(state: State) -> State:
     return {} if task is None else {str(name): value for name, value in task.items()}
 
 
+class StoredModule(NamedTuple):
+    """An attention module or feed-forward block in a state dict: the names of its tensors begin with the prefix."""
+
+    component: str
+    layer: int
+    prefix: str
+
+    @property
+    def output(self) -> str:
+        """The name of the weight whose columns are the parts."""
+        return self.prefix + ("fc2.weight" if self.component in FFN else "out_proj.weight")
+
+    @property
+    def keep(self) -> str:
+        """The name of the mask."""
+        return self.prefix + ("fc2.ffn_keep" if self.component in FFN else "head_keep")
+
+    def names(self, weights: Iterable[str]) -> list[str]:
+        """Return the names of all its tensors among those of a state dict."""
+        begin = (f"{self.prefix}fc1.", f"{self.prefix}fc2.") if self.component in FFN else self.prefix
+        return [name for name in weights if name.startswith(begin)]
+
+
+def part_modules(weights: Iterable[str], components: Iterable[str] = COMPONENTS) -> list[StoredModule]:
+    """List the modules with prunable parts in the order component, layer; layers are counted without gaps."""
+    found = []
+    for name in weights:
+        parts = name.split(".")
+        component, place = attention_place(".".join(parts[:-2]))
+        if _BLOCK.search(name):
+            component = "dec_ffn" if "decoder" in parts else "enc_ffn"
+        elif parts[-2:] != ["out_proj", "weight"] or parts[-3:-2] not in (["self_attn"], ["encoder_attn"]):
+            continue
+        found.append(
+            (COMPONENTS.index(component), place, name.removesuffix("fc2.weight").removesuffix("out_proj.weight"))
+        )
+    layers = dict.fromkeys(COMPONENTS, 0)
+    modules = []
+    for number, _, prefix in sorted(found):
+        component = COMPONENTS[number]
+        modules.append(StoredModule(component, layers[component], prefix))
+        layers[component] += 1
+    return [module for module in modules if module.component in set(components)]
+
+
 def head_shape(state: State) -> Shape:
     """Return the number of heads of each layer, by component, from the weights' names and the saved settings.
 
@@ -66,36 +111,41 @@ def head_shape(state: State) -> Shape:
     """
     settings = saved_settings(state)
     _check_twice_said(state)
-    layout = _layout_setting(settings)
+    layout = layout_of_settings(settings, "the checkpoint's ")
     noted = getattr(state["model"], "_metadata", {})
     shape: Shape = {}
-    for component, layer, prefix in attention_modules(state):
+    for component, layer, prefix in part_modules(state["model"], HEADS):
         heads = _heads_setting(settings, "encoder" if component == "enc_self" else "decoder")
         kept = heads
-        if layout is not None:
+        if layout is not None and set(HEADS) & set(layout.rows):
             heads, kept = _layer_of_layout(layout, component, layer)
-        found = noted.get(prefix, {}).get("num_heads", kept)
-        _check_heads(f"{component} layer {layer}", state["model"][prefix + _OUT_PROJ], found, kept, heads)
+        found = noted.get(prefix[:-1], {}).get("num_heads", kept)
+        _check_heads(f"{component} layer {layer}", state["model"][f"{prefix}out_proj.weight"], found, kept, heads)
         shape.setdefault(component, []).append(heads)
     if not shape:
         raise ValueError("the checkpoint holds no attention weights (names ending in self_attn or encoder_attn)")
     return shape
 
 
-def head_layout(state: State) -> Layout:
-    """Return which original heads the weights still hold (all, unless some were removed).
+def stored_layout(state: State) -> Layout:
+    """Return which original parts the weights still hold (all, unless some were removed).
 
     Raises:
-        ValueError, KeyError: head counts that are missing or do not fit, or a layout of a newer version.
+        ValueError, KeyError: numbers of parts that are missing or do not fit, or a layout of a newer version.
     """
     shape = head_shape(state)
-    layout = _layout_setting(saved_settings(state)) or Layout.full(shape)
+    for module in part_modules(state["model"], FFN):
+        shape.setdefault(module.component, []).append(state["model"][module.output].size(1))
+    noted = layout_of_settings(saved_settings(state), "the checkpoint's ") or Layout({}, {})
+    layout = noted.completed(shape)
     for component, counts in layout.original.items():
-        if len(shape.get(component, [])) != len(counts):
-            raise ValueError(
-                f"{component}: the checkpoint's layout has {len(counts)} layers, the weights "
-                f"{len(shape.get(component, []))}"
-            )
+        found = len(shape.get(component, []))
+        if found != len(counts):
+            raise ValueError(f"{component}: the checkpoint's layout has {len(counts)} layers, the weights {found}")
+        for layer in range(found if component in FFN else 0):
+            expected, count = len(layout.indices(component, layer)), shape[component][layer]
+            if count != expected:
+                raise ValueError(f"{component} layer {layer}: expected {expected} units, found weights for {count}")
     return layout
 
 
@@ -109,17 +159,12 @@ def _check_twice_said(state: State) -> None:
             raise ValueError(f'the {side} has {found[0]} heads a layer by "args", {found[1]} by "cfg": one was edited')
 
 
-def _layout_setting(settings: argparse.Namespace) -> Layout | None:
-    value = getattr(settings, SETTING, None)
-    return None if value is None else Layout.from_dict(value, f"the checkpoint's {SETTING}")
-
-
 def _layer_of_layout(layout: Layout, component: str, layer: int) -> tuple[int, int]:
     """Return the original and the present number of heads of one layer."""
-    rows = layout.kept.get(component, [])
+    rows = layout.rows.get(component, [])
     if layer >= len(rows):
         raise ValueError(f"{component} layer {layer}: the checkpoint's layout has {len(rows)} layers")
-    return layout.original[component][layer], len(rows[layer])
+    return layout.original[component][layer], sum(rows[layer])
 
 
 def _check_heads(where: str, weight: torch.Tensor, found: int, kept: int, heads: int) -> None:
@@ -136,31 +181,34 @@ def _check_heads(where: str, weight: torch.Tensor, found: int, kept: int, heads:
 
 
 def stored_mask(state: State) -> Mask | None:
-    """Return the head mask that the checkpoint holds (all heads of unmasked layers kept), None if there is none.
+    """Return the mask that the checkpoint holds (all parts of unmasked layers kept), None if there is none.
 
-    Heads that were removed are pruned in it. Its ``source`` is the origin that the training task noted, if any.
+    Parts that were removed are pruned in it. Its ``source`` is the origin that the training task noted, if any.
 
     Raises:
-        ValueError: a mask that does not fit the head counts.
+        ValueError: a mask that does not fit the numbers of parts.
     """
-    layout = head_layout(state)
-    mask = layout.mask()
-    mask.ffn = stored_ffn(state["model"], saved_settings(state))
-    removed = bool(mask.dropped()) or mask.ffn is not None
-    for component, layer, prefix in attention_modules(state):
-        keep = state["model"].get(prefix + ".head_keep")
+    layout = stored_layout(state)
+    if not layout.dropped(COMPONENTS) and not has_mask(state):
+        return None
+    kept = layout.stored_rows()
+    for module in part_modules(state["model"]):
+        component, layer, _ = module
+        keep = state["model"].get(module.keep)
         if keep is None:
             continue
-        kept = layout.kept[component][layer]
-        if keep.shape != (len(kept),):
+        indices = layout.indices(component, layer)
+        block = component in FFN and not keep.dim()
+        if not block and keep.shape != (len(indices),):
             raise ValueError(
-                f"the mask has {keep.numel()} heads in {component} layer {layer}, the checkpoint has {len(kept)}"
+                f"the mask has {keep.numel()} {noun(component)}s in {component} layer {layer}, the checkpoint has "
+                f"{len(indices)}"
             )
-        for head, value in zip(kept, keep.int().tolist(), strict=True):
-            mask.rows[component][layer][head] = value
-    if not removed and not has_mask(state):
-        return None
-    origin = (state.get("task_state") or {}).get("head_mask") or mask.source
+        marks = [bool(keep)] * len(indices) if block else keep.tolist()
+        row = [index for index, mark in zip(indices, marks, strict=True) if mark]
+        kept[component][layer] = None if block and not keep else row
+    mask = Layout(layout.original, kept).mask()
+    origin = (state.get("task_state") or {}).get("head_mask") or layout.source
     mask.source = {key: value for key, value in origin.items() if key not in ("heads", "ffn")}
     return mask
 
@@ -168,22 +216,6 @@ def stored_mask(state: State) -> Mask | None:
 def has_mask(state: State) -> bool:
     """Whether a mask is stored beside the weights."""
     return any(name.endswith((".head_keep", ".ffn_keep")) for name in state["model"])
-
-
-def attention_modules(state: State) -> Iterator[tuple[str, int, str]]:
-    """Iterate over (component, layer, prefix of the parameter names) in the order component, layer."""
-    found = []
-    for name in state["model"]:
-        parts = name.removesuffix(_OUT_PROJ).split(".")
-        if not name.endswith(_OUT_PROJ) or parts[-1] not in ("self_attn", "encoder_attn"):
-            continue
-        component, place = attention_place(".".join(parts))
-        found.append((HEADS.index(component), place, ".".join(parts)))
-    layers = dict.fromkeys(HEADS, 0)
-    for number, _, prefix in sorted(found):
-        component = HEADS[number]
-        yield component, layers[component], prefix
-        layers[component] += 1
 
 
 def _heads_setting(settings: argparse.Namespace, side: str) -> int:

@@ -57,8 +57,8 @@ def curves(choice: str, present: Sequence[str]) -> dict[str, list[str]]:
     """Return the curves of ``--components`` by name, each with the components whose heads are in play.
 
     Args:
-        choice: ``all``: one curve over all heads jointly; ``each``: one for each component, the others stay full;
-            or components separated by commas: one curve over their heads jointly.
+        choice: ``all``: one curve over all heads jointly; ``each``: one for each attention component, the others stay
+            full; or components separated by commas: one curve over their parts jointly.
         present: the components the model has.
 
     Raises:
@@ -72,15 +72,18 @@ def curves(choice: str, present: Sequence[str]) -> dict[str, list[str]]:
 
 
 def chosen_components(choice: str, present: Sequence[str]) -> list[str]:
-    """Return the components of ``all`` or of a list separated by commas, in the order of ``HEADS``.
+    """Return those components of a list separated by commas that the model has, in the order of ``COMPONENTS``.
+
+    ``all`` (the attention components) and ``ffn`` (the feed-forward components) may be in the list.
 
     Raises:
         KeyError: an unknown component.
         ValueError: a component that the model does not have.
     """
     asked = parse_components(choice)
-    missing = [c for c in asked if c not in present]
-    if choice != "all" and missing:
+    named = [name.strip() for name in choice.split(",")]
+    missing = [c for c in asked if c in named and c not in present]
+    if missing:
         raise ValueError(f"the model has no {', '.join(missing)}; it has {', '.join(present)}")
     return [c for c in asked if c in present]
 

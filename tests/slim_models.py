@@ -71,14 +71,13 @@ def rebuild(state):
 def with_ffn(model, mask, seed):
     """The mask with random feed-forward parts: of each side one block is gone, one has no unit, others some."""
     draw = random.Random(seed)
-    mask.ffn = {}
-    for side, modules in find_gates(model).ffn.modules.items():
+    for component, modules in find_gates(model).ffn.items():
         rows = [[int(draw.random() < 0.4) for _ in range(m.in_features)] for m in modules]
         places = draw.sample(range(len(rows)), len(rows))
-        mask.ffn[side] = rows
-        rows[places[0]] = 0 if side == "enc" else [0] * len(rows[places[0]])
+        mask.rows[component] = rows
+        rows[places[0]] = [0] if component == "enc_ffn" else [0] * len(rows[places[0]])
         if len(rows) > 2:
-            rows[places[1]] = 1
+            rows[places[1]] = [1]
     return mask
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from slim_models import SETTINGS, lively, rebuild, state_of, uneven
 
-from fairseq_headprune.checkpoints import head_layout, stored_mask
+from fairseq_headprune.checkpoints import stored_layout, stored_mask
 from fairseq_headprune.cli import main
 from fairseq_headprune.modules.attach import find_gates
 from fairseq_headprune.removal.average import average, average_checkpoints
@@ -44,7 +44,7 @@ def test_weights_are_means_and_tied_embeddings_stay_tied():
 def test_slim_models_average_and_load():
     states = checkpoints((3, 3))
     mean = average(states, ["a", "b"])
-    assert head_layout(mean).kept == head_layout(states[0]).kept
+    assert stored_layout(mean) == stored_layout(states[0])
     model = rebuild(mean)
     assert torch.equal(model.state_dict()["decoder.layers.1.fc1.weight"], mean["model"]["decoder.layers.1.fc1.weight"])
 

@@ -15,7 +15,7 @@ from fairseq_headprune.removal.checkpoint import remove_heads
 PRE = {"encoder_normalize_before": True, "decoder_normalize_before": True}
 #: Of two layers a side one has everything. The other: no heads in the encoder and no units; no heads and no block.
 MASK = {"enc_self": [[0, 0], [1, 1]], "enc_dec": [[1, 1], [0, 0]], "dec_self": [[1, 1], [0, 0]]}
-FFN = {"enc": [[0] * 64, 1], "dec": [1, 0]}
+FFN = {"enc_ffn": [[0] * 64, [1]], "dec_ffn": [[1], [0]]}
 #: what is counted; projections are those with a bias, which all in layers have
 NORM, PROJECT, ADD, CAT, SOFTMAX = "native_layer_norm", "addmm", "add", "cat", "_softmax"
 
@@ -37,7 +37,7 @@ class Calls(TorchDispatchMode):
 def slim(settings, heads=MASK, ffn=FFN):
     """A lively model without these parts, and the masked one as reference."""
     model = lively(settings)
-    mask = Mask(heads, ffn=ffn)
+    mask = Mask({**heads, **(ffn or {})})
     small = rebuild(remove_heads(state_of(model), mask, ffn=True).state)
     find_gates(model).set_mask(mask)
     return small, model
@@ -130,7 +130,7 @@ def test_unread_norms_stay_in_the_checkpoint_and_are_not_trained(batch, tmp_path
 
 def test_a_removed_block_draws_dropout_like_a_masked_one(batch):
     outputs = []
-    for model in slim({}, {key: [[1, 1]] * 2 for key in MASK}, {"enc": [0, 1], "dec": [1, 0]}):
+    for model in slim({}, {key: [[1, 1]] * 2 for key in MASK}, {"enc_ffn": [[0], [1]], "dec_ffn": [[1], [0]]}):
         for layer in (*model.encoder.layers, *model.decoder.layers):
             layer.dropout_module.p = 0.5
         torch.manual_seed(1)

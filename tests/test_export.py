@@ -167,7 +167,7 @@ def test_slim_whole_and_stored_masks(run, tmp_path):
     for path, mask in ((run.folder / "slim.pt", MASK), (run.path, whole)):
         out = tmp_path / f"{path.stem}.ct2"
         report = run_json("export", path, "--to", "ctranslate2", out, "--data", run.data)
-        assert report["mask"]["heads"] == mask.rows
+        assert report["mask"]["parts"] == mask.rows
         translator = ctranslate2.Translator(str(out), compute_type="float32", intra_threads=1)
         reference = masked(run, mask)
         pairs = made_up_pairs(reference, seed=4)
@@ -217,7 +217,7 @@ def test_the_report_is_in_the_folder(run):
     for target, report in run.reports.items():
         stored = json.loads((run.folder / target / "headprune.json").read_text())
         assert stored == {key: value for key, value in report.items() if key != "files"}
-        assert report["checkpoint"]["path"] == str(run.path) and report["mask"]["heads"] == MASK.rows
+        assert report["checkpoint"]["path"] == str(run.path) and report["mask"]["parts"] == MASK.rows
         assert report["files"] == {p.name: p.stat().st_size for p in (run.folder / target).iterdir()}
 
 
@@ -229,7 +229,7 @@ def test_uniform_from_the_command_line(run, tmp_path):
     report = run_json("export", run.path, "--to", "ctranslate2", out, *flags)
     # Seven heads: the best head of each of the six modules; a second one in a stack would cost two or four.
     assert report["config"] == {"ES": "11", "ED": "11", "DS": "11"} and report["padded_heads"] == 0
-    assert report["mask"]["heads"]["enc_dec"] == [[0, 1], [1, 0]]
+    assert report["mask"]["parts"]["enc_dec"] == [[0, 1], [1, 0]]
 
 
 def test_wrong_input_is_one_line(run, tmp_path, capsys):

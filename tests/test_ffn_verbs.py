@@ -6,7 +6,7 @@ import torch
 from verbs import generated, refused, run_json, write_lively
 
 from fairseq_headprune.checkpoints import read_state, stored_mask
-from fairseq_headprune.parts import Mask
+from fairseq_headprune.parts import COMPONENTS, FFN, HEADS, Mask
 from fairseq_headprune.parts.scores import Scores
 
 PLUGIN = ["--user-dir", tiny.ROOT / "fairseq_headprune"]
@@ -32,29 +32,24 @@ def pruned(trained, tmp_path_factory):
 
 
 def test_scores_masks_and_reports(pruned):
-    blocks = pruned["blocks", "scores"]["ffn"]
-    assert {side: len(rows) for side, rows in blocks.items()} == {"enc": 2, "dec": 2}
-    lowest = min(blocks["enc"] + blocks["dec"])
-    expected = {side: [int(value > lowest) for value in rows] for side, rows in blocks.items()}
+    found = pruned["blocks", "scores"]["scores"]
+    assert [len(found[component]) for component in FFN] == [2, 2] and list(found) == list(COMPONENTS)
+    lowest = min(value for component in FFN for [value] in found[component])
+    expected = {component: [[int(value > lowest)] for [value] in found[component]] for component in FFN}
     assert pruned["blocks", "mask"]["ffn"] == expected
-    assert pruned["blocks", "slim"]["ffn"]["blocks"] == expected
-    units = pruned["units", "scores"]["ffn"]
+    kept = pruned["blocks", "slim"]["layout"]["kept"]
+    assert {c: [[int(row is not None)] for row in kept[c]] for c in FFN} == expected
+    units = {component: pruned["units", "scores"]["scores"][component] for component in FFN}
     flat = sorted((v for rows in units.values() for row in rows for v in row), reverse=True)
     assert len(flat) == 4 * 64
     kept = sum(v >= flat[99] for v in flat)
     assert kept == 100 == sum(sum(row) for rows in pruned["units", "mask"]["ffn"].values() for row in rows)
-    counts = pruned["units", "slim"]["ffn"]["counts"]
-    assert counts["enc"]["units"] + counts["dec"]["units"] == 100
+    assert sum(counts["units"] for counts in pruned["units", "slim"]["ffn"]["counts"].values()) == 100
     # 3 of 12 heads of 32 * (4 * 64 + 3), and units of 2 * 64 + 1; a block has 64 units and 64 biases.
     heads = 3 * 32 * 259
     for parts, gone in (("blocks", heads + 64 * 129 + 64), ("units", heads + 156 * 129)):
         parameters = pruned[parts, "slim"]["parameters"]
         assert parameters["before"] - parameters["after"] == gone == parameters["by_formula"]
-    # A score file without these scores stays as it always was.
-    again = Scores.load(pruned["units", "names"]["scores"])
-    assert again.ffn == units
-    again.ffn = None
-    assert "ffn" not in again.to_dict()
 
 
 @pytest.mark.parametrize("parts", ["blocks", "units"])
@@ -65,9 +60,7 @@ def test_fairseq_translates_as_the_masked_model(pruned, parts):
     assert generated("H", pruned["data"], "--path", names["slim.pt"], "--cpu", *PLUGIN) == expected
     if parts == "blocks":
         return
-    heads_alone = Mask.load(names["mask.json"])
-    heads_alone.ffn = None
-    heads_alone.save(pruned["folder"] / "heads.json")
+    Mask.load(names["mask.json"]).only(HEADS).save(pruned["folder"] / "heads.json")
     assert generated("H", *call, "--head-mask", pruned["folder"] / "heads.json") != expected
 
 
@@ -76,7 +69,7 @@ def test_fine_tuning_takes_the_structure_over(pruned, tmp_path):
     arch = ["--arch", "transformer_gated_tiny", *TASK, "--finetune-from-model", slim]
     tiny.train(pruned["data"], tmp_path, *arch)
     tuned = read_state(tmp_path / "checkpoint_last.pt")
-    assert stored_mask(tuned).ffn == pruned["units", "mask"]["ffn"]
+    assert stored_mask(tuned).only(FFN).rows == pruned["units", "mask"]["ffn"]
     shapes = {name: weight.shape for name, weight in read_state(slim)["model"].items()}
     assert {name: weight.shape for name, weight in tuned["model"].items()} == shapes
     assert not torch.equal(
@@ -88,16 +81,16 @@ def test_a_mask_set_in_training_is_kept_and_is_the_default(pruned, tmp_path):
     mask = pruned["blocks", "names"]["mask.json"]
     tiny.train(pruned["data"], tmp_path, "--arch", "transformer_gated_tiny", *TASK, "--head-mask", mask)
     state = read_state(tmp_path / "checkpoint_last.pt")
-    assert stored_mask(state).ffn == Mask.load(mask).ffn and stored_mask(state).source["path"] == str(mask)
+    assert stored_mask(state) == Mask.load(mask) and stored_mask(state).source["path"] == str(mask)
     report = run_json("slim", tmp_path / "checkpoint_last.pt", "--ffn", "-o", tmp_path / "slim.pt")
-    assert report["ffn"]["blocks"] == Mask.load(mask).ffn
+    assert report["ffn"]["counts"]["enc_ffn"]["blocks"] + report["ffn"]["counts"]["dec_ffn"]["blocks"] == 3
 
 
 def test_export_of_models_without_units(pruned, tmp_path):
     names = pruned["blocks", "names"]
     for target in ("ctranslate2", "onnx"):
         report = run_json("export", names["slim.pt"], "--to", target, tmp_path / target, "--data", pruned["data"])
-        assert report["mask"]["ffn"] == pruned["blocks", "mask"]["ffn"]
+        assert Mask(report["mask"]["parts"]).only(FFN).rows == pruned["blocks", "mask"]["ffn"]
         # Log-probabilities here are in the tens; the exact comparisons are in test_export.py.
         assert report["check"]["largest_difference"] < 5e-5
 
@@ -105,16 +98,14 @@ def test_export_of_models_without_units(pruned, tmp_path):
 def test_wrong_input_is_one_line(pruned, tmp_path, capsys):
     names, path, output = pruned["units", "names"], pruned["path"], tmp_path / "o"
     plain = tmp_path / "plain.json"
-    scores = Scores.load(names["scores"])
-    scores.ffn = None
-    scores.save(plain)
+    Scores.load(names["scores"]).only(HEADS).save(plain)
     score = ["score", pruned["data"], "--path", path, "--cpu", "--ffn", "units", "-o", output]
     for call, message in (
         (["slim", path, "--mask", names["mask.json"], "-o", output], "remove them, too, with --ffn"),
         (["mask", "--like", path, "--scores", plain, "--ffn", 3, "-o", output], "has no feed-forward scores"),
         (["mask", "--like", path, "--ffn", 3, "-o", output], "say where the scores are with --scores FILE"),
         (["mask", "--like", path, "--scores", names["scores"], "--ffn", 999, "-o", output], "so give 0 to 256"),
-        ([*score, "--estimator", "random"], "--ffn needs --estimator gradient or fisher"),
+        ([*score, "--estimator", "confidence"], "--ffn needs another --estimator than confidence"),
     ):
         assert message in refused(capsys, *call)
         assert not output.exists()
@@ -122,10 +113,9 @@ def test_wrong_input_is_one_line(pruned, tmp_path, capsys):
 
 def test_a_model_without_a_block_is_not_said_to_be_equal(pruned, tmp_path):
     mask = stored_mask(read_state(pruned["blocks", "names"]["slim.pt"]))
-    full = Mask.full(mask.shape)
-    for ffn, equal in ((mask.ffn, False), (None, True)):
-        full.ffn = ffn
-        full.save(tmp_path / "mask.json")
+    full = Mask.full(mask.only(HEADS).shape)
+    for ffn, equal in ((mask.only(FFN).rows, False), ({}, True)):
+        Mask({**full.rows, **ffn}).save(tmp_path / "mask.json")
         report = run_json("slim", pruned["path"], "--mask", tmp_path / "mask.json", "--ffn", "-o", tmp_path / "slim.pt")
         # Source: the count of parameters.
         assert (report["parameters"]["after"] == report["parameters"]["before"]) == equal
@@ -141,3 +131,17 @@ def test_a_number_of_parameters_counts_what_goes_with_feed_forward_parts(pruned,
     # Source: the tensors of the slim checkpoint; one head more, 32 * (4 * 64 + 3), would be too many.
     after, most = slim["parameters"]["after"], 0.8 * slim["parameters"]["before"]
     assert after == budget["parameters"] and most - 32 * 259 < after <= most
+
+
+def test_parts_are_chosen_by_chance_and_by_layer(pruned, tmp_path, capsys):
+    path, mask = pruned["path"], tmp_path / "mask.json"
+    flags = ["--random", "25%", "--components", "ffn", "-o", mask]
+    assert sum(row[0] for rows in run_json("mask", "--like", path, *flags)["ffn"].values() for row in rows) == 3
+    found = run_json("mask", "--like", path, *flags, "--ffn", "units", "--seed", 3)
+    assert sum(sum(row) for rows in found["ffn"].values() for row in rows) == 192 and found["kept"] == 12
+    again = ["--like", mask, "--layers", "top:1", "--components", "enc_self,dec_ffn", "-o", tmp_path / "m.json"]
+    assert "the mask prunes units of this block" in refused(capsys, "mask", *again)
+    run_json("mask", *again, "--ffn", "units")
+    layers = Mask.load(tmp_path / "m.json")
+    assert layers.rows["enc_self"] == [[1, 1], [0, 0]] and layers.rows["dec_ffn"][1] == [0] * 64
+    assert layers.rows["dec_ffn"][0] == Mask.load(mask).rows["dec_ffn"][0]

@@ -72,7 +72,7 @@ def test_the_gates_gradient_is_summed_in_float32(dtype):
 
 def test_weights_that_a_hook_changes_are_refused():
     # As --quant-noise-pq does it: fairseq changes the weights in a hook before the projection.
-    module = SimpleNamespace(original_heads=[0], out_proj=torch.nn.Linear(4, 4))
+    module = SimpleNamespace(indices=[0], out_proj=torch.nn.Linear(4, 4))
     module.out_proj.register_forward_pre_hook(lambda *_: None)
     gates = SimpleNamespace(items=lambda: [("enc_self", 0, module)])
     with pytest.raises(ValueError, match="enc_self layer 0: .*--quant-noise-pq"):

@@ -14,7 +14,6 @@ from verbs import refused, run_json
 from fairseq_headprune.glue.catalogue import TASKS
 from fairseq_headprune.glue.metrics import scores
 from fairseq_headprune.importance.estimate import ScoreSettings, estimate
-from fairseq_headprune.importance.ffn import ffn_scores
 from fairseq_headprune.modules.attach import find_gates
 from fairseq_headprune.parts import Mask, Part, all_heads
 from fairseq_headprune.tasks.glue import GlueConfig, GlueTask
@@ -62,8 +61,8 @@ def test_importance_is_the_mean_absolute_derivative_of_each_examples_loss(is_reg
             module.head_gate = None
             terms.append(abs(values[0] - values[1]) / (2 * step))
         assert found.rows["enc_self"][head.layer][head.index] == pytest.approx(np.mean(terms), rel=1e-5)
-    units = ffn_scores(model, [sample], settings, task.losses("sum", 0.0), "units")
-    assert [len(row) for row in units["enc"]] == [40, 40, 40]
+    units = estimate(model, gates, [sample], ScoreSettings(normalize="none", ffn="units"), task)
+    assert units.shape["enc_ffn"] == [40, 40, 40] and units.rows["enc_self"] == found.rows["enc_self"]
 
 
 def test_other_estimators():

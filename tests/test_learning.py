@@ -8,7 +8,7 @@ import torch
 from fairseq.checkpoint_utils import load_model_ensemble_and_task
 from learning import DSP, L0, SHAPE, gate_state, same, train, weights
 
-from fairseq_headprune.checkpoints import head_layout, read_state, stored_mask
+from fairseq_headprune.checkpoints import read_state, stored_layout, stored_mask
 from fairseq_headprune.gates.log import NAME, read_log
 from fairseq_headprune.learning.training import GateTraining
 from fairseq_headprune.modules.attach import find_gates
@@ -192,7 +192,7 @@ def test_slimming_carries_the_choice_out(joint, tmp_path):
     slim_checkpoint(checkpoint, slim)
     state = read_state(slim)
     assert not gate_state(state) and "head_gates" not in state["model"]._metadata
-    assert sum(len(row) for rows in head_layout(state).kept.values() for row in rows) == 5  # --heads-kept
+    assert len(stored_layout(state).kept()) == 5  # --heads-kept
     base = [joint["data"], "--task", "translation_headprune", "--cpu", "--max-len-b", "12", "--path"]
     texts = [tiny.fairseq_here("generate", *base, path) for path in (checkpoint, slim)]
     assert [line for line in texts[0].splitlines() if line.startswith("D-")] == [

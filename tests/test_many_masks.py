@@ -7,7 +7,7 @@ from verbs import run_json, write_lively
 from fairseq_headprune.evaluation import many_masks
 from fairseq_headprune.evaluation.translate import Translator
 from fairseq_headprune.modules.shrink import shrink
-from fairseq_headprune.parts import HEADS, Mask, Part, all_heads
+from fairseq_headprune.parts import FFN, HEADS, Mask, Part, all_heads
 from fairseq_headprune.parts.layout import Layout
 from fairseq_headprune.session import Session, parse_generation_args
 from fairseq_headprune.single_heads import one_kept, one_removed
@@ -24,10 +24,11 @@ def session(run, *flags):
 
 
 def some_masks(gates):
-    """The unpruned model, every head alone removed, and masks that prune whole components or everything."""
-    full = gates.mask()
+    """The unpruned model, every head or block alone removed, and whole components, half of the units, or everything."""
+    full, blocks, units = gates.mask(), gates.mask("blocks"), gates.mask("units")
     whole = [full.without(full.kept([component])) for component in HEADS]
-    return [full, *one_removed(full, HEADS).values(), *whole, full.without(full.kept())]
+    ffn = [*one_removed(blocks, FFN).values(), units.without(part for part in units.kept(FFN) if part.index % 2)]
+    return [full, *one_removed(full, HEADS).values(), *whole, full.without(full.kept()), *ffn]
 
 
 def one_by_one(loaded, translator, masks):

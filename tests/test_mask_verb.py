@@ -203,7 +203,7 @@ def test_nan_scores_are_refused(refused, tmp_path):
 def test_scores_of_another_model_are_refused(refused, tmp_path):
     Scores({"enc_self": [[0.1, 0.2]]}, estimator="random").save(tmp_path / "s.json")
     line = refused("--scores", tmp_path / "s.json", "--heads", 1)
-    assert "scores of enc_self are for layers of [2] heads, --like has [3, 2]" in line
+    assert "the score file has 1 layers of enc_self, --like has 2" in line
 
 
 def test_what_is_neither_mask_nor_checkpoint(refused, tmp_path):

@@ -7,6 +7,8 @@ import torch
 from fairseq_headprune.evaluation.memory import SHARE, Card
 from fairseq_headprune.evaluation.packing import Packer, fitting_rows
 from fairseq_headprune.modules.attach import find_gates
+from fairseq_headprune.modules.shrink import shrink
+from fairseq_headprune.parts import Mask
 
 
 def collect(packer, sentences, lengths, masks, memory=10**9):
@@ -65,7 +67,8 @@ def test_rows_on_cuda_follow_from_the_free_memory_where_the_first_block_is_gone_
         monkeypatch.setattr(torch.cuda, name, lambda device, value=value: value)
     model = tiny.make_model()
     gates = find_gates(model)
-    gates.ffn.shrink(gates.ffn.layout().under({"dec": [0, [1] * 10 + [0] * 54]}))
+    mask = Mask({**gates.full().rows, "dec_ffn": [[0], [1] * 10 + [0] * 54]})
+    shrink(gates, gates.layout().under(mask))
     # Source: by hand: 2 layers and one more, width 64, 2 x 8 + 10 positions and 8 / 5 source keys a hypothesis;
     # 10 units at most, 20 activations of width 64; 4 bytes a number.
     size = 4 * (2 * 3 * 64 * (26 + 8 / 5) + 2 * 10 + 20 * 64)

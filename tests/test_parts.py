@@ -5,7 +5,9 @@ import json
 import numpy
 import pytest
 
-from fairseq_headprune.parts import FORMAT, Mask, Part, all_heads, parse_components
+from fairseq_headprune.parts import COMPONENTS, FFN, HEADS, Mask, Part, all_heads, parse_components
+
+FORMAT = Mask.FORMAT
 
 #: Uneven on purpose: enc_self has layers of 3 and 2 heads, enc_dec one of 2, dec_self layers of 1 and 4.
 UNEVEN = {"enc_self": [3, 2], "enc_dec": [2], "dec_self": [1, 4]}
@@ -83,25 +85,62 @@ def test_parse_components():
 
 def test_file_round_trip(tmp_path):
     mask = Mask.full(UNEVEN, {"command": "by hand"}).without([Part("dec_self", 0, 0)])
-    mask.ffn = {"enc": [1, 0], "dec": [[1, 0, 1], [1, 1, 1]]}
     mask.save(tmp_path / "m.json")
     again = Mask.load(tmp_path / "m.json")
-    assert again == mask and again.source == {"command": "by hand"} and again.ffn == mask.ffn
+    assert again == mask and again.source == {"command": "by hand"}
     written = json.loads((tmp_path / "m.json").read_text())
-    assert written["format"] == "headprune.mask/1" == FORMAT
-    assert written["heads"]["dec_self"] == [[0], [1, 1, 1, 1]]
+    assert written["format"] == "headprune.mask/2" == FORMAT
+    assert written["parts"]["dec_self"] == [[0], [1, 1, 1, 1]]
 
 
-def test_masks_differ_by_heads_and_ffn_not_by_source():
+def test_a_file_of_format_1_is_read():
+    old = {"format": "headprune.mask/1", "heads": {"enc_self": [[1, 0]]}, "source": {"a": 1}}
+    assert Mask.from_dict(old) == Mask({"enc_self": [[1, 0]]}) and Mask.from_dict(old).source == {"a": 1}
+    mask = Mask.from_dict(old | {"ffn": {"enc": [1, 0, [1, 0, 1]], "dec": [1]}})
+    assert mask.rows == {"enc_self": [[1, 0]], "enc_ffn": [[1], [0], [1, 0, 1]], "dec_ffn": [[1]]}
+    for ffn in ({"encoder": [1]}, {"enc": 1}):
+        with pytest.raises(ValueError, match='m.json: "ffn" is'):
+            Mask.from_dict(old | {"ffn": ffn}, "m.json")
+    with pytest.raises(ValueError, match="enc_ffn layer 1 part 0: .*found 2"):
+        Mask.from_dict(old | {"ffn": {"enc": [1, 2]}})
+
+
+def test_feed_forward_parts_are_parts():
+    mask = Mask({"enc_self": [[1, 0]], "enc_ffn": [[1, 0, 1], [0], [1]]})
+    assert mask.kept() == [("enc_self", 0, 0)] and mask.kept(FFN) == [
+        ("enc_ffn", 0, 0),
+        ("enc_ffn", 0, 2),
+        ("enc_ffn", 2, 0),
+    ]
+    assert mask.dropped(COMPONENTS) == [("enc_self", 0, 1), ("enc_ffn", 0, 1), ("enc_ffn", 1, 0)]
+    assert mask.counts()["enc_ffn"] == {"kept": 3, "total": 5}
+    assert mask.without([Part("enc_ffn", 2, 0)]).rows["enc_ffn"] == [[1, 0, 1], [0], [0]]
+    # A model of three blocks of 3 units: a single entry is the whole block, and components that are absent fit.
+    mask.check_shape({"enc_self": [2], "enc_ffn": [3, 3, 3], "dec_ffn": [3]})
+    with pytest.raises(ValueError, match="the mask has 3 parts in enc_ffn layer 0, the model has 4"):
+        mask.check_shape({"enc_self": [2], "enc_ffn": [4, 4, 4]})
+    with pytest.raises(ValueError, match="the mask has 3 layers of enc_ffn, the model has 0"):
+        mask.check_shape({"enc_self": [2]})
+    assert mask.only(HEADS) == Mask({"enc_self": [[1, 0]]})
+
+
+def test_what_two_masks_keep():
+    mask = Mask({"enc_self": [[1, 0]], "enc_ffn": [[1, 0, 1], [0], [1], [1]]})
+    other = Mask({"enc_self": [[1, 1]], "enc_ffn": [[1], [1], [0, 1, 1], [0]], "dec_ffn": [[0]]})
+    both = {"enc_self": [[1, 0]], "enc_ffn": [[1, 0, 1], [0], [0, 1, 1], [0]], "dec_ffn": [[0]]}
+    assert (mask & other).rows == (other & mask).rows == both
+
+
+def test_masks_differ_by_parts_not_by_source():
     mask = Mask({"enc_self": [[1, 0]]}, {"a": 1})
     assert mask == Mask({"enc_self": [[1, 0]]}, {"b": 2})
     assert mask != Mask({"enc_self": [[0, 1]]})
-    assert mask != Mask({"enc_self": [[1, 0]]}, ffn={"enc": [1]})
+    assert mask != Mask({"enc_self": [[1, 0]], "enc_ffn": [[1]]})
 
 
 def test_another_format_version_is_refused():
-    with pytest.raises(ValueError, match=r"m\.json: mask format 'headprune.mask/2' is not known here .*upgrade"):
-        Mask.from_dict({"format": "headprune.mask/2", "heads": {"enc_self": [[1]]}}, "m.json")
+    with pytest.raises(ValueError, match=r"m\.json: mask format 'headprune.mask/3' is not known here .*upgrade"):
+        Mask.from_dict({"format": "headprune.mask/3", "parts": {"enc_self": [[1]]}}, "m.json")
 
 
 @pytest.mark.parametrize(
@@ -112,12 +151,12 @@ def test_another_format_version_is_refused():
         {},
         {"format": "headprune.scores/1", "scores": {}},
         {"format": FORMAT},
-        {"format": FORMAT, "heads": {}},
-        {"format": FORMAT, "heads": [[1]]},
-        {"format": FORMAT, "heads": {"enc_self": 1}},
-        {"format": FORMAT, "heads": {"enc_self": [1, 0]}},
-        {"format": FORMAT, "heads": {"enc_self": ["10"]}},
-        {"format": FORMAT, "heads": {"enc_self": [[1]]}, "source": 5},
+        {"format": FORMAT, "parts": {}},
+        {"format": FORMAT, "parts": [[1]]},
+        {"format": FORMAT, "parts": {"enc_self": 1}},
+        {"format": FORMAT, "parts": {"enc_self": [1, 0]}},
+        {"format": FORMAT, "parts": {"enc_self": ["10"]}},
+        {"format": FORMAT, "parts": {"enc_self": [[1]]}, "source": 5},
     ],
 )
 def test_what_is_no_mask(value):
@@ -134,15 +173,7 @@ def test_entries_are_0_or_1(entry):
 def test_booleans_and_numpy_integers_become_0_and_1():
     mask = Mask({"enc_self": [[True, False, numpy.int64(1)]]})
     assert mask.rows["enc_self"] == [[1, 0, 1]]
-    assert json.dumps(mask.to_dict()["heads"]) == '{"enc_self": [[1, 0, 1]]}'  # not "true"
-
-
-def test_ffn_part():
-    assert Mask({"enc_self": [[1]]}, ffn={"enc": [0, 1], "dec": [[0, 1]]}).ffn == {"enc": [0, 1], "dec": [[0, 1]]}
-    with pytest.raises(ValueError, match='"ffn" is'):
-        Mask({"enc_self": [[1]]}, ffn={"encoder": [1]})
-    with pytest.raises(ValueError, match="ffn enc layer 1 head 0: .*found 2"):
-        Mask({"enc_self": [[1]]}, ffn={"enc": [1, 2]})
+    assert json.dumps(mask.to_dict()["parts"]) == '{"enc_self": [[1, 0, 1]]}'  # not "true"
 
 
 def test_a_misfit_says_where():
@@ -162,5 +193,5 @@ def test_given_lists_are_copied():
     rows = {"enc_self": [[1, 1]]}
     mask = Mask(rows)
     rows["enc_self"][0][0] = 0
-    mask.to_dict()["heads"]["enc_self"][0][1] = 0
+    mask.to_dict()["parts"]["enc_self"][0][1] = 0
     assert mask.rows == {"enc_self": [[1, 1]]}

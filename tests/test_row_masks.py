@@ -6,7 +6,7 @@ import torch
 from fairseq_headprune.modules.attach import find_gates
 from fairseq_headprune.modules.attention import apply_gate
 from fairseq_headprune.modules.row_masks import RowMasks, encoder_groups
-from fairseq_headprune.parts import Mask, Part
+from fairseq_headprune.parts import FFN, Mask, Part
 
 SHAPE = {"enc_self": [2, 2], "enc_dec": [2, 2], "dec_self": [2, 2]}
 
@@ -51,14 +51,25 @@ def test_a_mask_of_another_model_is_refused(tiny_model):
         RowMasks(find_gates(tiny_model), [Mask.full({"enc_self": [3, 2]})])
 
 
-def test_feed_forward_parts_stay_pruned_while_rows_have_their_own_heads(tiny_model, batch):
+def test_rows_have_feed_forward_parts_of_their_own(tiny_model, batch):
     # Source: each mask set for the whole batch.
     gates = find_gates(tiny_model)
-    full = Mask(Mask.full(SHAPE).rows, ffn={"enc": [0, 1]})
-    masks = [full, full.without([Part("enc_self", 0, 1)])]
-    with RowMasks(gates, masks).in_force(), torch.no_grad():
+    full = Mask.full(SHAPE)
+    units = [int(unit % 3 == 0) for unit in range(64)]
+    masks = [
+        full,
+        Mask({**full.rows, "enc_ffn": [[0], [1]], "dec_ffn": [[1], units]}),
+        Mask({**full.without([Part("enc_self", 0, 1)]).rows, "enc_ffn": [units, [1]], "dec_ffn": [[0], [0] * 64]}),
+    ]
+    rows = RowMasks(gates, masks)
+    with rows.in_force(), torch.no_grad():
+        for component in gates.components:
+            rows.set(component, torch.tensor([2, 1, 0]))
         found = tiny_model(**batch["net_input"])[0]
-    with gates.masked(full), torch.no_grad():
-        assert torch.equal(tiny_model(**batch["net_input"])[0], found)
-    with pytest.raises(ValueError, match="different feed-forward parts"):
-        RowMasks(gates, [full, Mask.full(SHAPE)])
+    expected = []
+    for mask in reversed(masks):
+        with gates.masked(mask), torch.no_grad():
+            expected.append(tiny_model(**batch["net_input"])[0][len(expected)])
+    assert torch.allclose(found, torch.stack(expected), atol=1e-6)
+    assert all(module.row_keep is module.row_block is None for _, _, module in gates.items(FFN))
+    assert encoder_groups(masks, 2) == [[0, 0, 0], [0, 1, 2], [0, 1, 2]]

@@ -37,7 +37,7 @@ def test_the_document_is_the_score_file(lively, tmp_path):
     assert found == json.loads((tmp_path / "scores.json").read_text())
     # Source: the file format in the documentation.
     assert {"format", "scores", "estimator", "reduction", "normalize", "sentences", "data", "checkpoint"} <= set(found)
-    assert (found["format"], found["estimator"]) == ("headprune.scores/1", "gradient")
+    assert (found["format"], found["estimator"]) == ("headprune.scores/2", "gradient")
     assert (found["reduction"], found["normalize"], found["loss"]) == ("sentence", "layer", "sum")
     assert found["sentences"] == 20
     assert (found["data"]["split"], found["data"]["of"], found["data"]["seed"]) == ("train", 60, 0)

@@ -4,8 +4,10 @@ import json
 
 import pytest
 
-from fairseq_headprune.parts import Part
-from fairseq_headprune.parts.scores import FORMAT, Scores
+from fairseq_headprune.parts import FFN, Part
+from fairseq_headprune.parts.scores import Scores
+
+FORMAT = Scores.FORMAT
 
 SCORES = {"enc_self": [[0.5, 0.1], [0.1, None]], "enc_dec": [[0.2, 0.1]], "dec_self": [[0.0, 0.1]]}
 
@@ -33,7 +35,7 @@ def test_the_file_holds_the_promised_keys(tmp_path):
     # Source: the file format in the documentation.
     keys = {"format", "scores", "estimator", "reduction", "normalize", "sentences", "data", "checkpoint"}
     assert keys <= set(value)
-    assert value["format"] == "headprune.scores/1" == FORMAT and value["scores"] == SCORES
+    assert value["format"] == "headprune.scores/2" == FORMAT and value["scores"] == SCORES
 
 
 def test_order_is_ascending_and_of_equal_scores_the_highest_index_goes_first():
@@ -60,15 +62,23 @@ def test_order_within_one_component():
     [
         ("[1]", ValueError, "not a score file"),
         ('{"format": "headprune.mask/1"}', ValueError, "not a score file"),
-        ('{"format": "headprune.scores/2", "scores": {}}', ValueError, "'headprune.scores/2' is not known here"),
+        ('{"format": "headprune.scores/3", "scores": {}}', ValueError, "'headprune.scores/3' is not known here"),
         ('{"format": "headprune.scores/1"}', ValueError, 'no "scores"'),
         ('{"format": "headprune.scores/1", "scores": [1]}', ValueError, 'no "scores"'),
         ('{"format": "headprune.scores/1", "scores": {"encoder": [[1.0]]}}', KeyError, "unknown component 'encoder'"),
         ('{"format": "headprune.scores/1", "scores": {"enc_self": [1.0]}}', ValueError, "not one list a layer"),
         ('{"format": "headprune.scores/1", "scores": {"enc_self": 1.0}}', ValueError, "not one list a layer"),
-        ('{"format": "headprune.scores/1", "scores": {"enc_self": [[1.0, NaN]]}}', ValueError, "layer 0 head 1 is nan"),
-        ('{"format": "headprune.scores/1", "scores": {"enc_self": [[Infinity]]}}', ValueError, "head 0 is inf"),
-        ('{"format": "headprune.scores/1", "scores": {"enc_self": [["a"]]}}', ValueError, "head 0 is 'a'"),
+        (
+            '{"format": "headprune.scores/1", "scores": {"enc_self": [[1.0, NaN]]}}',
+            ValueError,
+            "layer 0 head 1: the score is nan",
+        ),
+        (
+            '{"format": "headprune.scores/1", "scores": {"enc_self": [[Infinity]]}}',
+            ValueError,
+            "head 0: the score is inf",
+        ),
+        ('{"format": "headprune.scores/1", "scores": {"enc_self": [["a"]]}}', ValueError, "head 0: the score is 'a'"),
         ('{"format": "headprune.scores/1", "scores": {"enc_self": [[1]]}, "data": 3}', ValueError, '"data" must be'),
         ('{"format": "headprune.scores/1", "sco', ValueError, "not a JSON file"),
     ],
@@ -84,7 +94,7 @@ def test_wrong_files_are_refused_by_name(content, error, message, tmp_path):
 def test_a_missing_file_and_a_nan_score(tmp_path):
     with pytest.raises(FileNotFoundError):
         Scores.load(tmp_path / "none.json")
-    with pytest.raises(ValueError, match="enc_self layer 0 head 0 is nan, not a finite number"):
+    with pytest.raises(ValueError, match="enc_self layer 0 head 0: the score is nan, not a finite number"):
         Scores({"enc_self": [[float("nan")]]}, estimator="gradient")
 
 
@@ -94,3 +104,22 @@ def test_a_hand_made_file_needs_only_scores(tmp_path):
     )
     scores = Scores.load(tmp_path / "s.json")
     assert scores.pruning_order() == [Part("enc_self", 0, 1), Part("enc_self", 0, 0)] and scores.estimator == "unknown"
+
+
+#: as headprune score --ffn blocks wrote it before format /2
+OLD = """{"format": "headprune.scores/1", "scores": {"enc_self": [[0.5, null]]}, "estimator": "gradient",
+"reduction": "sentence", "normalize": "layer", "loss": "sum", "sentences": 20, "data": {}, "checkpoint": {},
+"details": {}, "ffn": {"enc": [0.25], "dec": [[0.5, null, 0.125]]}}"""
+
+
+def test_a_file_of_format_1_is_read(tmp_path):
+    (tmp_path / "s.json").write_text(OLD)
+    scores = Scores.load(tmp_path / "s.json")
+    ffn = {"enc_ffn": [[0.25]], "dec_ffn": [[0.5, None, 0.125]]}
+    assert scores.rows == {"enc_self": [[0.5, None]], **ffn} and scores.loss == "sum"
+    assert scores.pruning_order() == [Part("enc_self", 0, 0)]  # of heads, unless other components are asked for
+    assert scores.pruning_order(FFN) == [Part("dec_ffn", 0, 2), Part("enc_ffn", 0, 0), Part("dec_ffn", 0, 0)]
+    assert Scores.from_dict(scores.to_dict()) == scores
+    for ffn in ({"encoder": [1]}, {"enc": 1}, [1]):
+        with pytest.raises(ValueError, match='"ffn" is'):
+            Scores.from_dict(json.loads(OLD) | {"ffn": ffn})

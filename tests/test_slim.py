@@ -8,7 +8,7 @@ import torch
 from fairseq.modules import MultiheadAttention
 from slim_models import SETTINGS, beam_five, incremental, lively, masked_and_slim, rebuild, state_of, uneven
 
-from fairseq_headprune.checkpoints import head_layout, head_shape, saved_settings, stored_mask
+from fairseq_headprune.checkpoints import head_shape, saved_settings, stored_layout, stored_mask
 from fairseq_headprune.importance.estimate import ESTIMATORS, ScoreSettings, estimate
 from fairseq_headprune.modules.attach import GatedParts, find_gates
 from fairseq_headprune.modules.multihead import GatedMultiheadAttention
@@ -56,7 +56,7 @@ def test_gradients_of_kept_heads_are_the_masked_models(settings, tmp_path, batch
             owner = modules[name.partition(".encoder_attn")[0] + ".encoder_attn"]
         expected = parameter.grad
         if owner is not None and not name.endswith("out_proj.bias"):
-            rows = [h * owner.head_dim + i for h in owner.original_heads for i in range(owner.head_dim)]
+            rows = [h * owner.head_dim + i for h in owner.indices for i in range(owner.head_dim)]
             expected = expected[:, rows] if "out_proj" in name else expected[rows]
             if not rows:
                 assert name not in dict(slim.named_parameters())
@@ -112,7 +112,7 @@ def test_removing_again_goes_by_original_numbers():
     first = prune(prune(start, 1), 3)
     again, other, once = prune(first, 1), prune(prune(start, 3), 1), prune(start, 1, 3)
     for state in (first, again, other, once):
-        assert head_layout(state).kept["dec_self"][1] == [0, 2, 4, 5]
+        assert stored_layout(state).indices("dec_self", 1) == [0, 2, 4, 5]
         assert all(torch.equal(value, once["model"][name]) for name, value in state["model"].items())
         assert head_shape(state) == full.shape
     with pytest.raises(ValueError, match="keeps 2 heads that were removed .*dec_self layer 1 head 1.*cannot come back"):
@@ -208,7 +208,7 @@ def test_modules_without_bias_or_with_extra_keys(bias, kept, extra):
 @pytest.mark.parametrize(
     "change, message",
     [
-        ({"format": "headprune.layout/2"}, "headprune.layout/2' is not known here .* upgrade fairseq_headprune"),
+        ({"format": "headprune.layout/3"}, "headprune.layout/3' is not known here .* upgrade fairseq_headprune"),
         ({"kept": {"enc_self": [[0], [1, 0]]}}, r"enc_self layer 1: expected ascending .* found \[1, 0\]"),
         ({"kept": {"enc_self": [[0], [2]]}}, r"enc_self layer 1: expected ascending head numbers from 0 to 1, found"),
         ({"kept": {"enc_self": [[0]]}}, "the layout of enc_self has 1 layers, expected 2"),
@@ -268,7 +268,7 @@ def test_what_cannot_be_cut_is_refused():
     quantised["model"]["encoder.layers.0.self_attn.q_proj.centroids"] = centroids
     with pytest.raises(ValueError, match="enc_self layer 0: its projections are not plain .*quantised"):
         remove_heads(quantised, mask)
-    ffn = Mask(mask.rows, ffn={"enc": [1, 0]})
+    ffn = Mask({**mask.rows, "enc_ffn": [[1], [0]]})
     with pytest.raises(ValueError, match="prunes feed-forward units or blocks; remove them, too, with --ffn"):
         remove_heads(state_of(model), ffn)
 

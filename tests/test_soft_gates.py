@@ -12,7 +12,7 @@ from slim_models import SETTINGS, incremental, lively, rebuild, state_of
 from test_saved_gates import HEADS, L0_WEIGHTS, learner
 from verbs import refused, run_json
 
-from fairseq_headprune.checkpoints import head_layout, read_state
+from fairseq_headprune.checkpoints import read_state, stored_layout
 from fairseq_headprune.gates.rules import L0Rule, SubsetRule
 from fairseq_headprune.modules.attach import find_gates
 from fairseq_headprune.parts import Mask, Part
@@ -80,7 +80,7 @@ def test_masked_feed_forward_parts_are_not_lost(batch):
     """Gates say nothing of them: the checkpoint is refused, and what its message advises is the gated, masked model."""
     model = lively(SETTINGS[0])
     gates, mask = random_gates(model), find_gates(model).full()
-    mask.ffn = {"enc": [0, 1], "dec": [[0, 1] * 32, 1]}
+    mask = Mask({**mask.rows, "enc_ffn": [[0], [1]], "dec_ffn": [[0, 1] * 32, [1]]})
     find_gates(model).set_mask(mask)
     with pytest.raises(ValueError, match="remove those first"):
         remove_heads(state_of(model), gates=gates)
@@ -107,7 +107,7 @@ def test_half_precision_is_rounded_once():
 def test_a_gate_file_is_saved_and_read_again(tmp_path):
     GATES.save(tmp_path / "g.json")
     again = SoftGates.load(tmp_path / "g.json")
-    assert (again.gates, again.source) == (GATES.gates, {"command": "test"})
+    assert (again.rows, again.source) == (GATES.rows, {"command": "test"})
     assert again.mask() == Mask({"enc_self": [[1, 1, 0], [0, 0, 0]], "dec_self": [[1, 1, 1]]})
     assert again.soft() == [Part("enc_self", 0, 0), Part("dec_self", 0, 2)]
 
@@ -115,11 +115,11 @@ def test_a_gate_file_is_saved_and_read_again(tmp_path):
 @pytest.mark.parametrize(
     "change, message",
     [
-        ({"format": "headprune.gates/2"}, "upgrade"),
+        ({"format": "headprune.gates/3"}, "upgrade"),
         ({"format": "headprune.mask/1"}, "not a gate file"),
         ({"gates": {}}, 'no "gates"'),
         ({"gates": {"enc_self": [0.5]}}, "enc_self are not one list a layer"),
-        ({"gates": {"enc_self": [[0.5, True]]}}, "enc_self layer 0 head 1 is True"),
+        ({"gates": {"enc_self": [[0.5, True]]}}, "enc_self layer 0 head 1: the gate is True"),
         ({"gates": {"enc_self": [[float("nan")]]}}, "not a finite number"),
         ({"source": []}, '"source" must be an object'),
     ],
@@ -158,7 +158,7 @@ def test_the_gates_of_an_l0_training_become_a_slim_model(saved, tmp_path, batch,
     assert slimmed["folded"] == 4 and slimmed["removed"] == 6 and slimmed["mask"]["path"] == str(tmp_path / "g.json")
     assert "gates of 4 heads are folded into the columns of out_proj" in slimmed["notes"]
     state = read_state(tmp_path / "slim.pt")
-    assert head_layout(state).mask() == gates.mask()
+    assert stored_layout(state).mask() == gates.mask()
     with torch.no_grad():
         outputs = [m(**batch["net_input"])[0] for m in (rebuild(state), gated(lively({}), gates))]
     assert torch.allclose(*outputs, atol=1e-5, rtol=1e-5)
@@ -168,7 +168,7 @@ def test_heads_without_a_gate_have_one(saved, tmp_path):
     some = [head for head in HEADS if head.component == "enc_dec"]
     path = saved(learner(L0Rule(some, penalty=0.01), [0.0, 9.0, -9.0, 0.0], some))
     run_json("mask", "--from-checkpoint", path, "--soft", "-o", tmp_path / "g.json")
-    gates = SoftGates.load(tmp_path / "g.json").gates
+    gates = SoftGates.load(tmp_path / "g.json").rows
     assert gates["enc_self"] == gates["dec_self"] == [[1, 1]] * 2
     assert [value for row in gates["enc_dec"] for value in row] == pytest.approx([0.5, 1.0, 0.0, 0.5])
 
@@ -186,12 +186,12 @@ def test_wrong_input_is_one_line(saved, trained, tmp_path, capsys):
         (["mask", "--from-checkpoint", l0, "--soft", "--heads", "3", *out], "--heads does not go with --soft"),
         (["mask", "--from-checkpoint", trained["checkpoint"], "--soft", *out], "holds no learned gates"),
         (["slim", l0, *gates, "--mask", tmp_path / "few.json", *out], "not allowed with"),
-        (["slim", l0, *gates, "--keep-optimizer", *out], "--keep-optimizer does not go with --gates"),
-        (["slim", l0, *gates, "--ffn", *out], "--ffn does not go with --gates"),
+        (["slim", l0, *gates, "--keep-optimizer", *out], "--keep-optimizer is not supported with --gates"),
+        (["slim", l0, *gates, "--ffn", *out], "--ffn is not supported with --gates"),
         (["slim", l0, "--gates", tmp_path / "few.json", *out], "not a gate file"),
         (
             ["slim", l0, "--gates", tmp_path / "other.json", *out],
-            "the gates of enc_self are for layers of [3, 3] heads",
+            "the gate file has 3 heads in enc_self layer 0",
         ),
         (["slim", tmp_path / "slim.pt", *gates, *out], "they cannot come back"),
     ):

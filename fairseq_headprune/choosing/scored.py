@@ -1,26 +1,43 @@
-"""Keep the heads with the highest scores."""
+"""Keep the parts with the highest scores."""
 
-from fairseq_headprune.parts import Mask, Part, all_heads
+from collections.abc import Iterable
+
+from fairseq_headprune.parts import FFN, HEADS, Mask, Part, has_ffn
 from fairseq_headprune.parts.scores import Scores
 
 
-def keep_highest(mask: Mask, scores: Scores, count: int) -> Mask:
-    """Keep the highest-scored heads among those the mask keeps in the scored components.
+def keep_highest(mask: Mask, scores: Scores, count: int, components: Iterable[str] = HEADS) -> Mask:
+    """Keep the highest-scored parts among those the mask keeps in the scored ones of these components.
 
-    Of equal scores the lowest index, in the order component, layer, head, is kept. Heads without a score were pruned
+    Of equal scores the lowest index, in the order component, layer, part, is kept. Parts without a score were pruned
     when the scores were made; they are not kept.
 
     Raises:
         ValueError: fewer than 0, or more than there are.
     """
-    order = ranked(mask, scores)
+    components = [component for component in components if component in scores.rows]
+    order = ranked(mask, scores, components)
     if not 0 <= count <= len(order):
-        raise ValueError(f"--heads {count}: there are {len(order)} kept heads with a score, so give 0 to {len(order)}")
+        flag, what = (
+            ("--ffn", "scored feed-forward parts") if has_ffn(components) else ("--heads", "kept heads with a score")
+        )
+        raise ValueError(f"{flag} {count}: there are {len(order)} {what}, so give 0 to {len(order)}")
     chosen = set(order[:count])
-    return mask.without(head for head in all_heads(scores.shape) if head not in chosen)
+    return mask.without(part for part in mask.kept(components) if part not in chosen)
 
 
-def ranked(mask: Mask, scores: Scores) -> list[Part]:
-    """List the kept heads that have a score, the best first."""
-    kept = set(mask.kept())
-    return [head for head in reversed(scores.pruning_order()) if head in kept]
+def ranked(mask: Mask, scores: Scores, components: Iterable[str] = HEADS) -> list[Part]:
+    """List the kept parts of these components that have a score, the best first."""
+    kept = set(mask.kept(components))
+    return [part for part in reversed(scores.pruning_order(components)) if part in kept]
+
+
+def keep_highest_ffn(mask: Mask, scores: Scores, count: int) -> Mask:
+    """Keep the highest-scored feed-forward parts; see :func:`keep_highest`.
+
+    Raises:
+        ValueError: there are no such scores, or fewer than ``count``.
+    """
+    if not has_ffn(scores.rows):
+        raise ValueError("the score file has no feed-forward scores; make them with headprune score --ffn")
+    return keep_highest(mask, scores, count, FFN)

@@ -3,16 +3,19 @@
 import argparse
 import shlex
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fairseq_headprune.cli.common import Parser, emit, refuse_overwriting
-from fairseq_headprune.cli.mask_ffn import add_ffn_flag, ffn_entry
+from fairseq_headprune.cli.mask_ffn import add_ffn_flag, parts_in_play, with_ffn_parts
 from fairseq_headprune.cli.mask_learned import correction_text, learned_gates, learned_mask
 from fairseq_headprune.cli.mask_time import time_lines
 from fairseq_headprune.cli.mask_ways import add_ways, chosen_way
 from fairseq_headprune.files import PathLike, sha256
-from fairseq_headprune.parts import PAPER_NAMES, Mask
+from fairseq_headprune.parts import FFN, HEADS, PAPER_NAMES, Mask
 from fairseq_headprune.parts.notation import format_config, format_descriptor
+
+if TYPE_CHECKING:
+    from fairseq_headprune.parts.layout import Layout
 
 _DESCRIPTION = """Make a mask file for a model: all its heads are kept unless something more is said. Heads that the
 checkpoint or mask of --like has pruned stay pruned."""
@@ -36,14 +39,12 @@ def run(argv: list[str]) -> int:
     if isinstance(args.heads, dict):
         raise ValueError("--heads with a number for each component needs --from-checkpoint; with --scores give K")
     way = chosen_way(args)
-    start, source = _like(args.like)
-    if args.ffn is not None:
-        # First, since a number of parameters counts them.
-        start.ffn, ffn_source = ffn_entry(args, start)
+    whole, layout, source = _like(args.like)
+    # First, since a number of parameters counts feed-forward parts.
+    start, ffn_source = with_ffn_parts(args, whole, layout)
     mask, how = way(args, start) if way else (start, {"chosen": "all heads"})
-    mask.source = {"command": command, **how, **source}
-    if args.ffn is not None:
-        mask.source |= ffn_source
+    mask = mask & whole if parts_in_play(args) else mask
+    mask.source = {"command": command, **how, **source, **ffn_source}
     mask.save(args.output)
     emit(_value(mask, args.output), args.json, _text(mask, args.output))
     return 0
@@ -87,21 +88,22 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _like(path: PathLike) -> tuple[Mask, dict[str, Any]]:
-    """Return the mask to start from and its source: the mask file's, or the checkpoint's own (all heads if none)."""
+def _like(path: PathLike) -> tuple[Mask, "Layout | None", dict[str, Any]]:
+    """Return the mask to start from (all parts if a checkpoint has none), a checkpoint's layout, and the source."""
     if not Path(path).exists():
         raise FileNotFoundError(f"--like {path}: there is no such file")
     if _is_text(path):
         mask = Mask.load(path)
-        return mask, {"like": {"path": str(path), "sha256": sha256(path), "source": mask.source}}
-    from fairseq_headprune.checkpoints import head_shape, read_state, stored_mask  # torch: not for mask files
+        return mask, None, {"like": {"path": str(path), "sha256": sha256(path), "source": mask.source}}
+    from fairseq_headprune.checkpoints import read_state, stored_layout, stored_mask  # torch: not for mask files
 
     state = read_state(path)
     try:
-        mask = stored_mask(state) or Mask.full(head_shape(state))
+        layout = stored_layout(state)
+        mask = stored_mask(state) or layout.mask()
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
-    return mask, {"checkpoint": {"path": str(path), "sha256": sha256(path)}}
+    return mask, layout, {"checkpoint": {"path": str(path), "sha256": sha256(path)}}
 
 
 def gone_lines(counts: dict[str, dict[str, int]]) -> list[str]:
@@ -119,7 +121,8 @@ def _is_text(path: PathLike) -> bool:
 
 
 def _value(mask: Mask, path: PathLike) -> dict[str, Any]:
-    counts = mask.counts()
+    counts = mask.only(HEADS).counts()
+    ffn = mask.only(FFN).rows
     return {
         "mask": str(path),
         "kept": sum(n["kept"] for n in counts.values()),
@@ -127,23 +130,23 @@ def _value(mask: Mask, path: PathLike) -> dict[str, Any]:
         "components": counts,
         "config": format_config(mask),
         "dropped": format_descriptor(mask.dropped()),
-        **({} if mask.ffn is None else {"ffn": mask.ffn}),
+        **({"ffn": ffn} if ffn else {}),
         "source": mask.source,
     }
 
 
 def _text(mask: Mask, path: PathLike) -> str:
-    rows = [("component", "", "kept", "of", "kept in each layer")]
-    for (component, n), config in zip(mask.counts().items(), format_config(mask).values(), strict=True):
-        rows.append((component, PAPER_NAMES[component], str(n["kept"]), str(n["total"]), config))
     value = _value(mask, path)
+    rows = [("component", "", "kept", "of", "kept in each layer")]
+    for (component, n), config in zip(value["components"].items(), value["config"].values(), strict=True):
+        rows.append((component, PAPER_NAMES[component], str(n["kept"]), str(n["total"]), config))
     rows.append(("all", "", str(value["kept"]), str(value["total"]), ""))
     lines = [
         f"{name:<10} {paper:<8} {kept:>5} {total:>5}  {config}".rstrip() for name, paper, kept, total, config in rows
     ]
-    for side, rows in (mask.ffn or {}).items():
-        kept = [f"{sum(row)}/{len(row)}" if isinstance(row, list) else ("none", "all")[row] for row in rows]
-        lines.append(f"feed-forward units ({side}), layer 1 first: {' '.join(kept)}")
+    for component, layers in mask.only(FFN).rows.items():
+        kept = [f"{sum(row)}/{len(row)}" if len(row) > 1 else ("none", "all")[row[0]] for row in layers]
+        lines.append(f"feed-forward units ({component}), layer 1 first: {' '.join(kept)}")
     lines += [*time_lines(mask.source), *gone_lines(value["components"])]
     if mask.source.get("pruned_before"):
         lines.append(f"pruned already: {', '.join(mask.source['pruned_before'])}")

@@ -3,8 +3,11 @@
 import argparse
 from typing import Any
 
+from fairseq_headprune.choosing.scored import keep_highest_ffn
+from fairseq_headprune.cli.scoring_flags import ffn_parts
 from fairseq_headprune.files import sha256
-from fairseq_headprune.parts import Mask
+from fairseq_headprune.parts import FFN, FFN_PARTS, Mask, has_ffn
+from fairseq_headprune.parts.layout import Layout
 from fairseq_headprune.parts.scores import Scores
 
 
@@ -12,38 +15,65 @@ def add_ffn_flag(parser: argparse.ArgumentParser) -> None:
     """Add the flag."""
     parser.add_argument(
         "--ffn",
-        type=int,
-        metavar="K",
-        help="keep the K highest-scored feed-forward blocks or units, whichever headprune score --ffn has scored "
-        "(default: all)",
+        type=_count_or_parts,
+        metavar="K|blocks|units",
+        help="keep the K highest-scored feed-forward blocks or units, whichever headprune score --ffn has scored; or "
+        "say what is chosen from where --components names ffn (default: all are kept; blocks)",
     )
 
 
-def ffn_entry(args: argparse.Namespace, start: Mask) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the mask's "ffn" entry, the highest-scored parts of what ``--like`` has, and where the scores are from.
+def _count_or_parts(text: str) -> int | str:
+    if text in FFN_PARTS:
+        return text
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r}: give a number of parts to keep, blocks or units") from None
+
+
+def parts_in_play(args: argparse.Namespace) -> bool:
+    """Whether the flags say anything about feed-forward parts."""
+    return ffn_parts(args) is not None
+
+
+def with_ffn_parts(args: argparse.Namespace, start: Mask, layout: Layout | None) -> tuple[Mask, dict[str, Any]]:
+    """Return the mask with an entry for each feed-forward part that is in play, ``--ffn K`` carried out, and a source.
+
+    Args:
+        start: the mask of ``--like``; ``layout``: its layout, None for a mask file.
 
     Raises:
-        ValueError: no scores, scores without feed-forward parts, a mask file as ``--like``, or a number out of range.
+        ValueError: no scores, scores without feed-forward parts, or a number out of range.
     """
-    from fairseq_headprune.checkpoints import read_state, saved_settings
-    from fairseq_headprune.removal.ffn import ffn_layout
-    from fairseq_headprune.removal.ffn_layout import keep_highest
-
+    parts = ffn_parts(args)
+    if parts is None:
+        return start, {}
+    if isinstance(parts, str):
+        return _layout(args, start, layout, {}).spell_out(start, parts), {}
     if not args.scores:
         raise ValueError(
             "--ffn keeps the highest-scored feed-forward parts: say where the scores are with --scores FILE"
         )
     scores = Scores.load(args.scores)
-    if scores.ffn is None:
-        raise ValueError(f"{args.scores} has no feed-forward scores; make them with headprune score --ffn")
+    shape = scores.only(FFN).shape
+    kind = "units" if any(count > 1 for counts in shape.values() for count in counts) else "blocks"
+    known = _layout(args, start, layout, shape)
     try:
-        state = read_state(args.like)
+        scores.only(FFN).check_shape(known.original, "--like")
+        chosen = keep_highest_ffn(known.spell_out(start, kind), scores, parts)
     except ValueError as error:
-        raise ValueError(
-            f"--ffn needs a checkpoint as --like: a mask file does not tell how many units there are ({error})"
-        ) from error
-    layout = ffn_layout(state["model"], saved_settings(state)).under(start.ffn)
-    wanted = keep_highest(layout, scores.ffn, args.ffn)
-    entry = layout.under({side: wanted.get(side, rows) for side, rows in layout.blocks.items()}).blocks
+        raise ValueError(f"{args.scores}: {error}") from error
     source = {"path": str(args.scores), "sha256": sha256(args.scores), "estimator": scores.estimator}
-    return entry, {"scores": source, "ffn_parts_kept": args.ffn}
+    return chosen & start, {"scores": source, "ffn_parts_kept": parts}
+
+
+def _layout(args: argparse.Namespace, start: Mask, layout: Layout | None, shape: dict[str, list[int]]) -> Layout:
+    """Return the checkpoint's layout, or that of the model which a mask file and scores are of."""
+    if layout is not None:
+        return layout
+    shape = {**shape, **start.shape}
+    if not has_ffn(shape):
+        raise ValueError(
+            f"{args.like} does not tell how many feed-forward blocks there are: give a checkpoint as --like"
+        )
+    return Layout.full(shape)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from fairseq_headprune.files import sha256
 from fairseq_headprune.gates.counts import parse_count
-from fairseq_headprune.parts import Mask, Part
+from fairseq_headprune.parts import HEADS, Mask, Part
 from fairseq_headprune.parts.soft_gates import SoftGates
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def learned_gates(args: argparse.Namespace) -> tuple[SoftGates, dict[str, Any]]:
     with _read(args) as (full, gates):
         if gates.description["kind"] != "l0":
             raise ValueError(f"gates of {gates.description['kind']} are 0 or 1: make a mask, without --soft")
-        values = {c: [list(map(float, row)) for row in rows] for c, rows in full.rows.items()}
+        values = {c: [list(map(float, row)) for row in rows] for c, rows in full.only(HEADS).rows.items()}
         for (component, layer, head), gate in zip(gates.heads, gates.evaluated().tolist(), strict=True):
             values[component][layer][head] *= gate
     return SoftGates(values), _source(args, gates)
@@ -68,7 +68,7 @@ def _read(args: argparse.Namespace) -> Iterator[tuple[Mask, "SavedGates"]]:
             flag = "--" + name.replace("_", "-")
             raise ValueError(f"{flag} does not go with --from-checkpoint: make the mask, and start from it with --like")
     # They load torch, which other masks do without.
-    from fairseq_headprune.checkpoints import head_layout, read_state
+    from fairseq_headprune.checkpoints import read_state, stored_layout
     from fairseq_headprune.gates.saved import saved_gates
 
     state = read_state(args.from_checkpoint)
@@ -79,7 +79,7 @@ def _read(args: argparse.Namespace) -> Iterator[tuple[Mask, "SavedGates"]]:
                 "the checkpoint holds no learned gates; train with label_smoothed_cross_entropy_dsp or _l0, "
                 "or take the mask it holds with --like"
             )
-        yield head_layout(state).mask(), gates
+        yield stored_layout(state).mask(), gates
     except ValueError as error:
         raise ValueError(f"{args.from_checkpoint}: {error}") from error
 

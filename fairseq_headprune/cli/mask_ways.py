@@ -18,7 +18,7 @@ from fairseq_headprune.choosing.time_budget import parse_latency, parse_speed
 from fairseq_headprune.cli.mask_learned import heads_flag
 from fairseq_headprune.cli.mask_time import in_time
 from fairseq_headprune.files import PathLike, sha256
-from fairseq_headprune.parts import Mask
+from fairseq_headprune.parts import FFN_PARTS, HEADS, Mask
 from fairseq_headprune.parts.notation import named_heads, parse_config, parse_triple
 from fairseq_headprune.parts.scores import Scores
 from fairseq_headprune.pruning import chosen_components, curves
@@ -68,7 +68,7 @@ def by_parameters(args: argparse.Namespace, start: Mask) -> Chosen:
         raise ValueError(f"--for-params needs a checkpoint as --like, whose parameters it counts ({error})") from error
     # Learned gates are gone once heads are removed.
     total = parameter_count(compact({n: t for n, t in state["model"].items() if not n.startswith(LEARNED)}))
-    blocks = parameters_of_ffn(state, start.ffn)
+    blocks = parameters_of_ffn(state, start)
     mask, left = keep_within(start, scores, total, parameters_of_heads(state), share, blocks)
     budget = {"share": args.for_params, "parameters": left, "of": total, "reached": round(left / total, 4)}
     return mask, {"chosen": "the highest scores within a number of parameters", "budget": budget, **source}
@@ -163,7 +163,7 @@ def chosen_way(args: argparse.Namespace) -> Way | None:
     """
     name = next((name for name in WAYS if getattr(args, name) is not None), None)
     for flag, ways in _WITH.items():
-        if flag == "scores" and args.ffn is not None:
+        if flag == "scores" and isinstance(args.ffn, int):
             continue
         if getattr(args, flag) not in (None, False) and name not in ways:
             names = [f"--{way.replace('_', '-')}" + (" K" if way == "heads" else "") for way in ways]
@@ -174,6 +174,8 @@ def chosen_way(args: argparse.Namespace) -> Way | None:
         raise ValueError(f"{flag} keeps the highest-scored heads: say where the scores are with --scores FILE")
     if name in _WITH["profile"] and not args.profile:
         raise ValueError(f"{flag} needs times measured by headprune profile: say where they are with --profile FILE")
+    if args.ffn in FFN_PARTS and not args.components:
+        raise ValueError(f"--ffn {args.ffn} needs --components with ffn, enc_ffn or dec_ffn")
     if name in _WITH["profile"] and args.ffn is not None:
         raise ValueError(
             f"{flag} does not go with --ffn, as a profile has the times of heads: slim those parts first, and profile "
@@ -293,8 +295,8 @@ def _drawn(
 
 def _read_scores(path: PathLike, mask: Mask) -> tuple[Scores, dict[str, Any]]:
     scores = Scores.load(path)
-    for component, layers in scores.shape.items():
-        mine = mask.shape.get(component, [])
-        if layers != mine:
-            raise ValueError(f"{path}: scores of {component} are for layers of {layers} heads, --like has {mine}")
+    try:
+        scores.only(HEADS).check_shape(mask.shape, "--like")
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
     return scores, {"scores": {"path": str(path), "sha256": sha256(path), "estimator": scores.estimator}}

@@ -4,8 +4,8 @@ import argparse
 
 from fairseq_headprune.cli.common import add_figure_flag, check_outputs, emit, refuse_overwriting
 from fairseq_headprune.cli.scale_flags import rank, use_local_rank
-from fairseq_headprune.cli.scoring_flags import add_scoring_flags, scoring_settings
-from fairseq_headprune.parts import PAPER_NAMES
+from fairseq_headprune.cli.scoring_flags import add_ffn_flag, add_scoring_flags, scoring_settings
+from fairseq_headprune.parts import FFN, HEADS, PAPER_NAMES
 from fairseq_headprune.parts.scores import Scores
 from fairseq_headprune.report.figures import head_map
 from fairseq_headprune.report.tables import paper_head_table
@@ -18,16 +18,13 @@ its ranks divide the sentences."""
 def run(argv: list[str]) -> int:
     """Run the verb."""
     # fairseq takes seconds to import; a misspelt verb or --help of another one need not wait for it.
-    from fairseq_headprune.importance.ffn import check_ffn_settings, ffn_scores
     from fairseq_headprune.importance.ranks import process_group
     from fairseq_headprune.session import open_session, parse_generation_args
     from fairseq_headprune.studies.provenance import environment
-    from fairseq_headprune.studies.prune import estimate_scores, scoring_batches
+    from fairseq_headprune.studies.prune import estimate_scores
 
     args = parse_generation_args("score", argv, _add_flags, _DESCRIPTION)
     settings = scoring_settings(args, args.gen_subset)
-    if args.ffn:
-        check_ffn_settings(settings)
     check_outputs(args.output, args.figure)
     if args.output:
         refuse_overwriting(args.output, args.path, args.head_mask)
@@ -38,26 +35,19 @@ def run(argv: list[str]) -> int:
         scores = estimate_scores(session, settings)
     if number:
         return 0
-    if args.ffn:
-        losses = session.task.losses(settings.loss, settings.smoothing)
-        scores.ffn = ffn_scores(session.model, scoring_batches(session, settings), settings, losses, args.ffn)
     scores.environment = environment(args.headprune_command)
     if args.output:
         scores.save(args.output)
     figures = []
     if args.figure:
-        figures = head_map(scores.rows, f"Importance of heads ({scores.estimator})", args.figure)
+        figures = head_map(scores.only(HEADS).rows, f"Importance of heads ({scores.estimator})", args.figure)
     emit(scores.to_dict(), args.json, _text(scores, [args.output, *figures]))
     return 0
 
 
 def _add_flags(parser: argparse.ArgumentParser) -> None:
     add_scoring_flags(parser)
-    parser.add_argument(
-        "--ffn",
-        choices=("blocks", "units"),
-        help="score feed-forward blocks, or their units, too, by the same estimate (default: heads only)",
-    )
+    add_ffn_flag(parser, "score feed-forward blocks, or their units, too, by the same estimate (default: heads only)")
     group = parser.add_argument_group("output")
     group.add_argument("-o", "--output", metavar="FILE", help="write the score file here (default: not written)")
     add_figure_flag(group)
@@ -65,25 +55,25 @@ def _add_flags(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(gen_subset="train")
 
 
-def _ffn_text(ffn: dict) -> list[str]:
+def _ffn_text(scores: Scores) -> list[str]:
     lines = []
-    for side, rows in ffn.items():
-        if any(isinstance(row, list) for row in rows):
-            lines.append(f"feed-forward units ({side}): {', '.join(str(len(row)) for row in rows)} scores a layer")
+    for component, rows in scores.only(FFN).rows.items():
+        if any(len(row) > 1 for row in rows):
+            lines.append(f"feed-forward units ({component}): {', '.join(str(len(row)) for row in rows)} scores a layer")
         else:
-            values = "  ".join("-" if value is None else f"{value:.4g}" for value in rows)
-            lines.append(f"feed-forward blocks ({side}), layer 1 first: {values}")
+            values = "  ".join("-" if value is None else f"{value:.4g}" for [value] in rows)
+            lines.append(f"feed-forward blocks ({component}), layer 1 first: {values}")
     return lines
 
 
 def _text(scores: Scores, files: list) -> str:
     parts = []
-    for component, rows in scores.rows.items():
+    for component, rows in scores.only(HEADS).rows.items():
         parts += [
             f"{PAPER_NAMES[component]} ({component}); layers and heads from 1",
             paper_head_table(rows, fmt=".3f").render(),
         ]
-    parts += _ffn_text(scores.ffn or {})
+    parts += _ffn_text(scores)
     settings = ", ".join(f"{name} {value}" for name, value in scores.details["settings"].items())
     where = f"{scores.precision}; checkpoint {scores.checkpoint['sha256'][:12]}"
     parts.append(f"{scores.sentences} sentences; {settings}; {where}")

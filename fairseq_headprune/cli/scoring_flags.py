@@ -1,11 +1,13 @@
 """The flags that say how importance is estimated, shared by ``score`` and ``prune``."""
 
 import argparse
+from typing import Any
 
 from fairseq_headprune.importance.estimate import ESTIMATORS, ScoreSettings
 from fairseq_headprune.importance.gradient import REDUCTIONS
 from fairseq_headprune.importance.losses import LOSSES
 from fairseq_headprune.importance.normalize import METHODS
+from fairseq_headprune.parts import FFN, FFN_PARTS
 
 
 def add_scoring_flags(parser: argparse.ArgumentParser) -> None:
@@ -68,6 +70,17 @@ def add_scoring_flags(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_ffn_flag(parser: Any, what: str) -> None:
+    """Add ``--ffn``, which says what a part of a feed-forward component is."""
+    parser.add_argument("--ffn", choices=FFN_PARTS, help=what)
+
+
+def ffn_parts(args: argparse.Namespace) -> str | None:
+    """Return what ``--ffn`` says; where ``--components`` names feed-forward components, blocks are the default."""
+    named = [name.strip() for name in (getattr(args, "components", None) or "").split(",")]
+    return getattr(args, "ffn", None) or ("blocks" if {"ffn", *FFN} & set(named) else None)
+
+
 def scoring_settings(args: argparse.Namespace, subset: str) -> ScoreSettings:
     """Return the settings that the flags describe; ``subset`` is used where ``--score-subset`` is silent.
 
@@ -84,4 +97,5 @@ def scoring_settings(args: argparse.Namespace, subset: str) -> ScoreSettings:
         sentences=args.score_sentences,
         seed=args.score_seed,
         norm_order=args.norm_order,
+        ffn=ffn_parts(args),
     )

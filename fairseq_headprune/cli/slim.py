@@ -5,7 +5,7 @@ from typing import Any
 
 from fairseq_headprune.cli.common import Parser, emit, refuse_overwriting
 from fairseq_headprune.files import sha256
-from fairseq_headprune.parts import Mask
+from fairseq_headprune.parts import HEADS, Mask
 from fairseq_headprune.parts.notation import format_config
 from fairseq_headprune.parts.soft_gates import SoftGates
 
@@ -50,7 +50,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--ffn",
         action="store_true",
-        help='remove the feed-forward units and blocks that the mask\'s "ffn" entry prunes, too (default: off)',
+        help="remove the feed-forward units and blocks that the mask prunes, too (default: off)",
     )
     parser.add_argument(
         "--keep-optimizer",
@@ -65,7 +65,7 @@ def _described(value: dict[str, Any]) -> dict[str, Any]:
     from fairseq_headprune.parts.layout import Layout
 
     mask = Layout.from_dict(value["layout"]).mask()
-    return value | {"components": mask.counts(), "config": format_config(mask), "notes": _notes(value)}
+    return value | {"components": mask.only(HEADS).counts(), "config": format_config(mask), "notes": _notes(value)}
 
 
 def _notes(value: dict[str, Any]) -> list[str]:

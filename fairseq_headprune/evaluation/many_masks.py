@@ -177,7 +177,7 @@ class _Search:
 
     def _set_masks(self, beams: Beams) -> None:
         rows = (beams.sentences % self._masks.masks).repeat_interleave(beams.beam)
-        for component in ("enc_dec", "dec_self"):
+        for component in ("enc_dec", "dec_self", "dec_ffn"):
             self._masks.set(component, rows)
 
     def _forced(self, beams: Beams, prefix: Optional[Tensor]) -> Optional[Tensor]:

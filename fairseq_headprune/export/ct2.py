@@ -17,8 +17,9 @@ from fairseq_headprune.export.uniform import STACKS
 from fairseq_headprune.files import PathLike
 from fairseq_headprune.imports.dictionary import ImportedDictionary
 from fairseq_headprune.modules.attach import find_gates
+from fairseq_headprune.modules.cutting import cut
 from fairseq_headprune.modules.multihead import GatedMultiheadAttention
-from fairseq_headprune.removal.surgery import cut_attention, with_projections
+from fairseq_headprune.removal.surgery import with_inputs
 
 
 def head_counts(exported: Exportable) -> dict[str, int]:
@@ -163,11 +164,11 @@ def _linear(weight: Tensor, bias: Tensor | None) -> nn.Linear:
 def _padded(module: GatedMultiheadAttention, heads: int) -> dict[str, nn.Linear]:
     """Return the module's projections with heads of zeros behind those it has."""
     key_width = module.kdim or module.embed_dim
-    attention = with_projections({name: p.detach() for name, p in module.state_dict().items()}, key_width)
+    attention = with_inputs({name: p.detach() for name, p in module.state_dict().items()}, key_width)
     positions = [*range(module.num_heads), *[None] * (heads - module.num_heads)]
-    cut = cut_attention(attention, positions, module.head_dim)
+    padded = cut(attention, positions, module.head_dim)
     names = ("q_proj", "k_proj", "v_proj", "out_proj")
-    return {name: _linear(cut[f"{name}.weight"], cut.get(f"{name}.bias")) for name in names}
+    return {name: _linear(padded[f"{name}.weight"], padded.get(f"{name}.bias")) for name in names}
 
 
 def _pre_norm(settings: Any) -> bool:

@@ -1,6 +1,6 @@
 """The best mask with one head count per stack, for programs that know no other."""
 
-from fairseq_headprune.parts import Mask, Part
+from fairseq_headprune.parts import HEADS, Mask, Part
 from fairseq_headprune.parts.scores import Scores
 
 #: the components whose layers share one head count: self and cross attention of the decoder do, too
@@ -22,8 +22,9 @@ def uniform_mask(mask: Mask, scores: Scores, heads: int) -> Mask:
     """
     if heads < 0:
         raise ValueError(f"cannot keep {heads} heads; give 0 or more")
-    if scores.shape != mask.shape:
-        raise ValueError(f"the scores are of a model with heads {scores.shape}, this one has {mask.shape}")
+    mine, theirs = mask.only(HEADS).shape, scores.only(HEADS).shape
+    if theirs != mine:
+        raise ValueError(f"the scores are of a model with heads {theirs}, this one has {mine}")
     options = {stack: _options(mask, scores, components) for stack, components in STACKS.items()}
     pairs = [
         (-enc_total - dec_total, len(enc) + len(dec), len(enc), enc + dec)

@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from fairseq_headprune.checkpoints import State, attention_modules, head_layout
-from fairseq_headprune.parts import Mask
+from fairseq_headprune.checkpoints import State, part_modules, stored_layout
+from fairseq_headprune.parts import HEADS, Mask
 
 
 def zeroed_weights(state: State, mask: Mask, way_out: str = "") -> dict[str, Tensor]:
@@ -13,17 +13,16 @@ def zeroed_weights(state: State, mask: Mask, way_out: str = "") -> dict[str, Ten
     Raises:
         ValueError: something was removed, or feed-forward parts are pruned; ``way_out`` says what to do instead.
     """
-    layout = head_layout(state)
-    gone = layout.mask().dropped()
-    if gone or mask.ffn:
+    layout = stored_layout(state)
+    gone = layout.dropped()
+    if gone or mask.prunes_ffn() or layout.prunes_ffn():
         what = f"{len(gone)} heads were removed from it ({gone[0]}…)" if gone else "feed-forward parts are pruned"
         raise ValueError(f"a Hugging Face folder holds layers with all their heads and units: {what}{way_out}")
-    layout.under(mask)
+    layout.check(mask)
     weights = {n: t for n, t in state["model"].items() if not n.startswith("head_gates.") and "_keep" not in n}
-    for component, layer, prefix in attention_modules(state):
-        keep = torch.tensor(mask.rows[component][layer], dtype=torch.bool)
+    for module in part_modules(state["model"], HEADS):
+        keep = torch.tensor(mask.rows[module.component][module.layer], dtype=torch.bool)
         if not keep.all():
-            name = f"{prefix}.out_proj.weight"
-            columns = weights[name].unflatten(1, (len(keep), -1))
-            weights[name] = columns.masked_fill(~keep[None, :, None], 0.0).flatten(1)
+            columns = weights[module.output].unflatten(1, (len(keep), -1))
+            weights[module.output] = columns.masked_fill(~keep[None, :, None], 0.0).flatten(1)
     return weights

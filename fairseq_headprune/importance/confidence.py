@@ -22,7 +22,7 @@ def confidence(model: nn.Module, batches: Iterable[dict[str, Any]], task: Scored
         ValueError: there is no sentence.
     """
     gates = find_gates(model)
-    sums = {c: [torch.zeros(m.num_heads, dtype=torch.float64) for m in ms] for c, ms in gates.modules.items()}
+    sums = {c: [torch.zeros(len(m.indices), dtype=torch.float64) for m in ms] for c, ms in gates.modules.items()}
     queries = {c: 0 for c in gates.modules}
     counts = {"sentences": 0, "tokens": 0, "batches": 0}
     for found, counted in in_order([_of_batch(model, gates, sample, task) for sample in batches]):

@@ -1,4 +1,4 @@
-"""Estimate the importance of a loaded model's heads, with full provenance."""
+"""Estimate the importance of a loaded model's parts, with full provenance."""
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
@@ -10,6 +10,7 @@ from fairseq_headprune.importance.losses import LOSSES, ScoredTask
 from fairseq_headprune.importance.normalize import METHODS, normalize
 from fairseq_headprune.importance.simple import random_scores, weight_norm
 from fairseq_headprune.modules.attach import GatedParts
+from fairseq_headprune.parts import FFN_PARTS
 from fairseq_headprune.parts.scores import Scores
 
 ESTIMATORS = ("gradient", "fisher", "confidence", "weight-norm", "random")
@@ -29,6 +30,7 @@ class ScoreSettings:
         normalize: see ``importance.normalize``.
         subset: the split the sentences come from; ``sentences`` how many (0 = all), drawn with ``seed``.
         norm_order: 1 or 2, for weight-norm.
+        ffn: None, or ``blocks`` or ``units``: score these, too, by the same estimate.
     """
 
     estimator: str = "gradient"
@@ -40,6 +42,7 @@ class ScoreSettings:
     sentences: int = 2000
     seed: int = 1
     norm_order: int = 2
+    ffn: str | None = None
 
     def __post_init__(self) -> None:
         """Check the choices.
@@ -51,6 +54,13 @@ class ScoreSettings:
         for name, known in choices.items():
             if getattr(self, name) not in known:
                 raise ValueError(f"unknown {name} {getattr(self, name)!r}; known are {', '.join(known)}")
+        if self.ffn is not None and self.ffn not in FFN_PARTS:
+            raise ValueError(f"unknown feed-forward parts {self.ffn!r}; known are {', '.join(FFN_PARTS)}")
+        if self.ffn and (self.estimator == "confidence" or (self.needs_data and self.reduction == "token")):
+            raise ValueError(
+                "feed-forward parts have no attention weights and no score per token: --ffn needs another --estimator "
+                "than confidence, and another --reduction than token"
+            )
         if self.sentences < 0:
             raise ValueError(f"cannot draw {self.sentences} sentences; 0 takes all")
         if self.seed < 0:
@@ -69,6 +79,8 @@ class ScoreSettings:
         unused = {"norm_order"} if self.estimator != "weight-norm" else set()
         if self.estimator not in ("gradient", "fisher"):
             unused |= {"reduction", "loss"}
+        if self.ffn is None:
+            unused.add("ffn")
         if self.loss != "label-smoothed" or "loss" in unused:
             unused.add("smoothing")
         if not self.needs_data:
@@ -79,7 +91,7 @@ class ScoreSettings:
 def estimate(
     model: Any, gates: GatedParts, batches: Iterable[dict[str, Any]], settings: ScoreSettings, task: ScoredTask
 ) -> Scores:
-    """Score the kept heads of a model; heads that its mask prunes get None.
+    """Score the kept heads of a model, and feed-forward parts if asked for; parts that its mask prunes get None.
 
     Args:
         model: in evaluation mode.
@@ -92,7 +104,7 @@ def estimate(
     values, counts = _values(model, gates, batches, settings, task)
     used = settings.relevant()
     return Scores(
-        rows=normalize(values, gates.mask(), settings.normalize),
+        rows=normalize(values, gates.mask("units" if settings.ffn else None), settings.normalize),
         estimator=settings.estimator,
         reduction=used.get("reduction"),
         normalize=settings.normalize,
@@ -106,13 +118,14 @@ def _values(
     model: Any, gates: GatedParts, batches: Iterable[dict[str, Any]], settings: ScoreSettings, task: ScoredTask
 ) -> tuple[Values, dict[str, int] | None]:
     if settings.estimator == "weight-norm":
-        return gates.in_original_numbers(weight_norm(gates, settings.norm_order)), None
+        return gates.in_original_numbers(weight_norm(gates, settings.norm_order, settings.ffn), settings.ffn), None
     if settings.estimator == "random":
-        return random_scores(gates, settings.seed), None
+        return random_scores(gates, settings.seed, settings.ffn), None
     if settings.estimator == "confidence":
         values, counts = confidence(model, batches, task)
     else:
-        derivatives = GateDerivatives(model, task.losses(settings.loss, settings.smoothing))
+        losses = task.losses(settings.loss, settings.smoothing)
+        derivatives = GateDerivatives(model, losses, settings.ffn)
         power = 2 if settings.estimator == "fisher" else 1
         values, counts = gradient_importance(derivatives, batches, settings.reduction, power)
-    return gates.in_original_numbers(values), counts
+    return gates.in_original_numbers(values, settings.ffn), counts

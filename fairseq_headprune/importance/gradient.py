@@ -6,13 +6,13 @@ backward pass over the whole batch: sentences do not see each other, so the grad
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Optional
 
 import torch
 from torch import Tensor, nn
 
-from fairseq_headprune.importance.head_weights import heads_with_broken_weights
 from fairseq_headprune.importance.losses import Losses
+from fairseq_headprune.importance.part_weights import heads_with_broken_weights
 from fairseq_headprune.importance.ranks import in_order
 from fairseq_headprune.modules.attach import find_gates, without_attention_weights
 
@@ -28,16 +28,23 @@ class GateDerivatives:
     Args:
         model: a model with gates, in evaluation mode.
         losses: the loss of each sentence of a batch.
-        gates: what the gates are on, with ``modules`` and ``leaf_gates`` as :class:`GatedParts` has them (default: the
-            heads).
+        ffn: ``blocks`` or ``units``: have a gate on each of these too (Prasanna et al. 2020 put one on the output of
+            every feed-forward block).
     """
 
-    def __init__(self, model: nn.Module, losses: Losses, gates: Any = None) -> None:
+    def __init__(self, model: nn.Module, losses: Losses, ffn: Optional[str] = None) -> None:
         if model.training:
             raise ValueError("importance is defined on the model in evaluation mode; call model.eval() first")
-        self._heads = find_gates(model)
-        self.model, self.gates = model, gates or self._heads
-        self.losses = losses
+        self.model, self.gates = model, find_gates(model)
+        self.losses, self._ffn = losses, ffn
+        if ffn and not self.gates.ffn:
+            raise ValueError("the model has no feed-forward blocks that can be gated")
+
+    @property
+    def layers(self) -> dict[str, int]:
+        """The number of layers of each component that has gates."""
+        gates = self.gates
+        return {c: len(modules) for c, modules in {**gates.modules, **(gates.ffn if self._ffn else {})}.items()}
 
     def per_sentence(self, sample: dict[str, Any]) -> dict[str, list[Tensor]]:
         """Return dL(x)/d gate for each sentence x of a batch: component -> (batch, heads) a layer.
@@ -57,12 +64,13 @@ class GateDerivatives:
         return self._grad(sample, lambda c, heads: (batch, heads, self.losses.positions(c, sample)))
 
     def _grad(self, sample: dict, shape: Callable[[str, int], tuple[int, ...]]) -> dict[str, list[Tensor]]:
-        with _frozen(self.model), without_attention_weights(self.model), self.gates.leaf_gates(shape) as leaves:
+        leaf_gates = self.gates.leaf_gates(shape, self._ffn)
+        with _frozen(self.model), without_attention_weights(self.model), leaf_gates as leaves:
             losses = self.losses(self.model, sample)
             flat = [gate for gates in leaves.values() for gate in gates]
             # A layer without heads is on no path to the loss, and may cut others off, and feed-forward blocks, too;
             # their derivative is 0.
-            empty = any(not gate.numel() for gate in flat) or any(not m.num_heads for *_, m in self._heads.items())
+            empty = any(not gate.numel() for gate in flat)
             total = losses.sum() + sum(gate.sum() for gate in flat if not gate.numel())
             found = iter(torch.autograd.grad(total, flat, allow_unused=empty, materialize_grads=empty))
         grads = {component: [next(found) for _ in gates] for component, gates in leaves.items()}
@@ -112,7 +120,7 @@ def gradient_importance(
     """
     if reduction not in REDUCTIONS:
         raise ValueError(f"unknown reduction {reduction!r}; known are {', '.join(REDUCTIONS)}")
-    total = {c: [0.0] * len(modules) for c, modules in derivatives.gates.modules.items()}
+    total: dict[str, list[Any]] = {c: [0.0] * layers for c, layers in derivatives.layers.items()}
     counts = {"sentences": 0, "tokens": 0, "batches": 0, "source_tokens": 0}
     for found, counted in in_order([_of_batch(derivatives, sample, reduction, power) for sample in batches]):
         counts = {name: number + counted[name] for name, number in counts.items()}

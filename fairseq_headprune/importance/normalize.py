@@ -3,50 +3,57 @@
 import math
 
 from fairseq_headprune.importance.gradient import Values
-from fairseq_headprune.parts import Mask
+from fairseq_headprune.parts import FFN, Mask
 
 METHODS = ("layer", "none", "minmax")
 
+#: scores with None for what is pruned
+Kept = dict[str, list[list[float | None]]]
 
-def normalize(values: Values, mask: Mask, method: str = "layer") -> dict[str, list[list]]:
-    """Normalise scores over the kept heads of each attention module; pruned heads get None.
+
+def normalize(values: Values, mask: Mask, method: str = "layer") -> Kept:
+    """Normalise scores over the kept parts of each module; pruned parts get None.
+
+    Heads and feed-forward parts are normalised apart from each other.
 
     Args:
-        method: ``layer``: divide by the l2 norm over the module's kept heads (Michel et al. 2019, §4.1, after Molchanov
-            et al. 2017); enc_dec and dec_self of a decoder layer count apart; an all-zero module stays 0.
+        mask: with an entry for every part that has a value.
+        method: ``layer``: divide by the l2 norm over the module's kept parts (Michel et al. 2019, §4.1, after Molchanov
+            et al. 2017); enc_dec and dec_self of a decoder layer count apart; an all-zero module stays 0. Blocks, one
+            a layer, stay as they are (Prasanna et al. 2020).
             ``minmax``: to 0..1 over all kept heads together (Li et al. 2021's code); all equal gives 0.
             ``none``: as they are.
 
     Raises:
         ValueError: an unknown method, or a score that is not finite.
     """
-    kept = {
-        c: [[v if k else None for v, k in zip(*pair, strict=True)] for pair in zip(rows, mask.rows[c], strict=True)]
-        for c, rows in values.items()
-    }
-    return normalize_kept(kept, method)
-
-
-def normalize_kept(kept: dict[str, list[list]], method: str = "layer") -> dict[str, list[list]]:
-    """Normalise scores in which None stands for what is pruned; see :func:`normalize`.
-
-    Raises:
-        ValueError: as for :func:`normalize`.
-    """
     if method not in METHODS:
         raise ValueError(f"unknown normalisation {method!r}; known are {', '.join(METHODS)}")
-    flat = [v for rows in kept.values() for row in rows for v in row if v is not None]
-    if not all(map(math.isfinite, flat)):
+    kept: Kept = {c: [_alive(*pair) for pair in zip(rows, mask.rows[c], strict=True)] for c, rows in values.items()}
+    if not all(math.isfinite(v) for rows in kept.values() for row in rows for v in row if v is not None):
         raise ValueError("a score is not finite (NaN or infinity); nothing can be ranked by it")
     if method == "none":
         return kept
     if method == "minmax":
-        low, high = min(flat, default=0.0), max(flat, default=0.0)
-        span = high - low or 1.0
-        return {c: [[None if v is None else (v - low) / span for v in row] for row in rows] for c, rows in kept.items()}
-    return {c: [_by_norm(row) for row in rows] for c, rows in kept.items()}
+        groups = [{c: rows for c, rows in kept.items() if (c in FFN) == ffn} for ffn in (False, True)]
+        return {c: rows for group in groups for c, rows in _to_unit_range(group).items()}
+    return {c: [row if c in FFN and len(row) == 1 else _by_norm(row) for row in rows] for c, rows in kept.items()}
 
 
-def _by_norm(row: list) -> list:
+def _alive(row: list[float], mask: list[int]) -> list[float | None]:
+    """Return the values of kept parts; of a block as a whole, and of one that is gone, there is one entry."""
+    if len(mask) != len(row):
+        return [None] if mask == [0] else [*row]
+    return [value if keep else None for value, keep in zip(row, mask, strict=True)]
+
+
+def _to_unit_range(kept: Kept) -> Kept:
+    flat = [v for rows in kept.values() for row in rows for v in row if v is not None]
+    low, high = min(flat, default=0.0), max(flat, default=0.0)
+    span = high - low or 1.0
+    return {c: [[None if v is None else (v - low) / span for v in row] for row in rows] for c, rows in kept.items()}
+
+
+def _by_norm(row: list[float | None]) -> list[float | None]:
     norm = math.sqrt(sum(v * v for v in row if v is not None))
     return [None if v is None else v / norm if norm else 0.0 for v in row]

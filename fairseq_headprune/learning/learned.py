@@ -8,12 +8,12 @@ from torch import Tensor
 from fairseq_headprune.gates.learner import GateLearner
 from fairseq_headprune.modules.attach import GatedParts
 from fairseq_headprune.modules.gated_columns import gate_columns
-from fairseq_headprune.parts import Mask, Part
+from fairseq_headprune.parts import FFN, HEADS, Mask, Part
 
 
 def present_heads(gates: GatedParts) -> list[Part]:
     """List the heads that the model has, by original number, in the order component, layer, head."""
-    return [Part(c, layer, head) for c, layer, module in gates.items() for head in module.original_heads]
+    return [Part(c, layer, head) for c, layer, module in gates.items() for head in module.indices]
 
 
 class LearnedGates:
@@ -33,7 +33,7 @@ class LearnedGates:
         self._modules = []
         wanted = set(learner.heads)
         for component, layer, module in gates.items():
-            heads = [Part(component, layer, head) for head in module.original_heads]
+            heads = [Part(component, layer, head) for head in module.indices]
             if heads and heads[0] in wanted:
                 if module.out_proj._forward_pre_hooks:
                     place = f"{component} layer {layer}"
@@ -130,8 +130,8 @@ class LearnedGates:
     def mask(self) -> Mask:
         """Return the mask of the learned set: heads that have no gate are kept."""
         closed = [h for h, keep in zip(self.learner.heads, self.learner.hard().tolist(), strict=True) if not keep]
-        mask = self.gates.full().without(closed)
-        mask.ffn = self.gates.ffn.entry()
+        heads, ffn = self.gates.full().without(closed).only(HEADS), self.gates.mask().only(FFN)
+        mask = Mask({**heads.rows, **ffn.rows})
         mask.source = {"learned": self.learner.description(), "update": self.learner.updates}
         return mask
 

@@ -8,9 +8,7 @@ from typing import Any, Optional
 from fairseq_headprune.checkpoints import GatedSettings, State, read_state, saved_settings
 from fairseq_headprune.modules.attach import GatedParts
 from fairseq_headprune.modules.shrink import shrink
-from fairseq_headprune.parts.layout import SETTING, Layout
-from fairseq_headprune.removal.ffn_layout import SETTING as FFN_SETTING
-from fairseq_headprune.removal.ffn_layout import FfnLayout
+from fairseq_headprune.parts.layout import FFN_SETTING, SETTING, layout_of_settings
 from fairseq_headprune.removal.settings import refuse_unfit
 
 
@@ -84,12 +82,10 @@ def carry_out_layouts(args: Any, gates: GatedParts) -> None:
     Raises:
         ValueError: a layout is of a newer version or does not fit the model.
     """
-    layout, ffn = getattr(args, SETTING, None), getattr(args, FFN_SETTING, None)
+    layout = layout_of_settings(args)
     if layout is not None:
         refuse_unfit(args)
-        shrink(gates, Layout.from_dict(layout, SETTING))
-    if ffn is not None:
-        gates.ffn.shrink(FfnLayout.from_dict(ffn))
+        shrink(gates, layout)
     name_plugin(args)
 
 

@@ -1,142 +1,172 @@
 """Attach gates to any fairseq model made of ``MultiheadAttention``, and find them again."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Optional
+from typing import Any, Optional, Union
 
 from fairseq.modules import MultiheadAttention
 from torch import Tensor, nn
 
-from fairseq_headprune.modules.ffn import FeedForwards
+from fairseq_headprune.modules.ffn import GatedFfnOutput, attach_ffn, has_gated_ffn
 from fairseq_headprune.modules.gate_state import GateState
 from fairseq_headprune.modules.multihead import GatedMultiheadAttention
-from fairseq_headprune.parts import HEADS, Mask, Shape
+from fairseq_headprune.parts import COMPONENTS, FFN, HEADS, Mask, Shape
 from fairseq_headprune.parts.layout import Layout
+
+Gated = Union[GatedMultiheadAttention, GatedFfnOutput]
 
 
 class GatedParts:
-    """The gated attention modules of one model, by component and layer.
+    """The gated modules of one model, by component and layer.
 
     Attributes:
-        modules: component -> gated modules in layer order; components the model lacks are absent.
-        ffn: the gated feed-forward blocks.
+        modules: attention component -> gated modules in layer order; components the model lacks are absent.
+        ffn: the same of feed-forward components.
         layers: component -> the layers that the modules are in; empty if they are in none.
     """
 
     def __init__(
         self,
         modules: dict[str, list[GatedMultiheadAttention]],
-        ffn: Optional[FeedForwards] = None,
+        ffn: Optional[dict[str, list[GatedFfnOutput]]] = None,
         layers: Optional[dict[str, list[nn.Module]]] = None,
     ) -> None:
-        self.modules, self.ffn, self.layers = modules, ffn or FeedForwards({}), layers or {}
+        self.modules, self.ffn, self.layers = modules, ffn or {}, layers or {}
+
+    @property
+    def components(self) -> list[str]:
+        """The components that the model has."""
+        return [*self.modules, *self.ffn]
 
     @property
     def shape(self) -> Shape:
         """Number of heads of each layer, by component; heads that were removed count, too."""
         return {c: [m.original_count for m in modules] for c, modules in self.modules.items()}
 
+    @property
+    def original(self) -> Shape:
+        """Number of heads or units of each layer, by component, before any was removed."""
+        return self.shape | {c: [m.original_count for m in modules] for c, modules in self.ffn.items()}
+
     def layout(self) -> Layout:
-        """Return which original heads the modules still have."""
-        return Layout(self.shape, {c: [m.original_heads for m in modules] for c, modules in self.modules.items()})
+        """Return which original parts the modules still have."""
+        return self._layout(lambda module: module.structure())
+
+    def _layout(self, kept: Callable[[Any], Optional[list[int]]], source: Optional[dict] = None) -> Layout:
+        rows: dict[str, list[Optional[list[int]]]] = {c: [] for c in self.components}
+        for component, _, module in self.items(COMPONENTS):
+            rows[component].append(kept(module))
+        return Layout(self.original, rows, source)
 
     def full(self) -> Mask:
-        """Return the mask that keeps every head that was not removed."""
+        """Return the mask that keeps every part that was not removed."""
         return self.layout().mask()
 
-    def in_original_numbers(self, values: dict[str, list[list[float]]]) -> dict[str, list[list[float]]]:
-        """Return values of the present heads as values of the original ones; heads that were removed get 0."""
-        result = {}
-        for component, modules in self.modules.items():
-            result[component] = [[0.0] * module.original_count for module in modules]
-            for row, module, found in zip(result[component], modules, values[component], strict=True):
-                for head, value in zip(module.original_heads, found, strict=True):
-                    row[head] = value
+    def in_original_numbers(
+        self, values: dict[str, list[list[float]]], ffn: Optional[str] = None
+    ) -> dict[str, list[list[float]]]:
+        """Return values of the parts that are there as values of the original ones; those that were removed get 0.
+
+        Args:
+            ffn: with ``blocks`` feed-forward components have one value a layer, which stays as it is.
+        """
+        result: dict[str, list[list[float]]] = {component: [] for component in values}
+        for component, layer, module in self.items(values):
+            row = values[component][layer]
+            if not (component in FFN and ffn == "blocks"):
+                by_index = dict(zip(module.indices, row, strict=True))
+                row = [by_index.get(index, 0.0) for index in range(module.original_count)]
+            result[component].append(row)
         return result
 
-    def items(self) -> Iterator[tuple[str, int, GatedMultiheadAttention]]:
-        """Iterate over (component, layer, module) in the fixed order."""
-        for component, modules in self.modules.items():
-            for layer, module in enumerate(modules):
+    def items(self, components: Iterable[str] = HEADS) -> Iterator[tuple[str, int, Any]]:
+        """Iterate over (component, layer, module) of these components in the fixed order."""
+        wanted = set(components)
+        for component, modules in {**self.modules, **self.ffn}.items():
+            for layer, module in enumerate(modules if component in wanted else []):
                 yield component, layer, module
 
     def set_mask(self, mask: Optional[Mask], fixed: bool = False) -> None:
-        """Silence the heads that the mask prunes (None keeps all), checking first, so that a misfit changes nothing.
+        """Silence the parts that the mask prunes (None keeps all), checking first, so that a misfit changes nothing.
 
         Args:
             fixed: loading a checkpoint afterwards does not replace this mask by the checkpoint's own.
 
         Raises:
-            ValueError: the mask does not fit the model, or keeps a head that was removed.
+            ValueError: the mask does not fit the model, or keeps a part that was removed.
         """
         if mask is not None:
             self.check(mask)
-        self.ffn.set_mask(None if mask is None else mask.ffn, fixed)
-        for component, layer, module in self.items():
-            keep, source = None, None
-            if mask is not None:
-                row = mask.rows[component][layer]
-                keep, source = [row[head] for head in module.original_heads], mask.source
-            module.set_keep(keep, fixed, source)
+        rows, source = ({}, None) if mask is None else (mask.rows, mask.source)
+        for component, layer, module in self.items(COMPONENTS):
+            module.set_row(rows[component][layer] if component in rows else None, fixed, source)
 
     def check(self, mask: Mask) -> None:
         """Make sure that a mask fits the model.
 
         Raises:
-            ValueError: it does not, or it keeps a head that was removed.
+            ValueError: it does not, or it keeps a part that was removed.
         """
-        mask.check_shape(self.shape)
-        self.layout().check_absent(mask.kept())
+        self.layout().check(mask)
 
-    def mask(self) -> Mask:
-        """Return the mask in force (all heads kept where none was set), with its source; removed heads are 0."""
-        heads = self.full().rows
-        for component, layer, module in self.items():
-            if module.head_keep is not None:
-                for head, keep in zip(module.original_heads, module.head_keep.int().tolist(), strict=True):
-                    heads[component][layer][head] = keep
-        ffn = self.ffn.entry()
-        sources = [module.keep_source for _, _, module in self.items() if module.head_keep is not None or ffn]
-        return Mask(heads, sources[0] if sources else None, ffn)
+    def mask(self, ffn: Optional[str] = None) -> Mask:
+        """Return the mask in force (everything is kept where none was set), with its source; removed parts are 0.
+
+        Args:
+            ffn: ``blocks`` or ``units``: also have an entry for each of these, to choose from.
+
+        Raises:
+            ValueError: units of a block are masked, and blocks are asked for.
+        """
+        layout = self._layout(lambda module: module.row())
+        ffn_pruned = layout.prunes_ffn()
+        masked = [m for _, _, m in self.items() if m.keep is not None or ffn_pruned]
+        layout.source = dict(masked[0].keep_source) if masked else {}
+        return layout.mask() if ffn is None else self.layout().spell_out(layout.mask(), ffn)
 
     def mask_is_fixed(self) -> bool:
         """Whether heads are pruned by a mask that a checkpoint does not replace."""
-        return any(module.keep_is_fixed and module.head_keep is not None for _, _, module in self.items())
+        return any(module.keep_is_fixed and module.keep is not None for _, _, module in self.items())
 
     @contextmanager
     def masked(self, mask: Optional[Mask]) -> Iterator[None]:
         """Set a mask for a while; afterwards the one in force before is back."""
-        before = [(m, m.head_keep, m.keep_is_fixed, m.keep_source) for _, _, m in self.items()]
+        before = [(module, module.state) for _, _, module in self.items(COMPONENTS)]
         try:
-            with self.ffn.unchanged():
-                self.set_mask(mask)
-                yield
+            self.set_mask(mask)
+            yield
         finally:
-            for module, keep, fixed, source in before:
-                module.head_keep, module.keep_is_fixed, module.keep_source = keep, fixed, source
+            for module, state in before:
+                module.state = state
 
     @contextmanager
-    def leaf_gates(self, shape: Callable[[str, int], tuple[int, ...]]) -> Iterator[dict[str, list[Tensor]]]:
+    def leaf_gates(
+        self, shape: Callable[[str, int], tuple[int, ...]], ffn: Optional[str] = None
+    ) -> Iterator[dict[str, list[Tensor]]]:
         """Put a gate of ones that requires gradients on every head, for a while.
 
         Args:
-            shape: the shape of a gate from component and number of heads; see :func:`apply_gate` for what fits.
+            shape: the shape of a gate from component and number of parts; see :func:`apply_gate` for what fits.
+            ffn: ``blocks`` or ``units``: put gates on these, too.
 
         Yields:
             component -> one tensor a layer, in the type and on the device of the weights.
         """
         gates: dict[str, list[Tensor]] = {}
-        before = [(module, module.head_gate) for _, _, module in self.items()]
-        for component, _, module in self.items():
-            gate = module.out_proj.weight.new_ones(shape(component, module.num_heads)).requires_grad_()
+        before = []
+        for component, _, module in self.items(COMPONENTS if ffn else HEADS):
+            name = "head_gate" if component in HEADS else "unit_gate" if ffn == "units" else "block_gate"
+            before.append((module, name, getattr(module, name)))
+            size = shape(component, 1 if name == "block_gate" else len(module.indices))
+            gate = module.output_layer.weight.new_ones(size).requires_grad_()
             gates.setdefault(component, []).append(gate)
-            module.head_gate = gate
+            setattr(module, name, gate)
         try:
             yield gates
         finally:
-            for module, gate in before:
-                module.head_gate = gate
+            for module, name, old in before:
+                setattr(module, name, old)
 
 
 def component_of(name: str, module: nn.Module) -> str:
@@ -162,7 +192,7 @@ def attach_gates(model: nn.Module) -> GatedParts:
         raise ValueError("cannot attach gates to attention computed by xFormers; build the model without it")
     for module in stock:
         GatedMultiheadAttention.adopt(module)
-    FeedForwards.attach(model)
+    attach_ffn(model)
     if not hasattr(model, "head_gates"):
         model.head_gates = GateState()
     return find_gates(model)
@@ -174,19 +204,23 @@ def find_gates(model: nn.Module) -> GatedParts:
     Raises:
         ValueError: the model has no gates; attach them first.
     """
-    found: dict[str, list[tuple[tuple[int, ...], GatedMultiheadAttention, nn.Module]]] = {}
+    found: dict[str, list[tuple[tuple[int, ...], Any, nn.Module]]] = {}
     for name, module in model.named_modules():
+        place = tuple(int(part) for part in re.findall(r"(?<=\.)\d+(?=\.)", f".{name}."))
         if isinstance(module, GatedMultiheadAttention):
-            place = tuple(int(part) for part in re.findall(r"(?<=\.)\d+(?=\.)", f".{name}."))
             layer = model.get_submodule(name.rpartition(".")[0])
             found.setdefault(component_of(name, module), []).append((place, module, layer))
-    if not found:
+        elif has_gated_ffn(module):
+            component = "dec_ffn" if "decoder" in name.split(".") else "enc_ffn"
+            found.setdefault(component, []).append((place, module.fc2, module))
+    if not set(HEADS) & set(found):
         raise ValueError(f"{type(model).__name__} has no gates; call attach_gates first")
     # Stable sort by layer number: "layers.10" comes after "layers.9".
-    ordered = {c: sorted(found[c], key=lambda x: x[0]) for c in HEADS if c in found}
-    heads = {c: [module for _, module, _ in rows] for c, rows in ordered.items()}
+    ordered = {c: sorted(found[c], key=lambda x: x[0]) for c in COMPONENTS if c in found}
+    modules = {c: [module for _, module, _ in rows] for c, rows in ordered.items()}
     layers = {c: [layer for _, _, layer in rows] for c, rows in ordered.items()}
-    return GatedParts(heads, FeedForwards.find(model), layers)
+    heads, ffn = ({c: modules[c] for c in group if c in modules} for group in (HEADS, FFN))
+    return GatedParts(heads, ffn, layers)
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from fairseq_headprune.modules.attach import GatedParts, find_gates, without_attention_weights
 from fairseq_headprune.modules.multihead import GatedMultiheadAttention
-from fairseq_headprune.parts import Mask
+from fairseq_headprune.parts import FFN, Mask
 
 
 def check_connected(model: nn.Module, net_input: dict[str, Any]) -> None:
@@ -38,9 +38,11 @@ def check_connected(model: nn.Module, net_input: dict[str, Any]) -> None:
                             f"the pruned heads of {component} have no effect on the output: its gates are not connected"
                             f" to this model ({type(model).__name__}); results under it would be the full model's"
                         )
-            if gates.ffn.is_masked():
+            ffn = [module for _, _, module in gates.items(FFN)]
+            if any(module.keep is not None and bool(module.weight.any()) for module in ffn):
                 # All blocks at once: a pruned unit may rightly have no effect on one batch (its activation is 0).
-                with gates.masked(Mask(full.rows, ffn=gates.ffn.nothing())):
+                blocks = {c: [[0] for _ in modules] for c, modules in gates.ffn.items()}
+                with gates.masked(Mask({**full.rows, **blocks})):
                     if torch.equal(_logits(model, net_input), whole):
                         raise RuntimeError(
                             "feed-forward blocks have no effect on the output: their gates are not connected to this "

@@ -56,7 +56,7 @@ def skip_ffn(layer: Any) -> None:
         return
     if layer.normalize_before:
         UnreadNorm.adopt(layer.final_layer_norm)
-    if layer.fc2.block == 0:
+    if not layer.fc2.has_block:
         layer.fc2.width_without_block = 0
         layer.residual_connection = _add_unless_nothing
 

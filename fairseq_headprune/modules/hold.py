@@ -1,21 +1,18 @@
-"""Keep the weights of pruned heads where they are while an optimizer steps."""
+"""Keep the weights of pruned parts where they are while an optimizer steps."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from fairseq_headprune.modules.attach import GatedParts
-from fairseq_headprune.modules.multihead import GatedMultiheadAttention
-
-#: parameter of an attention module -> the dimension along which its heads lie
-_ALONG = {f"{part}.{kind}": 0 for part in ("q_proj", "k_proj", "v_proj") for kind in ("weight", "bias")}
-_ALONG |= {"out_proj.weight": 1, "bias_k": 2, "bias_v": 2}
+from fairseq_headprune.modules.cutting import ALONG, BLOCK_BIAS
+from fairseq_headprune.parts import COMPONENTS, FFN
 
 
-class _Part(NamedTuple):
+class _Held(NamedTuple):
     parameter: nn.Parameter
     dim: int
     index: Tensor
@@ -23,7 +20,7 @@ class _Part(NamedTuple):
 
 
 class PrunedWeights:
-    """The weights of a model's pruned heads: rows of q, k and v, columns of ``out_proj``.
+    """The weights of a model's pruned parts: rows of q, k, v and fc1, columns of ``out_proj`` and fc2.
 
     Their gradient is exactly 0, but weight decay shrinks them nevertheless, and momentum of the time before the mask
     moves them on. So their values are put back after each step, whatever the optimizer. (Of fp16 training the weights
@@ -32,30 +29,44 @@ class PrunedWeights:
 
     def __init__(self, gates: GatedParts) -> None:
         self._gates = gates
-        self._known: dict[GatedMultiheadAttention, tuple[Tensor, list[_Part]]] = {}
+        self._known: dict[Any, tuple[Tensor, list[_Held]]] = {}
 
     @contextmanager
     def held(self) -> Iterator[None]:
         """Undo, at the end, what happened to them meanwhile."""
-        parts = [part for _, _, module in self._gates.items() for part in self._parts(module)]
+        held = [part for place in self._gates.items(COMPONENTS) for part in self._held(*place)]
         yield
         with torch.no_grad():
-            for part in parts:
+            for part in held:
                 part.parameter.index_copy_(part.dim, part.index, part.values)
 
-    def _parts(self, module: GatedMultiheadAttention) -> list[_Part]:
-        keep = module.head_keep
+    def _held(self, component: str, layer: int, module: Any) -> list[_Held]:
+        keep = module.keep
         if keep is None:
             return []
         known = self._known.get(module)
         # Another mask, or a model that was moved to another device or type, has another tensor.
         if known is None or known[0] is not keep:
-            known = self._known[module] = (keep, _slices(module, keep))
+            ffn = component in FFN
+            root = self._gates.layers[component][layer] if ffn else module
+            known = self._known[module] = (
+                keep,
+                _slices(root, keep, len(module.indices), 1 if ffn else module.head_dim),
+            )
         return known[1]
 
 
-def _slices(module: GatedMultiheadAttention, keep: Tensor) -> list[_Part]:
-    index = (~keep).repeat_interleave(module.head_dim).nonzero().flatten()
-    named = dict(module.named_parameters())
-    found = [(named[name], dim) for name, dim in _ALONG.items() if name in named]
-    return [_Part(p, dim, index, p.detach().index_select(dim, index)) for p, dim in found]
+def _slices(root: nn.Module, keep: Tensor, count: int, width: int) -> list[_Held]:
+    block = not keep.dim()
+    every = torch.arange(count * width, device=keep.device)
+    index = every if block else (~keep).repeat_interleave(width).nonzero().flatten()
+    held = []
+    for name, parameter in root.named_parameters():
+        if name in ALONG:
+            dim = ALONG[name]
+            held.append(_Held(parameter, dim, index, parameter.detach().index_select(dim, index)))
+        elif block and name == BLOCK_BIAS:
+            held.append(
+                _Held(parameter, 0, torch.arange(len(parameter), device=keep.device), parameter.detach().clone())
+            )
+    return held

@@ -6,11 +6,12 @@ from typing import Any, Optional
 import torch
 import torch.nn.functional as F
 from fairseq.modules import MultiheadAttention
-from torch import Tensor
+from torch import Tensor, nn
 
 from fairseq_headprune.modules.attention import apply_gate, attend, attention_weights, combine_masks, counted_weights
 from fairseq_headprune.modules.cache import extend
 from fairseq_headprune.modules.few_launches import attend_short, is_short, project
+from fairseq_headprune.modules.gated_module import GatedModule
 from fairseq_headprune.modules.no_heads import attend_without_heads
 from fairseq_headprune.parts import attention_place
 
@@ -18,7 +19,7 @@ from fairseq_headprune.parts import attention_place
 State = Optional[dict[str, dict[str, Optional[Tensor]]]]
 
 
-class GatedMultiheadAttention(MultiheadAttention):
+class GatedMultiheadAttention(GatedModule, MultiheadAttention):
     """Multi-head attention whose heads can be gated before ``out_proj`` (Michel et al. 2019, §2.3).
 
     The parameters, their names and their initial values are those of fairseq's ``MultiheadAttention``, which the
@@ -33,15 +34,15 @@ class GatedMultiheadAttention(MultiheadAttention):
         learned_weight: None or ``out_proj``'s weight, its columns scaled by gates that are being learned (see
             ``gated_columns``): while training it stands in the place of ``head_gate`` and ``head_keep``, which are what
             counts in evaluation mode. Never saved.
-        original_heads: the original index of each head; ``original_count`` how many there were before some were
-            removed. Saved in the state dict's metadata.
+        indices, original_count: see :class:`GatedModule`. Saved in the state dict's metadata.
         few_launches: set while a pass runs that is recorded, or may be (see ``few_launches``).
         on_weights: None or a function called with the module and its attention weights (batch, heads, tgt, src).
     """
 
-    original_heads: list[int]
-    original_count: int
+    KEEP, PARTS = "head_keep", "heads"
+
     few_launches = False
+
     head_keep: Optional[Tensor]
     row_keep: Optional[Tensor]
     head_gate: Optional[Tensor]
@@ -62,24 +63,16 @@ class GatedMultiheadAttention(MultiheadAttention):
         if getattr(module, "use_xformers", False):
             raise ValueError("cannot attach gates to attention computed by xFormers; build the model without it")
         module.__class__ = cls
-        module.register_buffer("head_keep", None)
+        module.prepare(module.num_heads)
         module.register_buffer("head_gate", None, persistent=False)
         module.learned_weight = None
         module.on_weights = module.row_keep = None
-        module.original_heads, module.original_count = list(range(module.num_heads)), module.num_heads
-        module.keep_is_fixed, module.keep_source = False, {}
         return module
 
-    def set_keep(self, keep: Optional[list[int]], fixed: bool = False, source: Optional[dict] = None) -> None:
-        """Keep the heads marked 1 (None keeps all).
-
-        Args:
-            fixed: a checkpoint loaded later does not change it.
-            source: where the mask comes from; saved beside it (plain JSON values).
-        """
-        device = self.out_proj.weight.device
-        self.head_keep = None if keep is None or all(keep) else torch.tensor(keep, dtype=torch.bool, device=device)
-        self.keep_is_fixed, self.keep_source = fixed, dict(source or {})
+    @property
+    def output_layer(self) -> nn.Linear:
+        """The layer whose columns are the heads: ``out_proj``."""
+        return self.out_proj
 
     def forward(
         self,
@@ -231,27 +224,14 @@ class GatedMultiheadAttention(MultiheadAttention):
         if metadata is not None:
             metadata[prefix[:-1]]["num_heads"] = self.num_heads
             if self.num_heads < self.original_count:
-                metadata[prefix[:-1]]["original_heads"] = list(self.original_heads)
-            if self.head_keep is not None:
-                metadata[prefix[:-1]]["keep_source"] = self.keep_source
+                metadata[prefix[:-1]]["original_heads"] = list(self.indices)
 
     def _load_from_state_dict(self, state_dict, prefix, local_metadata, strict, missing, unexpected, errors) -> None:
         problem = self._differing_heads(state_dict.get(prefix + "out_proj.weight"), local_metadata)
         if problem:
             component, place = attention_place(prefix[:-1])
             errors.append(f"{prefix[:-1]}: {problem}" + (f" ({component} layer {place[-1]})" if place else ""))
-        keep = state_dict.pop(prefix + "head_keep", None)
-        if not self.keep_is_fixed:
-            if keep is not None and keep.shape != (self.num_heads,):
-                errors.append(
-                    f"{prefix}head_keep: the checkpoint's mask has {keep.numel()} heads, the model {self.num_heads}"
-                )
-            else:
-                self.set_keep(None if keep is None else keep.tolist(), source=local_metadata.get("keep_source"))
-        # A buffer that is set but absent from the file would count as missing; it has just been dealt with.
-        mine, self.head_keep = self.head_keep, None
         super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, missing, unexpected, errors)
-        self.head_keep = mine
 
     def _differing_heads(self, weight: Optional[Tensor], metadata: dict) -> str:
         """Say how the heads of a state dict differ from the module's; empty where they do not."""
@@ -260,7 +240,7 @@ class GatedMultiheadAttention(MultiheadAttention):
             found = weight.size(1) / self.head_dim
         if found != self.num_heads:
             return f"the checkpoint has {found:g} heads, the model was built with {self.num_heads}"
-        heads = metadata.get("original_heads", self.original_heads)
-        if heads != self.original_heads:
-            return f"the checkpoint has the original heads {heads}, the model was built with {self.original_heads}"
+        heads = metadata.get("original_heads", self.indices)
+        if heads != self.indices:
+            return f"the checkpoint has the original heads {heads}, the model was built with {self.indices}"
         return ""

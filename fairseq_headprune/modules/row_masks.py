@@ -9,7 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_headprune.modules.attach import GatedParts
-from fairseq_headprune.parts import Mask
+from fairseq_headprune.parts import COMPONENTS, FFN, Mask
+
+#: the components of an encoder's layers
+_ENCODER = ("enc_self", "enc_ffn")
 
 
 class RowMasks:
@@ -23,43 +26,52 @@ class RowMasks:
         """Check the masks and make the tables.
 
         Raises:
-            ValueError: a mask that does not fit the model, or masks that prune different feed-forward parts.
+            ValueError: a mask that does not fit the model.
         """
         for mask in masks:
             gates.check(mask)
-            if mask.ffn != masks[0].ffn:
-                raise ValueError("masks that prune different feed-forward parts cannot be at work at once")
         self.masks = len(masks)
         self._gates = gates
-        self._whole = gates.full()
-        self._whole.ffn = masks[0].ffn
-        self._tables: dict[tuple[str, int], Tensor] = {}
-        for component, layer, module in gates.items():
-            rows = [[mask.rows[component][layer][head] for head in module.original_heads] for mask in masks]
-            # Where no mask prunes anything there is nothing to do.
-            if not all(map(all, rows)):
-                device = module.out_proj.weight.device
-                self._tables[component, layer] = torch.tensor(rows, dtype=torch.bool, device=device)
+        #: module -> name of its mask of rows -> bool (masks, parts); where no mask prunes anything there is none
+        self._tables: dict[Any, dict[str, Tensor]] = {}
+        for component, layer, module in gates.items(COMPONENTS):
+            rows = [mask.rows[component][layer] if component in mask.rows else [1] for mask in masks]
+            tables = {"row_keep": [_of_parts(row, module) for row in rows]}
+            if component in FFN and module.has_block:
+                tables["row_block"] = [[int(row != [0])] for row in rows]
+            device = module.output_layer.weight.device
+            self._tables[module] = {
+                name: torch.tensor(table, dtype=torch.bool, device=device)
+                for name, table in tables.items()
+                if not all(map(all, table))
+            }
 
     def set(self, component: str, rows: Tensor, layer: Optional[int] = None) -> None:
         """Give row i of the next batches the mask number ``rows[i]``, in all layers of a component or in one."""
-        for number, module in enumerate(self._gates.modules.get(component, [])):
+        for _, number, module in self._gates.items([component]):
             if layer in (None, number):
-                table = self._tables.get((component, number))
-                module.row_keep = None if table is None else table.index_select(0, rows)
+                for name, table in self._tables[module].items():
+                    setattr(module, name, table.index_select(0, rows))
 
     @contextmanager
     def in_force(self) -> Iterator[None]:
-        """Put the model's present mask out of force for a while; afterwards it is back, and no row has its own.
-
-        Feed-forward parts that all masks prune are pruned meanwhile.
-        """
-        with self._gates.masked(self._whole):
+        """Put the model's present mask out of force for a while; afterwards it is back, and no row has its own."""
+        with self._gates.masked(None):
             try:
                 yield
             finally:
-                for _, _, module in self._gates.items():
-                    module.row_keep = None
+                for module, tables in self._tables.items():
+                    for name in tables:
+                        setattr(module, name, None)
+
+
+def _of_parts(row: list[int], module: Any) -> list[int]:
+    """Return the entries of the parts that are there; a single entry for a block says nothing of its units."""
+    return (
+        [row[index] for index in module.indices]
+        if len(row) > 1 or module.original_count == 1
+        else [1] * len(module.indices)
+    )
 
 
 def encoder_groups(masks: Sequence[Mask], layers: int) -> list[list[int]]:
@@ -73,7 +85,7 @@ def encoder_groups(masks: Sequence[Mask], layers: int) -> list[list[int]]:
     result = []
     for depth in range(layers + 1):
         numbers: dict[str, int] = {}
-        parts = (str(mask.rows.get("enc_self", [])[:depth]) for mask in masks)
+        parts = (str([mask.rows.get(c, [])[:depth] for c in _ENCODER]) for mask in masks)
         result.append([numbers.setdefault(part, len(numbers)) for part in parts])
     return result
 
@@ -105,6 +117,8 @@ def _branch(number: int, before: list[int], after: list[int], rows: RowMasks, la
     if len(first) > 1 + max(before):
         parts = x.unflatten(1, (-1, sentences))
         x = parts.index_select(1, torch.tensor(parents, device=x.device)).flatten(1, 2)
-    rows.set("enc_self", torch.tensor(first, device=x.device).repeat_interleave(sentences), number)
+    masks = torch.tensor(first, device=x.device).repeat_interleave(sentences)
+    for component in _ENCODER:
+        rows.set(component, masks, number)
     # The encoder itself goes on with the padding of the sentences.
     return (x,), {**kwargs, "encoder_padding_mask": None if padding is None else padding.repeat(len(first), 1)}

@@ -1,74 +1,82 @@
-"""Make the modules of a model as small as its head layout: heads are cut out of the parameters in place."""
+"""Make the modules of a model as small as its layout: parts are cut out of the parameters in place."""
 
-import torch
-from torch import Tensor, nn
+from typing import Any
+
+from torch import nn
 
 from fairseq_headprune.modules.attach import GatedParts
-from fairseq_headprune.modules.empty_parts import skip_attention
-from fairseq_headprune.modules.multihead import GatedMultiheadAttention
+from fairseq_headprune.modules.cutting import ALONG, BLOCK_BIAS, cut
+from fairseq_headprune.modules.empty_parts import skip_attention, skip_ffn
+from fairseq_headprune.modules.ffn import NoUnits
+from fairseq_headprune.parts import COMPONENTS, FFN, HEADS, noun
 from fairseq_headprune.parts.layout import Layout
-from fairseq_headprune.removal.surgery import take_heads
 
 
 def shrink(gates: GatedParts, layout: Layout) -> None:
-    """Remove the heads that a layout does not have; the remaining ones keep their weights.
+    """Remove the parts that a layout does not have; the remaining ones keep their weights.
 
-    Parameters become new objects: an optimizer made before does not know them. What a layer computed for a module that
-    has no heads left is not computed any more.
+    Feed-forward components that the layout lacks stay whole. Parameters become new objects: an optimizer made before
+    does not know them. What a layer computed for a module that has no parts left is not computed any more.
 
     Raises:
-        ValueError: the layout does not fit the model, or has a head that was removed before.
+        ValueError: the layout does not fit the model, or has a part that was removed before.
     """
-    shape = gates.shape
-    for component in {**shape, **layout.original}:
-        mine, found = shape.get(component, []), layout.original.get(component, [])
+    _check(gates, layout)
+    layout = layout.completed(gates.original)
+    for component, layer, module in gates.items(HEADS):
+        kept = layout.indices(component, layer)
+        if kept != module.indices:
+            _cut_module(module, module, kept, module.head_dim)
+            module.head_gate, module.num_heads = None, len(kept)
+            if not kept:
+                module.q_proj = module.k_proj = module.v_proj = None
+        if not kept and component in gates.layers:
+            skip_attention(gates.layers[component][layer], component)
+    for component, layer, module in gates.items(FFN):
+        kept, whole = layout.indices(component, layer), layout.has_block(component, layer)
+        owner = gates.layers[component][layer]
+        if kept != module.indices or whole != module.has_block:
+            _cut_module(owner, module, kept, 1, dropped=not whole)
+            module.has_block, module.ffn_keep = whole, None if not whole else module.ffn_keep
+            if not kept:
+                owner.fc1 = NoUnits()
+        if not kept:
+            skip_ffn(owner)
+
+
+def _check(gates: GatedParts, layout: Layout) -> None:
+    original = gates.original
+    for component in [c for c in COMPONENTS if c in layout.original or c in gates.shape]:
+        mine, found = original.get(component, []), layout.original.get(component, [])
         if len(mine) != len(found):
             raise ValueError(f"{component}: the layout is of {len(found)} layers, the model has {len(mine)}")
         for layer, (count, expected) in enumerate(zip(mine, found, strict=True)):
             if count != expected:
                 raise ValueError(
-                    f"{component} layer {layer}: the layout expects {expected} heads before removal, the model's "
-                    f"settings say {count}"
+                    f"{component} layer {layer}: the layout expects {expected} {noun(component)}s before removal, the "
+                    f"model's settings say {count}"
                 )
-    gates.layout().check_absent(layout.mask().kept())
-    for component, layer, module in gates.items():
-        _keep(module, layout.kept[component][layer])
-        if not module.num_heads and component in gates.layers:
-            skip_attention(gates.layers[component][layer], component)
+    gates.layout().check(layout.mask())
 
 
-def _keep(module: GatedMultiheadAttention, heads: list[int]) -> None:
-    if heads == module.original_heads:
-        return
-    positions = [module.original_heads.index(head) for head in heads]
-    for name in ("q_proj", "k_proj", "v_proj"):
-        setattr(module, name, _with_rows(getattr(module, name), positions, module.head_dim) if heads else None)
-    for name in ("bias_k", "bias_v"):
-        if getattr(module, name) is not None:
-            setattr(module, name, _cut(getattr(module, name), positions, module.head_dim, 2) if heads else None)
-    out = module.out_proj
-    weight = _cut(out.weight, positions, module.head_dim, 1)
-    if not heads:
-        # No parameter without elements: optimizers and distributed training would wait for its gradient.
-        del out.weight
-        out.register_buffer("weight", weight.detach())
-    else:
-        out.weight = weight
-    out.in_features = len(heads) * module.head_dim
-    if module.head_keep is not None:
-        keep = module.head_keep[torch.tensor(positions, dtype=torch.long, device=module.head_keep.device)]
-        module.head_keep = None if bool(keep.all()) else keep
-    module.head_gate = None
-    module.num_heads, module.original_heads = len(heads), list(heads)
-
-
-def _with_rows(projection: nn.Linear, positions: list[int], head_dim: int) -> nn.Linear:
-    projection.weight = _cut(projection.weight, positions, head_dim, 0)
-    if projection.bias is not None:
-        projection.bias = _cut(projection.bias, positions, head_dim, 0)
-    projection.out_features = projection.weight.size(0)
-    return projection
-
-
-def _cut(parameter: Tensor, positions: list[int], head_dim: int, dim: int) -> nn.Parameter:
-    return nn.Parameter(take_heads(parameter.detach(), positions, head_dim, dim), parameter.requires_grad)
+def _cut_module(root: nn.Module, module: Any, kept: list[int], width: int, dropped: bool = False) -> None:
+    """Cut the parameters of a gated module, which lie in ``root`` under the names of ``ALONG``."""
+    places = {index: place for place, index in enumerate(module.indices)}
+    positions = [places[index] for index in kept]
+    before = {n: p for n, p in root.named_parameters() if n in ALONG or n == BLOCK_BIAS}
+    after = cut({name: parameter.detach() for name, parameter in before.items()}, positions, width, dropped)
+    for name, parameter in before.items():
+        owner, _, kind = name.rpartition(".")
+        holder: Any = root.get_submodule(owner)
+        if name not in after:
+            setattr(holder, kind, None)
+        elif not positions and kind == "weight":
+            # No parameter without elements: optimizers and distributed training would wait for its gradient.
+            del holder.weight
+            holder.register_buffer("weight", after[name])
+        elif name in ALONG:
+            setattr(holder, kind, nn.Parameter(after[name], parameter.requires_grad))
+        if name in after and kind == "weight":
+            setattr(holder, "in_features" if ALONG[name] == 1 else "out_features", after[name].size(ALONG[name]))
+    module.shrink_keep(positions)
+    module.indices = list(kept)

@@ -2,6 +2,8 @@
 
 from fairseq_headprune.parts.components import (
     COMPONENTS,
+    FFN,
+    FFN_PARTS,
     HEADS,
     KEYS,
     PAPER_NAMES,
@@ -10,21 +12,28 @@ from fairseq_headprune.parts.components import (
     all_heads,
     attention_place,
     check_component,
+    has_ffn,
+    noun,
     parse_components,
 )
-from fairseq_headprune.parts.mask import FORMAT, Mask
+from fairseq_headprune.parts.mask import Mask
+from fairseq_headprune.parts.table import Table
 
 __all__ = [
     "COMPONENTS",
-    "FORMAT",
+    "FFN",
+    "FFN_PARTS",
     "HEADS",
     "KEYS",
     "Mask",
     "PAPER_NAMES",
     "Part",
     "Shape",
+    "Table",
     "all_heads",
     "attention_place",
     "check_component",
+    "has_ffn",
+    "noun",
     "parse_components",
 ]

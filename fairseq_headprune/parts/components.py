@@ -1,33 +1,47 @@
 """The names of prunable parts: components, parts by original index, and the shape of a model."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 #: The three kinds of attention in an encoder-decoder, in the order of the papers (ES, ED, DS).
 HEADS = ("enc_self", "enc_dec", "dec_self")
 
-#: How the papers write them (Michel et al. 2019, Figure 4).
-PAPER_NAMES = {"enc_self": "Enc-Enc", "enc_dec": "Enc-Dec", "dec_self": "Dec-Dec"}
+#: The feed-forward blocks of encoder and decoder.
+FFN = ("enc_ffn", "dec_ffn")
 
-#: the components of whole models; for now the attention components
-COMPONENTS = HEADS
+COMPONENTS = HEADS + FFN
+
+#: How a part of a feed-forward component can be chosen: the whole block, or each of its units.
+FFN_PARTS = ("blocks", "units")
+
+#: How the papers write them (Michel et al. 2019, Figure 4).
+PAPER_NAMES = {
+    "enc_self": "Enc-Enc",
+    "enc_dec": "Enc-Dec",
+    "dec_self": "Dec-Dec",
+    "enc_ffn": "Enc-FFN",
+    "dec_ffn": "Dec-FFN",
+}
 
 #: how a part is written in JSON
 KEYS = ("component", "layer", "head")
 
-#: component -> number of heads of each layer, by original count.
+#: component -> number of parts of each layer, by original count.
 Shape = dict[str, list[int]]
 
 
 class Part(NamedTuple):
-    """One attention head: component, layer and ORIGINAL head index, both from 0."""
+    """One attention head, feed-forward unit or block: component, layer and ORIGINAL index in the layer, from 0.
+
+    A block, which is the only part of its layer, has the index 0.
+    """
 
     component: str
     layer: int
     index: int  # type: ignore[assignment]  # tuple.index is not needed
 
     def __str__(self) -> str:
-        return f"{self.component} layer {self.layer} head {self.index}"
+        return f"{self.component} layer {self.layer} {noun(self.component)} {self.index}"
 
     def facts(self) -> dict[str, Any]:
         """Return it as JSON values."""
@@ -39,27 +53,39 @@ class Part(NamedTuple):
         return cls(*(facts[key] for key in KEYS))
 
 
+def noun(component: str) -> str:
+    """Return what the parts of a component are called."""
+    return "head" if component in HEADS else "part"
+
+
 def check_component(name: str) -> str:
     """Return the name if it is a component.
 
     Raises:
         KeyError: it is not.
     """
-    if name not in HEADS:
-        raise KeyError(f"unknown component {name!r}; components are {', '.join(HEADS)}")
+    if name not in COMPONENTS:
+        raise KeyError(f"unknown component {name!r}; components are {', '.join(COMPONENTS)}")
     return name
 
 
 def parse_components(text: str) -> list[str]:
-    """Read a comma-separated list of components (``all`` means every one), in the order of ``HEADS``.
+    """Read a comma-separated list of components, in the order of ``COMPONENTS``.
+
+    ``all`` means every attention component, ``ffn`` every feed-forward component.
 
     Raises:
         KeyError: an unknown component.
     """
-    if text == "all":
-        return list(HEADS)
-    asked = {check_component(part.strip()) for part in text.split(",")}
-    return [component for component in HEADS if component in asked]
+    groups = {"all": HEADS, "ffn": FFN}
+    names = [name.strip() for name in text.split(",")]
+    asked = {component for name in names for component in groups.get(name) or (check_component(name),)}
+    return [component for component in COMPONENTS if component in asked]
+
+
+def has_ffn(components: Iterable[str]) -> bool:
+    """Whether there are feed-forward components among these."""
+    return any(component in FFN for component in components)
 
 
 def attention_place(name: str) -> tuple[str, tuple[int, ...]]:
@@ -69,6 +95,13 @@ def attention_place(name: str) -> tuple[str, tuple[int, ...]]:
     return component, tuple(int(part) for part in parts if part.isdecimal())
 
 
-def all_heads(shape: Mapping[str, list[int]]) -> list[Part]:
-    """List every head of a model of this shape, in the fixed order component, layer, head."""
-    return [Part(c, layer, head) for c in HEADS for layer, n in enumerate(shape.get(c, [])) for head in range(n)]
+def all_heads(shape: Mapping[str, list[int]], components: Iterable[str] = HEADS) -> list[Part]:
+    """List every part of these components of a model of this shape, in the fixed order component, layer, index."""
+    wanted = set(components)
+    return [
+        Part(c, layer, index)
+        for c in COMPONENTS
+        if c in wanted
+        for layer, count in enumerate(shape.get(c, []))
+        for index in range(count)
+    ]

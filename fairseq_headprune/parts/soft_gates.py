@@ -1,107 +1,53 @@
-"""The gate file: one real number a head, by which its output is multiplied before ``out_proj``."""
+"""The gate file: one real number a part, by which its output is multiplied."""
 
-import copy
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Self
 
-from fairseq_headprune.files import PathLike, check_format, read_json, write_json
-from fairseq_headprune.parts.components import HEADS, Part, Shape, check_component
+from fairseq_headprune.parts.components import COMPONENTS, Part
 from fairseq_headprune.parts.mask import Mask
+from fairseq_headprune.parts.table import Rows, Table
 
-FORMAT = "headprune.gates/1"
 
-
-class SoftGates:
-    """A gate for every head of a model, by original index: 0 prunes it, 1 leaves it as it is.
+class SoftGates(Table[float]):
+    """A gate for every head of a model, and for feed-forward parts where it has rows of them: 0 prunes, 1 changes
+    nothing.
 
     Attributes:
-        gates: component -> one list a layer -> one finite number a head.
         source: where the gates come from (free JSON).
     """
 
-    def __init__(self, gates: Mapping[str, list[list[float]]], source: dict | None = None) -> None:
+    NOUN, KEY, OLD_KEY, FORMAT = "gate", "gates", "gates", "headprune.gates/2"
+    HINT = "take the gates of this model"
+
+    def __init__(self, rows: Mapping[str, Any], source: Mapping | None = None) -> None:
         """Check and copy the entries.
 
         Raises:
             KeyError: an unknown component.
             ValueError: not one list a layer, or an entry that is no finite number.
         """
-        checked = {check_component(component): _rows(component, rows) for component, rows in gates.items()}
-        self.rows = {component: checked[component] for component in HEADS if component in checked}
+        self.rows: Rows[float] = self.checked(rows)
         self.source = dict(source or {})
 
-    @property
-    def shape(self) -> Shape:
-        """Number of heads of each layer, by component."""
-        return {component: [len(row) for row in rows] for component, rows in self.rows.items()}
+    @classmethod
+    def entry(cls, value: Any) -> float:
+        """Return a finite number; see :meth:`Table.entry`."""
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+            raise ValueError(f"the gate is {value!r}, not a finite number")
+        return float(value)
 
     def mask(self) -> Mask:
-        """Return the mask that keeps the heads whose gate is not 0."""
+        """Return the mask that keeps the parts whose gate is not 0."""
         return Mask({c: [[int(g != 0) for g in row] for row in rows] for c, rows in self.rows.items()}, self.source)
 
     def soft(self) -> list[Part]:
-        """List the heads whose gate is neither 0 nor 1, in the order of :meth:`Mask.kept`."""
-        return [head for head in self.mask().kept() if self[head] != 1]
+        """List the parts whose gate is neither 0 nor 1, in the fixed order."""
+        return [part for part in self.kept(COMPONENTS) if self[part] != 1]
 
-    def __getitem__(self, head: Part) -> float:
-        """Return the gate of one head."""
-        return self.rows[head.component][head.layer][head.index]
-
-    def check_shape(self, shape: Mapping[str, list[int]]) -> None:
-        """Make sure that the gates are those of a model.
-
-        Raises:
-            ValueError: components, layers or head counts differ; the message says where.
-        """
-        for component in HEADS:
-            mine, theirs = self.shape.get(component, []), list(shape.get(component, []))
-            if mine != theirs:
-                raise ValueError(
-                    f"the gates of {component} are for layers of {mine} heads, the checkpoint has {theirs}; take those "
-                    "of this model"
-                )
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the gate file's content."""
-        return copy.deepcopy({"format": FORMAT, "gates": self.rows, "source": self.source})
+    def _facts(self) -> dict[str, Any]:
+        return {"source": self.source}
 
     @classmethod
-    def from_dict(cls, value: Any, name: str = "gates") -> "SoftGates":
-        """Read a gate file's content.
-
-        Raises:
-            ValueError, KeyError: it is no gate file, of another version, or holds wrong entries.
-        """
-        check_format(value, FORMAT, "gate", "a gate file", name)
-        if not isinstance(value.get("gates"), Mapping) or not value["gates"]:
-            raise ValueError(f'{name}: the file has no "gates"')
-        if not isinstance(value.get("source", {}), Mapping):
-            raise ValueError(f'{name}: "source" must be an object, found {value["source"]!r}')
-        try:
-            return cls(value["gates"], value.get("source"))
-        except (ValueError, KeyError) as error:
-            raise type(error)(f"{name}: {error.args[0]}") from error
-
-    def save(self, path: PathLike) -> None:
-        """Write the gate file, atomically."""
-        write_json(path, self.to_dict())
-
-    @classmethod
-    def load(cls, path: PathLike) -> "SoftGates":
-        """Read a gate file.
-
-        Raises:
-            FileNotFoundError, ValueError, KeyError: as for :meth:`from_dict`.
-        """
-        return cls.from_dict(read_json(path), str(path))
-
-
-def _rows(component: str, rows: Any) -> list[list[float]]:
-    if not isinstance(rows, list) or not all(isinstance(row, list) for row in rows):
-        raise ValueError(f"the gates of {component} are not one list a layer: {rows!r}")
-    for layer, row in enumerate(rows):
-        for head, gate in enumerate(row):
-            if isinstance(gate, bool) or not isinstance(gate, (int, float)) or not math.isfinite(gate):
-                raise ValueError(f"the gate of {Part(component, layer, head)} is {gate!r}, not a finite number")
-    return [[float(gate) for gate in row] for row in rows]
+    def _from(cls, rows: dict[str, Any], value: Mapping[str, Any]) -> Self:
+        return cls(rows, value.get("source"))

@@ -6,11 +6,9 @@ from typing import Any
 
 import torch
 
-from fairseq_headprune.checkpoints import State, head_layout, read_state, saved_settings
+from fairseq_headprune.checkpoints import State, read_state, stored_layout
 from fairseq_headprune.files import PathLike, check_output, same_file, sha256, write_with
-from fairseq_headprune.parts import HEADS
 from fairseq_headprune.removal.checkpoint import LEARNED, check_whole
-from fairseq_headprune.removal.ffn import ffn_layout
 from fairseq_headprune.removal.settings import forget_training
 from fairseq_headprune.removal.surgery import compact
 from fairseq_headprune.stored.dictionaries import differing_sides, noted_hashes
@@ -58,7 +56,7 @@ def average(states: Sequence[State], names: Sequence[str]) -> State:
     for state, name in zip(states, names, strict=True):
         try:
             check_whole(state)
-            head_layout(state)
+            stored_layout(state)
         except (ValueError, KeyError) as error:
             raise type(error)(f"{name}: {error.args[0]}") from error
     first, new = states[0], dict(states[-1])
@@ -93,16 +91,8 @@ def average(states: Sequence[State], names: Sequence[str]) -> State:
 
 def _difference(left: State, right: State) -> str:
     """Say in what the structures of two checkpoints differ; empty where they do not."""
-    mine, other = head_layout(left), head_layout(right)
-    for component in HEADS:
-        rows, others = mine.kept.get(component, []), other.kept.get(component, [])
-        if len(rows) != len(others):
-            return f"{component} has {len(rows)} layers in one and {len(others)} in the other"
-        for layer, (have, found) in enumerate(zip(rows, others, strict=True)):
-            if have != found:
-                return f"{component} layer {layer} has the heads {have} in one and {found} in the other"
-    if ffn_layout(left["model"], saved_settings(left)) != ffn_layout(right["model"], saved_settings(right)):
-        return "they have other feed-forward blocks or units"
+    for difference in stored_layout(left).differences(stored_layout(right)):
+        return difference
     sides = differing_sides(noted_hashes(left), noted_hashes(right))
     if sides:
         return f"they were trained with another {sides} dictionary"

@@ -10,32 +10,24 @@ from torch import Tensor
 
 from fairseq_headprune.checkpoints import (
     State,
-    attention_modules,
+    StoredModule,
     has_mask,
-    head_layout,
+    part_modules,
     read_state,
     saved_settings,
+    stored_layout,
     stored_mask,
     task_settings,
 )
 from fairseq_headprune.files import PathLike, check_output, same_file, sha256, write_with
-from fairseq_headprune.parts import Mask, Part
+from fairseq_headprune.modules.cutting import BLOCK_BIAS, Tensors, cut, parameters_per_part
+from fairseq_headprune.parts import FFN, HEADS, Mask, Part
 from fairseq_headprune.parts.layout import Layout
 from fairseq_headprune.parts.soft_gates import SoftGates
-from fairseq_headprune.removal.ffn import cut_ffn, ffn_layout
-from fairseq_headprune.removal.ffn_layout import FfnLayout
 from fairseq_headprune.removal.fold import fold_gates
 from fairseq_headprune.removal.optimizer import cut_optimizer
 from fairseq_headprune.removal.settings import check_removable, forget_training, set_layout
-from fairseq_headprune.removal.surgery import (
-    Attention,
-    compact,
-    cut_attention,
-    parameter_count,
-    split_joined,
-    weights_per_head,
-    with_projections,
-)
+from fairseq_headprune.removal.surgery import compact, parameter_count, split_joined, with_inputs
 from fairseq_headprune.removal.unread import unread_norms
 from fairseq_headprune.stored.dictionaries import hashes_from_data, noted_hashes
 
@@ -49,18 +41,16 @@ class Removal:
 
     Attributes:
         state: the new checkpoint.
-        before, layout: which heads the weights held and hold (a baked model: those that are not zero).
+        before, layout: which parts the weights held and hold (a baked model: those that are not zero).
         parameters: ``before`` and ``after``, counted from the tensors, tied ones once; ``by_formula``: those of the
             removed heads, head_dim * (2 d + 2 e + 3) each where there are biases (e: the width of the keys), and of the
             removed feed-forward units, 2 d + 1 each, and blocks, d more.
-        ffn: which feed-forward blocks and units the weights hold.
     """
 
     state: State
     before: Layout
     layout: Layout
     parameters: dict[str, int]
-    ffn: FfnLayout
 
 
 def remove_heads(
@@ -88,35 +78,33 @@ def remove_heads(
     settings = saved_settings(state)
     check_removable(settings, stock=bake)
     if gates is not None:
-        _check_gates(state, mask, ffn, keep_optimizer)
+        _check_gates(state, gates, mask, ffn, keep_optimizer)
         state, mask = fold_gates(state, gates), gates.mask()
-    before = head_layout(state)
+    before = stored_layout(state)
     mask = _mask(state, mask, bake)
     layout = before.under(mask, mask.source)
-    ffn_before = ffn_layout(state["model"], settings)
-    ffn_after = ffn_before.under(mask.ffn)
-    if ffn_after != ffn_before and not ffn:
+    if not ffn and any(layout.rows[c] != before.rows[c] for c in FFN if c in before.rows):
         raise ValueError("the mask prunes feed-forward units or blocks; remove them, too, with --ffn")
     new: State = dict(state)
     weights = compact({name: t for name, t in state["model"].items() if not name.startswith(LEARNED)})
     before_count = parameter_count(weights)
 
-    cut = _Cut(state, before, layout, ffn_before, ffn_after, bake)
-    removed = cut(weights)
+    carried_out = _Cut(state, before, layout, bake)
+    removed = carried_out(weights)
     new["model"] = weights
     _note_heads(state, new, layout, bake)
-    set_layout(new, None if bake else layout, None if bake else ffn_after)
+    set_layout(new, None if bake else layout)
     history, optimizer = state.get("optimizer_history"), state.get("last_optimizer_state") or {}
     forget_training(new, stock=bake)
     if keep_optimizer:
         if bake:
             raise ValueError("--keep-optimizer does not go with --bake, which is for programs without the plugin")
-        frozen = unread_norms(state, before, ffn_before)
+        frozen = unread_norms(state, before)
         known = {name: tensor for name, tensor in state["model"].items() if name not in frozen}
-        new["last_optimizer_state"] = cut_optimizer(known, optimizer, cut.learned)
+        new["last_optimizer_state"] = cut_optimizer(known, optimizer, carried_out.learned)
         new["optimizer_history"] = history
     counts = {"before": before_count, "after": parameter_count(weights), "by_formula": removed}
-    return Removal(new, before, layout, counts, ffn_after)
+    return Removal(new, before, layout, counts)
 
 
 @dataclass
@@ -125,44 +113,54 @@ class _Cut:
 
     state: State
     before: Layout
-    layout: Layout
-    ffn_before: FfnLayout
-    ffn_after: FfnLayout
+    after: Layout
     bake: bool
 
     def __call__(self, tensors: MutableMapping[str, Tensor]) -> int:
         """Cut tensors by name, in place, and return how many numbers the removed parts had."""
         removed = 0
-        for component, layer, prefix in attention_modules(self.state):
-            have, keep = self.before.kept[component][layer], self.layout.kept[component][layer]
-            mine = [name for name in self.state["model"] if _in(name, prefix) and name in tensors]
-            attention = split_joined({name[len(prefix) + 1 :]: tensors.pop(name) for name in mine})
-            _check_attention(attention, f"{component} layer {layer}")
-            removed += (len(have) - len(keep)) * weights_per_head(attention, len(have))
-            key_width = attention["out_proj.weight"].size(0)
-            if component == "enc_dec":
-                key_width = getattr(saved_settings(self.state), "encoder_embed_dim", None) or key_width
-            width = key_width if self.bake else None
-            found = _cut(attention, have, keep, self.before.original[component][layer], width)
-            tensors |= {f"{prefix}.{name}": tensor for name, tensor in found.items()}
-        return removed + cut_ffn(tensors, self.ffn_before, self.ffn_after, self.bake)
+        for module in part_modules(self.state["model"]):
+            mine = {
+                n.removeprefix(module.prefix): tensors.pop(n) for n in module.names(self.state["model"]) if n in tensors
+            }
+            found, gone = self._cut(module, mine)
+            removed += gone
+            tensors |= {module.prefix + name: tensor for name, tensor in found.items()}
+        return removed
+
+    def _cut(self, module: StoredModule, tensors: Tensors) -> tuple[Tensors, int]:
+        """Cut the tensors of one module; return what is left, and how many numbers the removed parts had."""
+        component, layer, _ = module
+        have, keep = self.before.indices(component, layer), self.after.indices(component, layer)
+        count, dropped = self.before.original[component][layer], not self.after.has_block(component, layer)
+        if component in HEADS:
+            tensors = split_joined(tensors)
+            _check_attention(tensors, f"{component} layer {layer}")
+        removed = (len(have) - len(keep)) * parameters_per_part(tensors, len(have))
+        removed += tensors[BLOCK_BIAS].numel() if dropped and BLOCK_BIAS in tensors else 0
+        if not self.bake and keep == have and not (dropped and BLOCK_BIAS in tensors):
+            return {name: tensor for name, tensor in tensors.items() if not name.endswith("_keep")}, 0
+        output = tensors[module.output.removeprefix(module.prefix)]
+        width = 1 if component in FFN else output.size(0) // count
+        places = {index: place for place, index in enumerate(have)}
+        if not self.bake:
+            return cut(tensors, [places[index] for index in keep], width, dropped), removed
+        tensors = with_inputs(tensors, self._key_width(component, output))
+        if dropped:
+            tensors[BLOCK_BIAS] = torch.zeros_like(tensors[BLOCK_BIAS])
+        kept = set(keep)
+        return cut(tensors, [places[i] if i in kept else None for i in range(count)], width), removed
+
+    def _key_width(self, component: str, output: Tensor) -> int:
+        asked = getattr(saved_settings(self.state), "encoder_embed_dim", None) if component == "enc_dec" else None
+        return asked or output.size(0)
 
     def learned(self, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         """Return what is left of tensors, which stay as they are, without those that the result does not learn."""
         result = dict(tensors)
         self(result)
-        frozen = unread_norms(self.state, self.layout, self.ffn_after)
+        frozen = unread_norms(self.state, self.after)
         return {name: tensor for name, tensor in result.items() if name not in frozen}
-
-
-def _cut(attention: Attention, have: list[int], keep: list[int], heads: int, baked_width: int | None) -> Attention:
-    """Keep some of the original heads that a module has; with a width of its keys, zeros stand for the others."""
-    head_dim = attention["out_proj.weight"].size(0) // heads
-    positions: list[int | None] = [have.index(head) for head in keep]
-    if baked_width is not None:
-        attention = with_projections(attention, baked_width)
-        positions = [have.index(head) if head in keep else None for head in range(heads)]
-    return cut_attention(attention, positions, head_dim)
 
 
 def slim_checkpoint(
@@ -204,29 +202,30 @@ def slim_checkpoint(
         "parameters": removal.parameters,
         "optimizer": "kept" if keep_optimizer else "dropped",
         **({} if gates is None else {"folded": len(gates.soft())}),
-        **({"ffn": {**removal.ffn.to_dict(), "counts": removal.ffn.counts()}} if ffn else {}),
+        **({"ffn": {"counts": removal.layout.ffn_counts()}} if ffn else {}),
     }
 
 
 def parameters_of_heads(state: State) -> dict[Part, int]:
     """Return how many parameters go with each head that a checkpoint has."""
-    layout, found = head_layout(state), {}
-    for component, layer, prefix in attention_modules(state):
-        attention = {n[len(prefix) + 1 :]: t for n, t in state["model"].items() if _in(n, prefix)}
-        heads = layout.kept[component][layer]
-        size = weights_per_head(attention, len(heads))
+    layout, found = stored_layout(state), {}
+    for component, layer, prefix in part_modules(state["model"], HEADS):
+        attention = {n.removeprefix(prefix): t for n, t in state["model"].items() if n.startswith(prefix)}
+        heads = layout.indices(component, layer)
+        size = parameters_per_part(split_joined(attention), len(heads))
         found |= {Part(component, layer, head): size for head in heads}
     return found
 
 
-def parameters_of_ffn(state: State, ffn: Mapping[str, Any] | None) -> int:
-    """Return how many parameters go with the feed-forward parts that a mask's ``"ffn"`` entry prunes.
+def parameters_of_ffn(state: State, mask: Mask) -> int:
+    """Return how many parameters go with the feed-forward parts that a mask prunes.
 
     Raises:
         ValueError: it does not fit, or keeps what was removed before.
     """
-    before = ffn_layout(state["model"], saved_settings(state))
-    return cut_ffn(dict(state["model"]), before, before.under(ffn), bake=False)
+    layout = stored_layout(state)
+    ffn = Mask({**layout.mask().rows, **{c: rows for c, rows in mask.rows.items() if c in FFN}})
+    return _Cut(state, layout, layout.under(ffn), bake=False)(dict(state["model"]))
 
 
 def _file(path: PathLike) -> dict[str, Any]:
@@ -241,19 +240,21 @@ def _mask(state: State, mask: Mask | None, bake: bool) -> Mask:
     return mask
 
 
-def _check_gates(state: State, mask: Mask | None, ffn: bool, keep_optimizer: bool) -> None:
+def _check_gates(state: State, gates: SoftGates, mask: Mask | None, ffn: bool, keep_optimizer: bool) -> None:
     if mask is not None:
         raise ValueError("gates say which heads are kept: give no mask beside them")
-    if ffn:
-        raise ValueError("--ffn does not go with --gates, which say nothing of feed-forward parts: slim a second time")
-    if any(name.endswith(".ffn_keep") for name in state["model"]):
+    says_ffn = any(c in FFN for c in gates.rows)
+    if ffn and not says_ffn:
+        raise ValueError("--ffn is not supported with --gates without gates of feed-forward parts: slim a second time")
+    if not says_ffn and any(name.endswith(".ffn_keep") for name in state["model"]):
         raise ValueError(
             "the checkpoint masks feed-forward parts, of which --gates say nothing: remove those first, with --ffn and "
             "a mask that keeps all heads"
         )
     if keep_optimizer:
         raise ValueError(
-            "--keep-optimizer does not go with --gates: scaled weights have other gradients than the optimizer has seen"
+            "--keep-optimizer is not supported with --gates: scaled weights have other gradients than the optimizer "
+            "has seen"
         )
 
 
@@ -270,7 +271,7 @@ def check_whole(state: State) -> None:
             raise ValueError(f"{name} is not of plain floating-point numbers (a quantised checkpoint?)")
 
 
-def _check_attention(attention: Attention, where: str) -> None:
+def _check_attention(attention: Tensors, where: str) -> None:
     unknown = [
         n for n, t in attention.items() if n.startswith(("q_", "k_", "v_")) and not n.endswith(("weight", "bias"))
     ]
@@ -279,19 +280,15 @@ def _check_attention(attention: Attention, where: str) -> None:
         raise ValueError(f"{where}: its projections are not plain floating-point weights (a quantised checkpoint?)")
 
 
-def _in(name: str, prefix: str) -> bool:
-    return name.startswith(prefix + ".")
-
-
 def _note_heads(state: State, new: State, layout: Layout, bake: bool) -> None:
     """Note the head counts beside the weights, as gated modules do: the weights themselves do not tell them."""
     metadata: dict[str, Any] = {k: dict(v) for k, v in getattr(state["model"], "_metadata", {}).items()}
     metadata.pop(LEARNED.rstrip("."), None)
-    for component, layer, prefix in attention_modules(state):
-        notes = metadata.setdefault(prefix, {"version": 1})
+    for component, layer, prefix in part_modules(state["model"], HEADS):
+        notes = metadata.setdefault(prefix[:-1], {"version": 1})
         for name in ("num_heads", "original_heads", "keep_source"):
             notes.pop(name, None)
-        heads, kept = layout.original[component][layer], layout.kept[component][layer]
+        heads, kept = layout.original[component][layer], layout.indices(component, layer)
         notes["num_heads"] = heads if bake else len(kept)
         if notes["num_heads"] < heads:
             notes["original_heads"] = list(kept)

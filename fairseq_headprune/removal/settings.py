@@ -5,9 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fairseq_headprune.checkpoints import GatedSettings, State, saved_settings
-from fairseq_headprune.parts.layout import SETTING, Layout
-from fairseq_headprune.removal.ffn_layout import SETTING as FFN_SETTING
-from fairseq_headprune.removal.ffn_layout import FfnLayout
+from fairseq_headprune.parts.layout import FFN_SETTING, SETTING, Layout
 
 #: suffixes of the architectures that exist both as fairseq's ``transformer…`` and as ``transformer_gated…``
 SUFFIXES = (
@@ -63,7 +61,7 @@ def refuse_unfit(settings: Any) -> None:
             raise ValueError(f"heads cannot be removed from a model built with {name}")
 
 
-def set_layout(state: State, layout: Layout | None, ffn: FfnLayout | None) -> None:
+def set_layout(state: State, layout: Layout | None) -> None:
     """Replace the model settings of a checkpoint: gated with a layout, or (None) those of stock fairseq.
 
     The mask that training was told of is forgotten in either case: it is in the structure (or the weights) now.
@@ -75,8 +73,6 @@ def set_layout(state: State, layout: Layout | None, ffn: FfnLayout | None) -> No
     if layout is not None:
         settings: argparse.Namespace = GatedSettings(**values)
         setattr(settings, SETTING, layout.to_dict())
-        if ffn is not None and ffn.entry():
-            setattr(settings, FFN_SETTING, ffn.to_dict())
         arch = _GATED.get(arch, arch)
     else:
         settings = argparse.Namespace(**values)

@@ -1,15 +1,12 @@
-"""Surgery on a state dict: cut heads out of the tensors of an attention module, or put zeros in their place."""
+"""What surgery on whole state dicts needs: older forms of tensors, parameters counted, tied tensors kept tied."""
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
 
-#: tensors of one attention module, named as in the state dict but without the module's prefix
-Attention = dict[str, Tensor]
-
-_PROJECTIONS = ("q_proj", "k_proj", "v_proj")
+from fairseq_headprune.modules.cutting import BLOCK_BIAS, PROJECTIONS, Tensors
 
 #: entries of a state dict that are no parameters
 _BUFFERS = ("head_keep", "ffn_keep", "_float_tensor", "version")
@@ -17,69 +14,36 @@ _BUFFERS = ("head_keep", "ffn_keep", "_float_tensor", "version")
 _TIED = ("embed_tokens.weight", "output_projection.weight")
 
 
-def take_heads(tensor: Tensor, positions: Sequence[int | None], head_dim: int, dim: int) -> Tensor:
-    """Return a new contiguous tensor whose blocks along ``dim`` are those of the given heads; None gives zeros."""
-    size = list(tensor.shape)
-    size[dim] = len(positions) * head_dim
-    result = tensor.new_zeros(size)
-    for place, head in enumerate(positions):
-        if head is not None:
-            block = tensor.narrow(dim, head * head_dim, head_dim)
-            result.narrow(dim, place * head_dim, head_dim).copy_(block)
-    return result
-
-
-def cut_attention(attention: Attention, positions: Sequence[int | None], head_dim: int) -> Attention:
-    """Return the tensors of an attention module that has just these heads.
-
-    Rows of q, k and v with their biases, columns of ``out_proj``, ``bias_k`` and ``bias_v`` are taken; ``out_proj``'s
-    bias stays as it is. A module without heads has no projections; its ``out_proj`` has no columns.
+def with_inputs(tensors: Mapping[str, Tensor], key_width: int) -> Tensors:
+    """Give a module without parts what stands before its output, of no rows, so that zeros can be put in.
 
     Args:
-        positions: for each head of the result the head (its place in ``attention``) that it is, or None for zeros.
+        key_width: of the inputs of an attention module's keys and values.
     """
-    result: Attention = {}
-    for name, tensor in attention.items():
-        part = name.split(".")[0]
-        if name == "out_proj.weight":
-            result[name] = take_heads(tensor, positions, head_dim, 1)
-        elif part in _PROJECTIONS or part in ("bias_k", "bias_v"):
-            if positions:
-                result[name] = take_heads(tensor, positions, head_dim, 0 if part in _PROJECTIONS else 2)
-        elif name != "head_keep":
-            result[name] = tensor
+    result = dict(tensors)
+    ffn = "fc2.weight" in tensors
+    weight = tensors["fc2.weight" if ffn else "out_proj.weight"]
+    biased = ffn or "out_proj.bias" in tensors
+    for name in ("fc1",) if ffn else PROJECTIONS:
+        width = weight.size(0) if ffn or name == "q_proj" else key_width
+        result.setdefault(f"{name}.weight", weight.new_zeros(0, width))
+        if biased:
+            result.setdefault(f"{name}.bias", weight.new_zeros(result[f"{name}.weight"].size(0)))
+    if ffn:
+        result.setdefault(BLOCK_BIAS, weight.new_zeros(weight.size(0)))
     return result
 
 
-def with_projections(attention: Attention, key_width: int) -> Attention:
-    """Give a module without heads projections of no rows, so that heads of zeros can be put in."""
-    if "q_proj.weight" in attention:
-        return attention
-    weight = attention["out_proj.weight"]
-    result = dict(attention)
-    for name in _PROJECTIONS:
-        result[f"{name}.weight"] = weight.new_zeros(0, weight.size(0) if name == "q_proj" else key_width)
-        if "out_proj.bias" in attention:
-            result[f"{name}.bias"] = weight.new_zeros(0)
-    return result
-
-
-def split_joined(attention: Attention) -> Attention:
+def split_joined(attention: Mapping[str, Tensor]) -> Tensors:
     """Split ``in_proj_weight`` and ``in_proj_bias`` of old fairseq checkpoints into q, k and v."""
-    result: Attention = {}
+    result: Tensors = {}
     for name, tensor in attention.items():
         if name in ("in_proj_weight", "in_proj_bias"):
             kind = name.rpartition("_")[2]
-            result |= {f"{p}.{kind}": part for p, part in zip(_PROJECTIONS, tensor.chunk(3), strict=True)}
+            result |= {f"{p}.{kind}": part for p, part in zip(PROJECTIONS, tensor.chunk(3), strict=True)}
         else:
             result[name] = tensor
     return result
-
-
-def weights_per_head(attention: Attention, heads: int) -> int:
-    """Return how many parameters belong to one head: with biases and one width d, head_dim * (4 d + 3)."""
-    mine = [t for name, t in attention.items() if name not in ("out_proj.bias", "head_keep")]
-    return sum(t.numel() for t in mine) // heads if heads else 0
 
 
 def parameter_names(weights: Mapping[str, Tensor]) -> list[str]:

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from fairseq_headprune.files import PathLike, check_format, read_json, write_json
-from fairseq_headprune.parts import Mask, Shape, check_component
+from fairseq_headprune.parts import HEADS, Mask, Shape, check_component
 from fairseq_headprune.speed.costs import interpolate
 
 FORMAT = "headprune.profile/1"
@@ -56,6 +56,7 @@ class Profile:
         Raises:
             ValueError: the mask does not fit, or keeps more heads than the profiled model has.
         """
+        mask = mask.only(HEADS)
         mask.check_shape(self.shape, "the profiled model")
         total = self.rest
         for component, rows in mask.rows.items():

@@ -12,7 +12,7 @@ from torch import nn
 from fairseq_headprune.choosing.random_heads import Amount, prune_random
 from fairseq_headprune.modules.attach import find_gates
 from fairseq_headprune.modules.shrink import shrink
-from fairseq_headprune.parts import Mask, Shape
+from fairseq_headprune.parts import HEADS, Mask, Shape
 from fairseq_headprune.session import Session
 from fairseq_headprune.speed.costs import Cost, Group, groups, module_costs
 from fairseq_headprune.speed.measure import Side, measure
@@ -73,7 +73,7 @@ def profile_session(
             "to --batches or --batch-size"
         )
     session.gates.set_mask(None)
-    full = session.gates.full()
+    full = session.gates.full().only(HEADS)
     parts = groups(_counts(full), each_layer)
     masks = {_WHOLE: full}
     for number, group in enumerate(parts):

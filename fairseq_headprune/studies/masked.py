@@ -11,7 +11,7 @@ import numpy as np
 
 from fairseq_headprune.evaluation.evaluator import AnswerMetric, Evaluator
 from fairseq_headprune.evaluation.significance import SystemResult, bootstrap_statistics
-from fairseq_headprune.importance.head_weights import heads_with_broken_weights
+from fairseq_headprune.importance.part_weights import heads_with_broken_weights
 from fairseq_headprune.modules.connected import check_connected
 from fairseq_headprune.parts import Mask
 from fairseq_headprune.session import Session
@@ -241,4 +241,4 @@ def _statistics(result: SystemResult) -> dict[str, Any]:
 
 
 def _key(mask: Mask) -> str:
-    return json.dumps([mask.rows, mask.ffn], sort_keys=True)
+    return json.dumps(mask.rows, sort_keys=True)

@@ -7,7 +7,7 @@ from typing import Any
 from fairseq_headprune.choosing.layer_sets import prune_layers
 from fairseq_headprune.choosing.per_layer import keep_per_layer, mirrored, picking_by_chance
 from fairseq_headprune.choosing.random_heads import keep_random, parse_amount, prune_random
-from fairseq_headprune.parts import Mask
+from fairseq_headprune.parts import HEADS, Mask
 from fairseq_headprune.parts.notation import format_config, parse_config, parse_triple
 
 #: Follows a share or number of heads to prune: every layer keeps a head.
@@ -45,14 +45,14 @@ class Item:
         """
         if self.kind == "random":
             amount, at_least_one = self.text.removesuffix(AT_LEAST_ONE), self.text.endswith(AT_LEAST_ONE)
-            mask = prune_random(start, parse_amount(amount), [list(start.rows)], seed, at_least_one)
+            mask = prune_random(start, parse_amount(amount), [list(start.only(HEADS).rows)], seed, at_least_one)
         elif self.kind == "config":
             config = parse_config([self.text])
             mask = keep_per_layer(start, mirrored(config) if self.mirror else config, picking_by_chance(seed))
         elif self.kind == "triple":
             mask = keep_random(start, parse_triple(self.text), seed)
         elif self.kind == "layers":
-            mask, layers = prune_layers(start, self.text, list(start.rows))
+            mask, layers = prune_layers(start, self.text, list(start.only(HEADS).rows))
         else:
             mask = start.without([])
         drawn = {"kind": self.kind, "text": self.text, "mirror": self.mirror, "seed": seed}

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from scipy import stats
 
-from fairseq_headprune.checkpoints import State, attention_modules, head_layout, stored_mask
+from fairseq_headprune.checkpoints import State, part_modules, stored_layout, stored_mask
 from fairseq_headprune.parts import HEADS, Mask
 from fairseq_headprune.removal.surgery import split_joined
 
@@ -35,7 +35,7 @@ def weight_change(before: State, after: State) -> dict[str, Values]:
     Raises:
         ValueError: checkpoints of different shapes, or weights that are not finite.
     """
-    shape, other = head_layout(before).original, head_layout(after).original
+    shape, other = stored_layout(before).original, stored_layout(after).original
     if shape != other:
         raise ValueError(f"the checkpoints are of different models: heads {shape} before, {other} after")
     kept = (stored_mask(after) or Mask.full(shape)).rows
@@ -53,12 +53,12 @@ def weight_change(before: State, after: State) -> dict[str, Values]:
 
 def _heads(state: State) -> dict[tuple[str, int, int], torch.Tensor]:
     """Return the q, k and v weights of each head that is there, one flat float64 tensor a head, by original number."""
-    layout = head_layout(state)
+    layout = stored_layout(state)
     found = {}
-    for component, layer, prefix in attention_modules(state):
-        mine = {n[len(prefix) + 1 :]: t for n, t in state["model"].items() if n.startswith(prefix + ".")}
+    for component, layer, prefix in part_modules(state["model"], HEADS):
+        mine = {n.removeprefix(prefix): t for n, t in state["model"].items() if n.startswith(prefix)}
         attention = split_joined(mine)
-        heads = layout.kept[component][layer]
+        heads = layout.indices(component, layer)
         for place, head in enumerate(heads):
             rows = [attention[part].chunk(len(heads))[place].flatten() for part in _PARTS]
             found[component, layer, head] = torch.cat(rows).double()

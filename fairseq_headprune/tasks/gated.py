@@ -17,7 +17,7 @@ from fairseq_headprune.models.starting import name_plugin, refuse_other_heads, s
 from fairseq_headprune.modules.attach import GatedParts, attach_gates, find_gates
 from fairseq_headprune.modules.connected import check_connected
 from fairseq_headprune.modules.hold import PrunedWeights
-from fairseq_headprune.parts import Mask
+from fairseq_headprune.parts import COMPONENTS, HEADS, Mask
 from fairseq_headprune.tasks.seam import PrunableTask
 from fairseq_headprune.training.fast import FastTraining
 
@@ -106,7 +106,7 @@ class GatedTask(PrunableTask):
         run = self._settings_of_run()
         if run is None or not OmegaConf.select(run, "ema.store_ema"):
             return
-        masked = self._mask is not None and (self._mask.dropped() or self._mask.ffn)
+        masked = self._mask is not None and self._mask.dropped(COMPONENTS)
         what = "--head-mask" if masked else "learned gates" if isinstance(criterion, GatedCriterion) else None
         if what is not None:
             raise ValueError(
@@ -148,9 +148,9 @@ class GatedTask(PrunableTask):
         """Return what a checkpoint keeps of the task: the mask in force and its origin."""
         state = dict(super().state_dict())
         mask = None if self._gates is None else self._gates.mask()
-        if mask is not None and (mask.dropped() or mask.ffn):
+        if mask is not None and mask.dropped(COMPONENTS):
             name_plugin(self._model_settings)
-            state["head_mask"] = {**mask.source, "heads": mask.rows, **({"ffn": mask.ffn} if mask.ffn else {})}
+            state["head_mask"] = {**mask.source, "heads": mask.rows}
         return state
 
     def load_state_dict(self, state_dict: dict) -> None:
@@ -256,8 +256,8 @@ class GatedTask(PrunableTask):
         self._checked.add(model)
         mask = find_gates(model).mask()
         if mask.dropped() or self.cfg.head_mask is not None:
-            self._active_heads = {c: n["kept"] for c, n in mask.counts().items()}
-        if mask.dropped() or mask.ffn:
+            self._active_heads = {c: n["kept"] for c, n in mask.only(HEADS).counts().items()}
+        if mask.dropped(COMPONENTS):
             check_connected(model, self.net_input(sample))
 
     def net_input(self, sample: dict) -> dict:

@@ -15,7 +15,7 @@ from fairseq_headprune.training.gradients import Gradients
 from fairseq_headprune.training.shapes import Recordings, Shape
 
 #: Attributes of gated modules whose value a recording depends on; learned gates are read from a tensor instead.
-_SET = ("row_keep", "head_gate", "on_weights", "ffn_keep", "unit_gate", "block_gate")
+_SET = ("row_keep", "row_block", "head_gate", "on_weights", "ffn_keep", "unit_gate", "block_gate")
 #: While gates are learned, this one counts in evaluation alone.
 _MASK = "head_keep"
 

@@ -8,7 +8,7 @@ from typing import Any
 from fairseq_headprune.choosing.random_heads import parse_amount, prune_random
 from fairseq_headprune.files import PathLike
 from fairseq_headprune.importance.estimate import ScoreSettings
-from fairseq_headprune.parts import Mask, Shape
+from fairseq_headprune.parts import HEADS, Mask, Shape
 from fairseq_headprune.pruning import next_heads
 
 
@@ -56,7 +56,7 @@ def importance_masks(session: Any, counts: Sequence[int], settings: ScoreSetting
     from fairseq_headprune.studies.prune import estimate_scores  # torch, as late as possible
 
     start = mask = session.gates.mask()
-    total, components = len(start.kept()), list(start.shape)
+    total, components = len(start.kept()), list(start.only(HEADS).rows)
     if not 0 <= min(counts) <= max(counts) <= total:
         raise ValueError(f"cannot keep {max(counts)} heads of {total}: give 0 to {total}")
     made: dict[int, MadeMask] = {}
@@ -80,7 +80,7 @@ def learned_mask(checkpoint: PathLike, count: int | None) -> MadeMask:
     Raises:
         ValueError: no learned gates, or a number out of range.
     """
-    from fairseq_headprune.checkpoints import head_layout, read_state
+    from fairseq_headprune.checkpoints import read_state, stored_layout
     from fairseq_headprune.gates.choice import choose
     from fairseq_headprune.gates.saved import saved_gates
 
@@ -90,4 +90,6 @@ def learned_mask(checkpoint: PathLike, count: int | None) -> MadeMask:
         raise ValueError(f"{checkpoint} holds no learned gates")
     choice = choose(gates, count)
     changed = len(choice.included) + len(choice.excluded)
-    return MadeMask(head_layout(state).mask().without(choice.dropped), {"learned": choice.learned, "changed": changed})
+    return MadeMask(
+        stored_layout(state).mask().without(choice.dropped), {"learned": choice.learned, "changed": changed}
+    )

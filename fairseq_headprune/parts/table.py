@@ -1,0 +1,236 @@
+"""A table with one entry a prunable part: what masks, scores, gates and layouts have in common."""
+
+import copy
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar, Generic, Self, TypeVar
+
+from fairseq_headprune.files import PathLike, check_format, read_json, write_json
+from fairseq_headprune.parts.components import COMPONENTS, FFN, HEADS, Part, Shape, all_heads, check_component, noun
+
+Entry = TypeVar("Entry")
+
+Rows = dict[str, list[list[Entry]]]
+
+
+class Table(Generic[Entry]):
+    """One entry for each part of a model, by original index.
+
+    A row of an attention component has one entry a head. A row of a feed-forward component has one entry a unit, or a
+    single entry for the whole block: a block that is dropped loses its output bias too, a block without any unit
+    keeps it. A table need not have feed-forward components: it says nothing about them then.
+
+    Attributes:
+        rows: component -> one row a layer -> one entry a part. Layers may have different numbers of parts.
+    """
+
+    #: what a file of it is called in messages, the key of the rows in it, that key in format /1, and the format
+    NOUN: ClassVar[str]
+    KEY: ClassVar[str]
+    OLD_KEY: ClassVar[str]
+    FORMAT: ClassVar[str]
+
+    #: the entry of a part that is pruned
+    DROPPED: ClassVar[Any] = 0
+
+    #: what to do about a table that does not fit a model
+    HINT: ClassVar[str]
+
+    #: whether attention components may be missing
+    PARTIAL: ClassVar[bool] = False
+
+    rows: Rows
+
+    @classmethod
+    def entry(cls, value: Any) -> Any:
+        """Return an entry in the form that is stored.
+
+        Raises:
+            ValueError: it cannot be one; the message follows the name of the part.
+        """
+        raise NotImplementedError
+
+    @classmethod
+    def checked(cls, rows: Mapping[str, Any]) -> Rows:
+        """Check and copy rows, components in the fixed order.
+
+        Raises:
+            KeyError: an unknown component.
+            ValueError: not one list a layer, or an entry that cannot be one.
+        """
+        found = {}
+        for component, layers in rows.items():
+            check_component(component)
+            if not isinstance(layers, (list, tuple)) or not all(isinstance(row, (list, tuple)) for row in layers):
+                raise ValueError(f"the {cls.KEY} of {component} are not one list a layer: {layers!r}")
+            found[component] = [cls._row(component, layer, row) for layer, row in enumerate(layers)]
+        return {component: found[component] for component in COMPONENTS if component in found}
+
+    @classmethod
+    def _row(cls, component: str, layer: int, row: Iterable[Any]) -> list:
+        result = []
+        for index, value in enumerate(row):
+            try:
+                result.append(cls.entry(value))
+            except ValueError as error:
+                raise ValueError(f"{Part(component, layer, index)}: {error}") from None
+        return result
+
+    @property
+    def shape(self) -> Shape:
+        """Number of entries of each layer, by component."""
+        return {component: [len(row) for row in rows] for component, rows in self.rows.items()}
+
+    def __getitem__(self, part: Part) -> Any:
+        """Return the entry of one part."""
+        return self.rows[part.component][part.layer][part.index]
+
+    def kept(self, components: Iterable[str] = HEADS) -> list[Part]:
+        """List the parts of these components that are not pruned, in the fixed order."""
+        return [part for part in self._parts(components) if self[part] != self.DROPPED]
+
+    def dropped(self, components: Iterable[str] = HEADS) -> list[Part]:
+        """List the pruned parts of these components, in the fixed order."""
+        return [part for part in self._parts(components) if self[part] == self.DROPPED]
+
+    def _parts(self, components: Iterable[str]) -> list[Part]:
+        return all_heads(self.shape, [check_component(component) for component in components])
+
+    def without(self, parts: Iterable[Part]) -> Self:
+        """Return a copy in which these parts are pruned too; pruning a part twice changes nothing.
+
+        Raises:
+            ValueError: a part that the table does not have.
+        """
+        parts = list(parts)
+        self.check_present(parts)
+        result = copy.copy(self)
+        result.rows = {component: [list(row) for row in rows] for component, rows in self.rows.items()}
+        for component, layer, index in parts:
+            result.rows[component][layer][index] = self.DROPPED
+        return result
+
+    def only(self, components: Iterable[str]) -> Self:
+        """Return a copy with just those of these components that the table has."""
+        wanted = set(components)
+        result = copy.copy(self)
+        result.rows = {component: rows for component, rows in self.rows.items() if component in wanted}
+        return result
+
+    def counts(self) -> dict[str, dict[str, int]]:
+        """Return ``{component: {"kept": n, "total": n}}``."""
+        return {
+            component: {"kept": len(self.kept([component])), "total": sum(map(len, rows))}
+            for component, rows in self.rows.items()
+        }
+
+    def check_present(self, parts: Iterable[Part]) -> None:
+        """Make sure that the table has these parts.
+
+        Raises:
+            KeyError: an unknown component.
+            ValueError: a layer or index out of range.
+        """
+        for component, layer, index in parts:
+            rows = self.rows.get(check_component(component), [])
+            if not 0 <= layer < len(rows):
+                raise ValueError(
+                    f"{component} has {len(rows)} layers (0 to {len(rows) - 1}); there is no layer {layer}"
+                )
+            if not 0 <= index < len(rows[layer]):
+                count, name = len(rows[layer]), noun(component)
+                raise ValueError(
+                    f"{component} layer {layer} has {count} {name}s (0 to {count - 1}); there is no {name} {index}"
+                )
+
+    def check_shape(self, shape: Mapping[str, list[int]], model: str = "the model") -> None:
+        """Make sure that the table fits a model, whose feed-forward blocks have so many units.
+
+        Raises:
+            ValueError: components, layer counts or numbers of parts differ; the message says where.
+        """
+        for component in COMPONENTS:
+            if component not in self.rows and (self.PARTIAL or component in FFN):
+                continue
+            mine, theirs, name = self.shape.get(component, []), list(shape.get(component, [])), noun(component)
+            what = "the mask" if self.NOUN == "mask" else f"the {self.NOUN} file"
+            if len(mine) != len(theirs):
+                raise ValueError(
+                    f"{what} has {len(mine)} layers of {component}, {model} has {len(theirs)}; {self.HINT}"
+                )
+            for layer, (count, expected) in enumerate(zip(mine, theirs, strict=True)):
+                if count != expected and not (component in FFN and 1 in (count, expected)):
+                    raise ValueError(
+                        f"{what} has {count} {name}s in {component} layer {layer}, {model} has {expected}; {self.HINT}"
+                    )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the file's content (plain dicts, lists, numbers and strings)."""
+        return copy.deepcopy({"format": self.FORMAT, self.KEY: self.rows, **self._facts()})
+
+    def _facts(self) -> dict[str, Any]:
+        """What a file says beside the rows."""
+        return {}
+
+    @classmethod
+    def _from(cls, rows: dict[str, Any], value: Mapping[str, Any]) -> Self:
+        """Return the table of a file's rows and whole content."""
+        raise NotImplementedError
+
+    @classmethod
+    def from_dict(cls, value: Any, name: str = "") -> Self:
+        """Read a file's content, in format /2 or /1.
+
+        Raises:
+            ValueError: it is another file, of a newer format, or holds wrong entries.
+            KeyError: an unknown component.
+        """
+        name = name or cls.NOUN
+        if isinstance(value, Mapping) and value.get("format") == cls.FORMAT.replace("/2", "/1"):
+            value = cls._upgraded(value, name)
+        check_format(value, cls.FORMAT, cls.NOUN, f"a {cls.NOUN} file", name)
+        if not isinstance(value.get(cls.KEY), Mapping) or not value[cls.KEY]:
+            raise ValueError(f'{name}: the file has no "{cls.KEY}"')
+        for key in ("source", "data", "checkpoint", "details", "environment"):
+            if not isinstance(value.get(key, {}), (Mapping, type(None))):
+                raise ValueError(f'{name}: "{key}" must be an object, found {value[key]!r}')
+        try:
+            return cls._from(value[cls.KEY], value)
+        except (ValueError, KeyError) as error:
+            raise type(error)(f"{name}: {error.args[0]}") from error
+
+    @classmethod
+    def _upgraded(cls, value: Mapping[str, Any], name: str) -> dict[str, Any]:
+        """Return the content of a file of format /1 in format /2."""
+        rest = {key: entry for key, entry in value.items() if key not in (cls.OLD_KEY, "ffn")}
+        rows, ffn = value.get(cls.OLD_KEY), value.get("ffn")
+        if isinstance(rows, Mapping) and ffn is not None:
+            rows = {**rows, **ffn_rows(ffn, f"{name}: ")}
+        return {**rest, "format": cls.FORMAT, cls.KEY: rows}
+
+    def save(self, path: PathLike) -> None:
+        """Write the file, atomically."""
+        write_json(path, self.to_dict())
+
+    @classmethod
+    def load(cls, path: PathLike) -> Self:
+        """Read a file.
+
+        Raises:
+            FileNotFoundError, ValueError, KeyError: as for :meth:`from_dict`.
+        """
+        return cls.from_dict(read_json(path), str(path))
+
+
+def ffn_rows(ffn: Any, where: str = "") -> dict[str, Any]:
+    """Return the rows that an ``"ffn"`` entry of format /1 stands for: ``{"enc": …}``, a value or a list a layer.
+
+    Raises:
+        ValueError: another form.
+    """
+    if not isinstance(ffn, Mapping) or not set(ffn) <= {"enc", "dec"} or not all(map(_is_list, ffn.values())):
+        raise ValueError(f'{where}"ffn" is {{"enc": […], "dec": […]}}: a number a layer, or one list a layer for units')
+    return {f"{side}_ffn": [row if _is_list(row) else [row] for row in layers] for side, layers in ffn.items()}
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, list)
