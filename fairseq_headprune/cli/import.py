@@ -2,12 +2,11 @@
 
 import argparse
 import os
-import shutil
-import tempfile
 from pathlib import Path
 from typing import Any
 
 from fairseq_headprune.cli.common import Parser, emit
+from fairseq_headprune.leftovers import temporary_folder
 
 _DESCRIPTION = """Read the Hugging Face folder of a translation model (MarianMT as OPUS-MT has it, M2M-100, dense
 NLLB-200, BART, mBART and mBART-50) and write a folder with a fairseq checkpoint of a gated architecture (model.pt), its
@@ -61,8 +60,7 @@ def _import(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
         from fairseq_headprune.interchange.check import read_check
 
         lines = read_check(args.check, args.check_lines)
-    temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.absolute().parent))
-    try:
+    with temporary_folder(folder.absolute()) as temporary:
         value = import_folder(args.folder, temporary, args.source_lang, args.target_lang)
         if args.check is not None:
             from fairseq_headprune.interchange.check import check
@@ -72,9 +70,6 @@ def _import(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
         os.umask(umask)
         temporary.chmod(0o777 & ~umask)
         os.rename(temporary, folder)
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise
     return {"folder": str(args.folder), "output": str(folder), "checkpoint": describe(folder / CHECKPOINT), **value}
 
 
