@@ -14,7 +14,7 @@ import tiny
 import torch
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
 from fairseq.logging import metrics
-from fairseq.optim import FP16Optimizer
+from fairseq.optim import AMPOptimizer, FP16Optimizer, MemoryEfficientFP16Optimizer
 from fairseq.optim.adam import Adam, FairseqAdam, FairseqAdamConfig
 from test_task import log_lines
 
@@ -309,6 +309,18 @@ def test_what_is_not_recorded_has_a_reason(monkeypatch):
         {"net_input": {**tiny.make_batch()["net_input"], "prefix": 1}, "target": 1}
     )
     assert support.why_not_batch(tiny.make_batch()) is None
+
+
+@pytest.mark.parametrize("kind", [AMPOptimizer, MemoryEfficientFP16Optimizer])
+def test_optimizers_with_a_way_of_their_own_are_left_alone(recorded, kind):
+    optimizer = kind.__new__(kind)
+    methods = {name: getattr(optimizer, name) for name in ("clip_grad_norm", "zero_grad", "step")}
+    training = fast.FastTraining("auto", 1, 2)
+    training.begin(make_model(), make_criterion(), optimizer)
+    assert training.passes is None and {name: getattr(optimizer, name) for name in methods} == methods
+    training.note({"loss": torch.tensor(1.0)})
+    assert not training._readings._waiting
+    assert kind is not AMPOptimizer or reasons(optimizer=optimizer) == "--amp"
 
 
 def train(data, save, *more):

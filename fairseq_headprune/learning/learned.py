@@ -80,7 +80,8 @@ class LearnedGates:
     def take_off(self) -> None:
         """Take the scaled copies of ``out_proj``'s weights off: neither a step nor a validation needs them."""
         for module, _ in self._modules:
-            module.learned_weight = None
+            if module.learned_weight is not None:
+                module.learned_weight = None
 
     def forget_gradient(self) -> None:
         """Clear the gradient that backward passes have added up: a new update begins, or the last one was skipped."""

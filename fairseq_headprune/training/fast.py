@@ -13,7 +13,7 @@ from fairseq_headprune.training.host import ModeSwitch, QuickSeed
 from fairseq_headprune.training.optimizer import Readings, speed_up
 from fairseq_headprune.training.passes import Passes, Work
 from fairseq_headprune.training.shapes import LENGTH, SENTENCES, padded
-from fairseq_headprune.training.support import why_not, why_not_batch
+from fairseq_headprune.training.support import can_speed_up, why_not, why_not_batch
 
 logger = logging.getLogger(__name__)
 
@@ -41,6 +41,7 @@ class FastTraining:
         self._readings = Readings()
         self._optimizer: Any = None
         self._told: set[str] = set()
+        self._reads = False
 
     def begin(self, model: nn.Module, criterion: Any, optimizer: Any, gates: Any = None) -> None:
         """Before a micro-batch: get everything ready for a model and an optimizer that are new.
@@ -52,7 +53,8 @@ class FastTraining:
             return
         self._optimizer, self.passes = optimizer, None
         reason = why_not(model, criterion, optimizer)
-        if reason is None or next(model.parameters()).device.type == "cuda":
+        self._reads = reason is None or can_speed_up(model, optimizer)
+        if self._reads:
             speed_up(optimizer, self._readings)
         if reason is None:
             self._start(model, criterion, optimizer, gates)
@@ -121,7 +123,8 @@ class FastTraining:
 
     def note(self, logged: dict[str, Any]) -> None:
         """After a micro-batch, whoever ran it: its losses are read later, with the gradient's norm."""
-        self._readings.note(logged)
+        if self._reads:
+            self._readings.note(logged)
 
 
 def _of_model(optimizer: Any) -> list[nn.Parameter]:

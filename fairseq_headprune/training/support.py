@@ -61,6 +61,11 @@ def _precision(optimizer: Any) -> Optional[str]:
     return "--use-bmuf" if isinstance(optimizer, FairseqBMUF) else None
 
 
+def can_speed_up(model: nn.Module, optimizer: Any) -> bool:
+    """Whether the optimizer's part of an update can be faster where passes are not recorded, such as on GLUE."""
+    return _device(model) is None and _precision(optimizer) is None
+
+
 def why_not_batch(sample: dict[str, Any]) -> Optional[str]:
     """Say why a batch cannot be copied to a fixed place; None where it can."""
     more = set(sample.get("net_input", {})) ^ INPUTS
