@@ -145,3 +145,19 @@ def test_parts_are_chosen_by_chance_and_by_layer(pruned, tmp_path, capsys):
     layers = Mask.load(tmp_path / "m.json")
     assert layers.rows["enc_self"] == [[1, 1], [0, 0]] and layers.rows["dec_ffn"][1] == [0] * 64
     assert layers.rows["dec_ffn"][0] == Mask.load(mask).rows["dec_ffn"][0]
+
+
+def test_studies_of_feed_forward_parts(pruned, tmp_path):
+    """Every cell is the masked model's; blocks and units are chosen and tested as heads are."""
+    call = [pruned["data"], "--path", pruned["path"], "--cpu", "--quiet", "--beam", "1", "--resamples", "10"]
+    found = run_json("ablate", *call, "--components", "ffn", "-o", tmp_path / "blocks")
+    places = [(cell["component"], cell["layer"], cell["head"]) for cell in found["cells"][1:]]
+    assert places == [(component, layer, 0) for component in FFN for layer in (0, 1)]
+    mask = Mask.load(tmp_path / "blocks" / "masks" / "dec_ffn-1-0.json")
+    assert mask.dropped(COMPONENTS) == [("dec_ffn", 1, 0)] and mask.rows["dec_ffn"] == [[1], [0]]
+    flags = ["--components", "all,ffn", "--step", "50%", "--score-sentences", "10"]
+    found = run_json("prune", *call, *flags, "--ffn", "units", "-o", tmp_path / "units")
+    [curve] = found["curves"].values()
+    # 12 heads and 256 units are in play: half of them, then all.
+    assert [point["pruned"] for point in curve] == [0, 134, 268]
+    assert sum(curve[1]["kept"].values()) == 134 and not sum(curve[2]["kept"].values())

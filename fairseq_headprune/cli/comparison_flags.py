@@ -7,6 +7,7 @@ from typing import Any
 
 from tqdm import tqdm
 
+from fairseq_headprune.cli.scoring_flags import add_ffn_flag
 from fairseq_headprune.evaluation.p_values import coarse_zero
 from fairseq_headprune.report.study_tables import pruned_points
 from fairseq_headprune.report.tables import FORMS
@@ -17,6 +18,7 @@ def add_study_flags(group: Any, choices: str, components: str) -> None:
     """Add ``--output``, ``--masks-at-once``, and ``--components``, whose choices and meaning are the verb's."""
     group.add_argument("-o", "--output", metavar="DIR", required=True, help="study folder (required)")
     group.add_argument("--components", default="all", metavar=choices, help=f"{components} (default: all)")
+    add_ffn_flag(group, "what a part of enc_ffn and dec_ffn is, where --components names them (default: blocks)")
     group.add_argument(
         "--masks-at-once",
         metavar="N",

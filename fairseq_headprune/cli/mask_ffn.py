@@ -4,9 +4,8 @@ import argparse
 from typing import Any
 
 from fairseq_headprune.choosing.scored import keep_highest_ffn
-from fairseq_headprune.cli.scoring_flags import ffn_parts
 from fairseq_headprune.files import sha256
-from fairseq_headprune.parts import FFN, FFN_PARTS, Mask, has_ffn
+from fairseq_headprune.parts import FFN, FFN_PARTS, Mask, ffn_parts, has_ffn
 from fairseq_headprune.parts.layout import Layout
 from fairseq_headprune.parts.scores import Scores
 
@@ -33,7 +32,7 @@ def _count_or_parts(text: str) -> int | str:
 
 def parts_in_play(args: argparse.Namespace) -> bool:
     """Whether the flags say anything about feed-forward parts."""
-    return ffn_parts(args) is not None
+    return args.ffn is not None or ffn_parts(args.components, None) is not None
 
 
 def with_ffn_parts(args: argparse.Namespace, start: Mask, layout: Layout | None) -> tuple[Mask, dict[str, Any]]:
@@ -45,7 +44,7 @@ def with_ffn_parts(args: argparse.Namespace, start: Mask, layout: Layout | None)
     Raises:
         ValueError: no scores, scores without feed-forward parts, or a number out of range.
     """
-    parts = ffn_parts(args)
+    parts = args.ffn if isinstance(args.ffn, int) else ffn_parts(args.components, args.ffn)
     if parts is None:
         return start, {}
     if isinstance(parts, str):

@@ -125,7 +125,7 @@ def prune_settings(args: argparse.Namespace) -> Any:
     if len(set(seeds)) < len(seeds):
         raise ValueError(f"--order-seeds {' '.join(map(str, seeds))}: a seed is given twice")
     if order == "random":
-        score = type(score)(estimator="random", normalize="none", seed=seeds[0] if seeds else score.seed)
+        score = type(score)(estimator="random", normalize="none", seed=seeds[0] if seeds else score.seed, ffn=score.ffn)
     if args.reestimate and order != "scores":
         raise ValueError(f"--reestimate needs estimated importance, not --order {args.order}")
     return PruneSettings(

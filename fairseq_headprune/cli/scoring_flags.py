@@ -7,7 +7,7 @@ from fairseq_headprune.importance.estimate import ESTIMATORS, ScoreSettings
 from fairseq_headprune.importance.gradient import REDUCTIONS
 from fairseq_headprune.importance.losses import LOSSES
 from fairseq_headprune.importance.normalize import METHODS
-from fairseq_headprune.parts import FFN, FFN_PARTS
+from fairseq_headprune.parts import FFN_PARTS, ffn_parts
 
 
 def add_scoring_flags(parser: argparse.ArgumentParser) -> None:
@@ -75,12 +75,6 @@ def add_ffn_flag(parser: Any, what: str) -> None:
     parser.add_argument("--ffn", choices=FFN_PARTS, help=what)
 
 
-def ffn_parts(args: argparse.Namespace) -> str | None:
-    """Return what ``--ffn`` says; where ``--components`` names feed-forward components, blocks are the default."""
-    named = [name.strip() for name in (getattr(args, "components", None) or "").split(",")]
-    return getattr(args, "ffn", None) or ("blocks" if {"ffn", *FFN} & set(named) else None)
-
-
 def scoring_settings(args: argparse.Namespace, subset: str) -> ScoreSettings:
     """Return the settings that the flags describe; ``subset`` is used where ``--score-subset`` is silent.
 
@@ -97,5 +91,5 @@ def scoring_settings(args: argparse.Namespace, subset: str) -> ScoreSettings:
         sentences=args.score_sentences,
         seed=args.score_seed,
         norm_order=args.norm_order,
-        ffn=ffn_parts(args),
+        ffn=ffn_parts(getattr(args, "components", None), getattr(args, "ffn", None)),
     )

@@ -38,6 +38,7 @@ def random_scores(gates: GatedParts, seed: int, ffn: Optional[str] = None) -> Va
     seed: there the K lowest numbers of the same sequence are drawn. (1 - x is exact: ``random()`` has 53 bits.)
     """
     chance = generator(seed)
-    shape = gates.original if ffn else gates.shape
+    wanted = COMPONENTS if ffn else HEADS
+    shape = {c: counts for c, counts in gates.original.items() if c in wanted}
     sizes = {c: [1] * len(n) if c in FFN and ffn == "blocks" else n for c, n in shape.items()}
     return {c: [[1 - chance.random() for _ in range(n)] for n in layers] for c, layers in sizes.items()}

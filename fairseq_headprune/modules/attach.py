@@ -24,7 +24,11 @@ class GatedParts:
         modules: attention component -> gated modules in layer order; components the model lacks are absent.
         ffn: the same of feed-forward components.
         layers: component -> the layers that the modules are in; empty if they are in none.
+        ffn_parts: ``blocks`` or ``units``: what a feed-forward part is for masks and shapes that are asked for; None
+            (the default) if feed-forward parts are not chosen from.
     """
+
+    ffn_parts: Optional[str] = None
 
     def __init__(
         self,
@@ -41,13 +45,23 @@ class GatedParts:
 
     @property
     def shape(self) -> Shape:
-        """Number of heads of each layer, by component; heads that were removed count, too."""
-        return {c: [m.original_count for m in modules] for c, modules in self.modules.items()}
+        """Number of heads of each layer, by component; heads that were removed count, too.
+
+        With ``ffn_parts`` also the numbers of these; a block that is gone counts 1.
+        """
+        shape = {c: [m.original_count for m in modules] for c, modules in self.modules.items()}
+        if self.ffn_parts is None:
+            return shape
+        blocks = self.ffn_parts == "blocks"
+        return shape | {
+            c: [1 if blocks or m.row() is None else m.original_count for m in modules]
+            for c, modules in self.ffn.items()
+        }
 
     @property
     def original(self) -> Shape:
         """Number of heads or units of each layer, by component, before any was removed."""
-        return self.shape | {c: [m.original_count for m in modules] for c, modules in self.ffn.items()}
+        return {c: [m.original_count for m in modules] for c, modules in {**self.modules, **self.ffn}.items()}
 
     def layout(self) -> Layout:
         """Return which original parts the modules still have."""
@@ -114,7 +128,7 @@ class GatedParts:
         """Return the mask in force (everything is kept where none was set), with its source; removed parts are 0.
 
         Args:
-            ffn: ``blocks`` or ``units``: also have an entry for each of these, to choose from.
+            ffn: ``blocks`` or ``units``: also have an entry for each of these, to choose from (default: ``ffn_parts``).
 
         Raises:
             ValueError: units of a block are masked, and blocks are asked for.
@@ -123,6 +137,7 @@ class GatedParts:
         ffn_pruned = layout.prunes_ffn()
         masked = [m for _, _, m in self.items() if m.keep is not None or ffn_pruned]
         layout.source = dict(masked[0].keep_source) if masked else {}
+        ffn = ffn or self.ffn_parts
         return layout.mask() if ffn is None else self.layout().spell_out(layout.mask(), ffn)
 
     def mask_is_fixed(self) -> bool:

@@ -83,6 +83,12 @@ def parse_components(text: str) -> list[str]:
     return [component for component in COMPONENTS if component in asked]
 
 
+def ffn_parts(components: str | None, asked: str | None) -> str | None:
+    """Return what a feed-forward part is: what was asked for, or blocks if ``--components`` names such components."""
+    named = {name.strip() for name in (components or "").split(",")}
+    return asked or ("blocks" if {"ffn", *FFN} & named else None)
+
+
 def has_ffn(components: Iterable[str]) -> bool:
     """Whether there are feed-forward components among these."""
     return any(component in FFN for component in components)

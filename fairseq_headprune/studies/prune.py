@@ -178,7 +178,7 @@ def check_study(session: Session, settings: PruneSettings, split: str, scores: S
                 f"the ablation study {scores.details['study']} is of another checkpoint ({measured}; "
                 f"{session.path} is {here}); run headprune ablate on this one"
             )
-    if scores is not None and scores.shape != session.gates.shape:
+    if scores is not None and scores.only(session.gates.shape).shape != session.gates.shape:
         raise ValueError(f"the scores rank heads of shape {scores.shape}, the model has {session.gates.shape}")
     for components in curves(settings.components, list(session.gates.shape)).values():
         last = steps(len(start.kept(components)), settings.step)[-1]
