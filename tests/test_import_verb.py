@@ -243,3 +243,24 @@ def test_a_model_trained_here_translates_alike_in_transformers(tmp_path):
     run_json("import", tmp_path / "back", "-o", tmp_path / "again")
     before, after = read_state(trained)["model"], read_state(tmp_path / "again" / "model.pt")["model"]
     assert all(torch.equal(tensor, before[name]) for name, tensor in after.items())
+
+
+def test_one_import_serves_other_languages_of_the_model(tmp_path):
+    folder, out, data = hf.nllb(tmp_path / "folder"), tmp_path / "out", tmp_path / "data-bin"
+    run_json("import", folder, "-o", out, "--source-lang", "deu_Latn", "--target-lang", "eng_Latn")
+    for language, lines in zip(("fra_Latn", "deu_Latn"), hf.corpus(), strict=True):
+        (tmp_path / f"test.{language}").write_text("".join(f"{line}\n" for line in lines[:6]), encoding="utf-8")
+    other = ["--source-lang", "fra_Latn", "--target-lang", "deu_Latn"]
+    prepare(out, data, "--testpref", tmp_path / "test", *other)
+    plugin = ["--user-dir", tiny.ROOT / "fairseq_headprune", "--task", "translation_headprune", "--cpu"]
+    found = generated("H", data, "--path", out / "model.pt", *plugin, *other, "--max-len-b", "40")
+    model, tokenizer = hf.load(folder)
+    tokenizer.src_lang = "fra_Latn"
+    text = tokenizer(hf.corpus()[0][:6], return_tensors="pt", padding=True)
+    assert len(found) == 6 and not any("_Latn" in line for line in found)
+    forced, pad = tokenizer.convert_tokens_to_ids("deu_Latn"), model.config.pad_token_id
+    how = {"num_beams": 5, "early_stopping": True, "max_length": 42, "min_length": 2, "bad_words_ids": [[pad]]}
+    there = model.generate(**text, forced_bos_token_id=forced, forced_eos_token_id=2, **how)
+    expected = [" ".join(tokenizer.convert_ids_to_tokens(row, skip_special_tokens=True)) for row in there]
+    ended = [number for number, row in enumerate(there) if 2 in row[1:40].tolist()]
+    assert ended and all(found[number].replace("<unk> ", "") == expected[number] for number in ended)

@@ -15,7 +15,7 @@ from fairseq_headprune.imports.dictionary import BYTES, ImportedDictionary
 from fairseq_headprune.imports.families import family_of
 from fairseq_headprune.imports.folder import copy_small_files, optional_json, read_config, read_weights, to_text
 from fairseq_headprune.imports.pieces import FILE, FOLDER
-from fairseq_headprune.imports.vocabulary import LANGUAGE, Vocabulary
+from fairseq_headprune.imports.vocabulary import Vocabulary
 from fairseq_headprune.imports.weights import to_fairseq
 
 #: the checkpoint's name
@@ -160,6 +160,3 @@ def generation_flags(config: Mapping[str, Any]) -> list[str]:
 def describe(path: PathLike) -> dict[str, str]:
     """Return path and hash of the checkpoint that was written."""
     return {"path": str(path), "sha256": sha256(path)}
-
-
-__all__ = ["CHECKPOINT", "LANGUAGE", "describe", "generation_flags", "import_folder"]
