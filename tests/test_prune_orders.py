@@ -116,7 +116,7 @@ def test_wrong_score_files_are_refused(flags, tmp_path, capsys):
     rows = ranking(reverse=False)
     rows["enc_dec"][1][0] = float("nan")
     path.write_text(json.dumps({"format": "headprune.scores/1", "scores": rows}))
-    assert "enc_dec layer 1 head 0 is nan" in refused(capsys, *argv)
+    assert "enc_dec layer 1 head 0: the score is nan" in refused(capsys, *argv)
     rows["enc_dec"][1][0] = None
     path.write_text(json.dumps({"format": "headprune.scores/1", "scores": rows}))
     assert "do not rank enc_dec layer 1 head 0" in refused(capsys, *argv)

@@ -8,6 +8,7 @@ from typing import Any, NoReturn, TypeVar
 
 from fairseq_headprune.errors import one_line_error
 from fairseq_headprune.files import check_output, same_file
+from fairseq_headprune.parts.components import FFN_PARTS
 
 Content = TypeVar("Content")
 
@@ -67,6 +68,11 @@ def named(systems: Iterable[tuple[str, Content]]) -> dict[str, Content]:
 def add_figure_flag(parser: Any) -> None:
     """Add ``--figure STEM`` to a parser or a group of its flags; the stem may be given with an extension."""
     parser.add_argument("--figure", metavar="STEM", type=_stem, help="draw STEM.png and STEM.svg (default: no figure)")
+
+
+def add_ffn_flag(parser: Any, what: str) -> None:
+    """Add ``--ffn``, which says what a part of a feed-forward component is."""
+    parser.add_argument("--ffn", choices=FFN_PARTS, help=what)
 
 
 def check_outputs(output: str | None, figure: str | None = None) -> None:

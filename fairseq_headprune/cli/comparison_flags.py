@@ -7,7 +7,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from fairseq_headprune.cli.scoring_flags import add_ffn_flag
+from fairseq_headprune.cli.common import add_ffn_flag
 from fairseq_headprune.evaluation.p_values import coarse_zero
 from fairseq_headprune.report.study_tables import pruned_points
 from fairseq_headprune.report.tables import FORMS

@@ -2,9 +2,9 @@
 
 import argparse
 
-from fairseq_headprune.cli.common import add_figure_flag, check_outputs, emit, refuse_overwriting
+from fairseq_headprune.cli.common import add_ffn_flag, add_figure_flag, check_outputs, emit, refuse_overwriting
 from fairseq_headprune.cli.scale_flags import rank, use_local_rank
-from fairseq_headprune.cli.scoring_flags import add_ffn_flag, add_scoring_flags, scoring_settings
+from fairseq_headprune.cli.scoring_flags import add_scoring_flags, scoring_settings
 from fairseq_headprune.parts import FFN, HEADS, PAPER_NAMES
 from fairseq_headprune.parts.scores import Scores
 from fairseq_headprune.report.figures import head_map

@@ -1,13 +1,12 @@
 """The flags that say how importance is estimated, shared by ``score`` and ``prune``."""
 
 import argparse
-from typing import Any
 
 from fairseq_headprune.importance.estimate import ESTIMATORS, ScoreSettings
 from fairseq_headprune.importance.gradient import REDUCTIONS
 from fairseq_headprune.importance.losses import LOSSES
 from fairseq_headprune.importance.normalize import METHODS
-from fairseq_headprune.parts import FFN_PARTS, ffn_parts
+from fairseq_headprune.parts import ffn_parts
 
 
 def add_scoring_flags(parser: argparse.ArgumentParser) -> None:
@@ -68,11 +67,6 @@ def add_scoring_flags(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         help="seed of the subset, and of --estimator random (default: 1)",
     )
-
-
-def add_ffn_flag(parser: Any, what: str) -> None:
-    """Add ``--ffn``, which says what a part of a feed-forward component is."""
-    parser.add_argument("--ffn", choices=FFN_PARTS, help=what)
 
 
 def scoring_settings(args: argparse.Namespace, subset: str) -> ScoreSettings:
