@@ -1,5 +1,6 @@
 """``headprune import``: what it reads, what it refuses, and its check against transformers."""
 
+import json
 import random
 import shlex
 
@@ -264,3 +265,21 @@ def test_one_import_serves_other_languages_of_the_model(tmp_path):
     expected = [" ".join(tokenizer.convert_ids_to_tokens(row, skip_special_tokens=True)) for row in there]
     ended = [number for number, row in enumerate(there) if 2 in row[1:40].tolist()]
     assert ended and all(found[number].replace("<unk> ", "") == expected[number] for number in ended)
+
+
+def test_weights_in_several_files_and_in_half_precision(marian, tmp_path):
+    halves = hf.edit_config(hf.copy(marian.folder, tmp_path / "halves"), torch_dtype="float16")
+    before = {name: t.half() for name, t in safetensors.torch.load_file(halves / NAME).items()}
+    (halves / NAME).unlink()
+    first = dict(list(before.items())[:20])
+    safetensors.torch.save_file(first, halves / "model-00001-of-00002.safetensors")
+    safetensors.torch.save_file(
+        {name: t for name, t in before.items() if name not in first}, halves / "model-00002-of-00002.safetensors"
+    )
+    parts = {name: f"model-0000{1 if name in first else 2}-of-00002.safetensors" for name in before}
+    (halves / f"{NAME}.index.json").write_text(json.dumps({"weight_map": parts}))
+    run_json("import", halves, "-o", tmp_path / "out")
+    assert {t.dtype for t in read_state(tmp_path / "out" / "model.pt")["model"].values()} == {torch.float32}
+    run_json("export", tmp_path / "out" / "model.pt", "--to", "huggingface", tmp_path / "back")
+    after = safetensors.torch.load_file(tmp_path / "back" / NAME)
+    assert before.keys() == after.keys() and all(torch.equal(t, after[name]) for name, t in before.items())

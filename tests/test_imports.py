@@ -17,7 +17,12 @@ from fairseq_headprune.modules.attach import find_gates
 pytestmark = pytest.mark.slow  # trains models
 
 
-@pytest.fixture(scope="module", params=FAMILIES)
+def families(*quick):
+    """All families; those that are not named are left out by ``make quick``."""
+    return [name if name in quick else pytest.param(name, marks=pytest.mark.slow) for name in FAMILIES]
+
+
+@pytest.fixture(scope="module", params=families("marian", "nllb", "bart", "mbart50"))
 def imported(request, tmp_path_factory):
     return Imported(request.param, tmp_path_factory.mktemp(request.param))
 
@@ -122,11 +127,7 @@ def test_masked_heads_become_zeros(imported, tmp_path):
         assert checking.logit_difference(imported.ours, written, imported.task, imported.rows, targets) < 1e-4
 
 
-@pytest.mark.parametrize(
-    "imported",
-    [name if name in ("marian", "nllb") else pytest.param(name, marks=pytest.mark.slow) for name in FAMILIES],
-    indirect=True,
-)
+@pytest.mark.parametrize("imported", families("marian", "nllb"), indirect=True)
 def test_every_verb_works(imported, tmp_path):
     data, path = imported.prepared(), imported.out / "model.pt"
     score = [data, "--path", path, "--cpu", "--score-subset", "train"]

@@ -85,11 +85,11 @@ def check(folder: Path, output: Path, lines: list[str], value: dict[str, Any]) -
         difference = logit_difference(ours, theirs, task, rows, found)
     if not difference <= TOLERANCE:
         raise RuntimeError(f"logits of the imported model differ from those of transformers by up to {difference:.2g}")
-    pairs = list(zip(found, expected, strict=True))
-    ended = [pair for pair in pairs if max(map(len, pair)) < LENGTH - 1]
-    remarks = [f"{len(lines) - len(rows)} lines are too long for the model"] if len(rows) < len(lines) else []
-    if len(ended) < len(pairs):
-        remarks.append(f"{len(pairs) - len(ended)} translations reach the limit of {LENGTH} tokens and do not count")
+    ended = [pair for pair in zip(found, expected, strict=True) if max(map(len, pair)) < LENGTH - 1]
+    counts = {
+        "lines are too long for the model": len(lines) - len(rows),
+        f"translations reach the limit of {LENGTH} tokens and do not count": len(rows) - len(ended),
+    }
     return {
         "transformers": transformers.__version__,
         "lines": len(lines),
@@ -97,7 +97,7 @@ def check(folder: Path, output: Path, lines: list[str], value: dict[str, Any]) -
         "logits": difference,
         "other_translations": sum(one != two for one, two in ended),
         "search": {"beam": 4, "early_stopping": True, "max_length": LENGTH},
-        "remarks": remarks,
+        "remarks": [f"{count} {what}" for what, count in counts.items() if count],
     }
 
 

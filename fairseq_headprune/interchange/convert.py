@@ -57,12 +57,7 @@ def import_folder(
     args = Namespace(arch=family.arch, imported_config=to_text(config), **settings)
     state = {**_state(args, output, source_lang, target_lang, dictionaries), "model": weights}
     write_with(output / CHECKPOINT, lambda stream: torch.save(state, stream))
-    (output / FOLDER).mkdir()
-    copied = copy_small_files(folder, output / FOLDER)
-    write_json(output / FILE, {**vocabulary.pieces, "source_lang": source_lang, "target_lang": target_lang})
-    prepare = output / "prepare.sh"
-    write_text(prepare, _PREPARE.format(name="prepare.sh", source=source_lang, target=target_lang))
-    prepare.chmod(prepare.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP)
+    copied = _write_preparation(folder, output, vocabulary.pieces, source_lang, target_lang)
     return {
         "model_type": config["model_type"],
         "arch": family.arch,
@@ -74,6 +69,19 @@ def import_folder(
         "generate": generation_flags(config),
         "copied": copied,
     }
+
+
+def _write_preparation(
+    folder: Path, output: Path, pieces: Mapping[str, str], source_lang: str, target_lang: str
+) -> list[str]:
+    """Write ``prepare.sh`` and what it reads, and return the names of the files that were copied."""
+    (output / FOLDER).mkdir()
+    copied = copy_small_files(folder, output / FOLDER)
+    write_json(output / FILE, {**pieces, "source_lang": source_lang, "target_lang": target_lang})
+    prepare = output / "prepare.sh"
+    write_text(prepare, _PREPARE.format(name="prepare.sh", source=source_lang, target=target_lang))
+    prepare.chmod(prepare.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP)
+    return copied
 
 
 def _check_size(config: Mapping[str, Any], name: str) -> None:
