@@ -24,7 +24,6 @@ from fairseq_headprune.export.check import Pairs, gathered
 from fairseq_headprune.export.model import Exportable
 from fairseq_headprune.files import PathLike
 from fairseq_headprune.models.positions import HalvesPositions
-from fairseq_headprune.modules.multihead import GatedMultiheadAttention
 
 OPSET = 17
 
@@ -114,17 +113,17 @@ class StepGraph(nn.Module):
         return logits[:, -1].log_softmax(dim=-1), *[p[k] for p in present for k in ("prev_key", "prev_value")]
 
 
-def cross_attention(model: Any) -> dict[int, GatedMultiheadAttention]:
+def cross_attention(model: Any) -> dict[int, Any]:
     """Return the encoder-decoder attention of the layers where it has heads."""
     return {i: layer.encoder_attn for i, layer in enumerate(model.decoder.layers) if layer.encoder_attn.num_heads}
 
 
-def self_attention(model: Any) -> dict[int, GatedMultiheadAttention]:
+def self_attention(model: Any) -> dict[int, Any]:
     """Return the decoder's self-attention of the layers where it has heads."""
     return {i: layer.self_attn for i, layer in enumerate(model.decoder.layers) if layer.self_attn.num_heads}
 
 
-def heads_first(module: GatedMultiheadAttention, x: Tensor) -> Tensor:
+def heads_first(module: Any, x: Tensor) -> Tensor:
     """Turn (time, batch, heads * head_dim) into (batch, heads, time, head_dim)."""
     return x.view(x.size(0), x.size(1), module.num_heads, module.head_dim).permute(1, 2, 0, 3)
 
