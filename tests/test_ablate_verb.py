@@ -15,9 +15,9 @@ from fairseq_headprune.evaluation.translate import Translator
 from fairseq_headprune.files import read_lines
 from fairseq_headprune.parts import Mask, Part, all_heads
 from fairseq_headprune.parts.scores import Scores
-from fairseq_headprune.report.study_tables import by_head
+from fairseq_headprune.report.marks import Family
 from fairseq_headprune.session import Session, parse_generation_args
-from fairseq_headprune.studies.results import found
+from fairseq_headprune.studies.ablate import count
 
 SHAPE = {"enc_self": [2, 2], "enc_dec": [2, 2], "dec_self": [2, 2]}
 BEAM = ["--beam", "2", "--max-len-b", "10", "--cpu"]
@@ -128,9 +128,10 @@ HAND = [
 def test_what_was_found_is_counted():
     # Source: by hand.
     counts = {"heads": 4, "significant": 2, "improve": 1, "significant_raw": 3, "improve_raw": 2}
-    assert found(HAND, 0.01) == counts
-    deltas, marks = by_head(HAND, {"dec_self": [3, 2]}, 0.01)["dec_self"]
-    assert deltas == [[-2.0, None, 0.5], [0.2, -0.1]] and marks == [["holm", "", "holm"], ["raw", ""]]
+    assert count(HAND, Family(0.01, 1000, 1, 4)) == counts
+    # 400 resamples show no p below 0.005, times 4 tests 0.02: none of them is significant after correction at 0.01.
+    few = {"heads": 4, "significant": 0, "improve": 0, "significant_raw": 3, "improve_raw": 2}
+    assert count(HAND, Family(0.01, 400, 1, 4)) == few
 
 
 def test_the_text_ends_with_what_was_found(study, flags, capsys):

@@ -11,7 +11,7 @@ from fairseq_headprune.parts import all_heads
 from fairseq_headprune.parts.scores import Scores
 from fairseq_headprune.pruning import next_heads
 from fairseq_headprune.session import Session, parse_generation_args
-from fairseq_headprune.studies.prune import estimate_scores
+from fairseq_headprune.studies.estimates import estimate_scores
 from fairseq_headprune.studies.pruners.masks import importance_masks, random_mask
 from fairseq_headprune.studies.samplings import Item
 

@@ -5,7 +5,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from fairseq_headprune.report import drawing
-from fairseq_headprune.studies.masked import Comparison
+from fairseq_headprune.studies.mask_study import Comparison
 from fairseq_headprune.studies.pruners.figures import comparison_figure, layer_counts, set_figures
 from fairseq_headprune.studies.pruners.results import costs, summarise
 from fairseq_headprune.studies.pruners.tables import cost_table, score_note, score_table

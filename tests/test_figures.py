@@ -43,15 +43,15 @@ def curve(scores, p=None, ci=0.0):
     return [{**point, "ci": [point["score"] - ci, point["score"] + ci]} if ci else point for point in points]
 
 
-def test_head_map_colours_run_from_zero_to_the_highest_score(tmp_path):
+def test_head_map_colours_run_from_the_lowest_score_to_the_highest(tmp_path):
     _, svg = head_map(SCORES, "importance of heads", tmp_path / "map")
     colours = fills(svg, "enc_self")
     assert (colours[0], colours[2]) == VIRIDIS
     # One scale for all components: enc_dec's highest score, 1.0, is as bright as enc_self's.
     assert fills(svg, "enc_dec")[3] == VIRIDIS[1]
-    # The scale starts at 0, not at the lowest score: half the highest score has the middle colour of viridis.
-    _, svg = head_map({"enc_self": [[0.5, 1.0]]}, "t", tmp_path / "half")
-    assert fills(svg, "enc_self") == ["#21918c", VIRIDIS[1]]
+    # The scale starts at the lowest score, not at 0, where scores of one size would all look alike.
+    _, svg = head_map({"enc_self": [[0.9, 0.95, 1.0]]}, "t", tmp_path / "close")
+    assert fills(svg, "enc_self") == [VIRIDIS[0], "#21908d", VIRIDIS[1]]
 
 
 def test_head_map_hatches_pruned_and_absent_heads(tmp_path):
@@ -117,14 +117,14 @@ def test_filled_markers_are_the_points_that_do_not_differ(tmp_path):
     assert counts == {"same": 3, "differs": 1, "untested": 1}
     style = {s: next(group(svg, f"Enc-Dec:{s}").iter(f"{SVG}use")).get("style") for s in counts}
     assert "fill: #ffffff" in style["differs"] and "fill: #ffffff" not in style["same"]
-    assert {"p ≥ 0.01", "p < 0.01", "not tested"} <= set(texts(ET.parse(svg).getroot()))
+    assert {"p ≥ 0.01", "p < 0.01 before Holm's correction", "not tested"} <= set(texts(ET.parse(svg).getroot()))
 
 
 def test_level_of_significance_is_the_callers(tmp_path):
     points = {"all": curve([30.0, 20.0], p=[None, 0.03])}
     _, svg = pruning_curve(points, "BLEU", 30.0, tmp_path / "curve", alpha=0.05)
     assert group(svg, "All:differs") is not None
-    assert "p < 0.05" in texts(ET.parse(svg).getroot())
+    assert "p < 0.05 before Holm's correction" in texts(ET.parse(svg).getroot())
 
 
 def test_nothing_tested_says_nothing_about_significance(tmp_path):

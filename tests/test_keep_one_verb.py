@@ -9,7 +9,8 @@ from verbs import count_masks, generated, refused, run_json, write_lively
 from fairseq_headprune.cli import main
 from fairseq_headprune.files import read_lines
 from fairseq_headprune.parts import Mask, Part, all_heads
-from fairseq_headprune.report.study_tables import keep_one_table
+from fairseq_headprune.report.marks import Family
+from fairseq_headprune.studies.keep_one import layer_table
 from fairseq_headprune.studies.results import best_of_layers
 
 SHAPE = {"enc_self": [2, 2], "enc_dec": [2, 2], "dec_self": [2, 2]}
@@ -121,7 +122,8 @@ def test_the_table_of_the_paper():
         {"component": "enc_dec", "layer": 0, "heads": [7]},
         {"component": "enc_self", "layer": 1, "heads": []},
     ]
-    table = keep_one_table([dict(zip(names, row, strict=True)) for row in rows], skipped, 0.01)
+    cells = [dict(zip(names, row, strict=True)) for row in rows]
+    table = layer_table(cells, skipped, Family(0.01, 1000, 1, 4))
     assert table.render("markdown").splitlines() == [
         "| Layer | Enc-Enc | Enc-Dec | Dec-Dec |",
         "| :-- | --: | --: | --: |",

@@ -8,8 +8,8 @@ from ablations import write_ablation
 from reports import COMPARISON
 from verbs import refused, run_json, write_lively
 
+from fairseq_headprune.cli.report import document
 from fairseq_headprune.files import read_json, write_json
-from fairseq_headprune.report.page.document import document
 from fairseq_headprune.studies.results import Ablation
 
 
@@ -71,5 +71,7 @@ def test_a_cell_without_its_values_is_named(tmp_path, broken):
     (study / "cells.jsonl").write_text("".join(json.dumps(cell) + "\n" for cell in [*lines, last]))
     with pytest.raises(ValueError, match="a cell is damaged: delete the line of enc_self-1-1 in .* done again"):
         Ablation(study)
-    with pytest.raises(ValueError, match="is damaged: (delete the line of enc_self-1-1|'layer' is not in it)"):
+    if "layer" in broken:
+        return  # the page places a cell by its id
+    with pytest.raises(ValueError, match="is damaged: delete the line of enc_self-1-1"):
         document([study], "title")

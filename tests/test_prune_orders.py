@@ -7,9 +7,9 @@ import pytest
 from verbs import cells, mask, refused, run_json, write_lively
 
 from fairseq_headprune.cli import main
+from fairseq_headprune.cli.report import document
 from fairseq_headprune.parts import Part
 from fairseq_headprune.parts.scores import Scores
-from fairseq_headprune.report.page.document import document
 from fairseq_headprune.studies import prune as study_module
 
 SHAPE = {"enc_self": [2, 2], "enc_dec": [2, 2], "dec_self": [2, 2]}

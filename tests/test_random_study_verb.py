@@ -12,11 +12,11 @@ from verbs import generated, refused, run_json, write_lively
 
 from fairseq_headprune.checkpoints import read_state, stored_mask
 from fairseq_headprune.cli import main
+from fairseq_headprune.cli.report import document
 from fairseq_headprune.files import read_json, read_lines, write_json, write_text
 from fairseq_headprune.jobs.claims import Claims
 from fairseq_headprune.jobs.training import Run
 from fairseq_headprune.parts import Mask
-from fairseq_headprune.report.page.document import document
 from fairseq_headprune.studies.folder import StudyFolder
 
 TRAIN = "--arch transformer_gated_tiny --share-all-embeddings --optimizer adam --lr 0.01 --batch-size 16 --cpu "

@@ -11,10 +11,11 @@ from reports import HOSTILE, hand_ablation, hand_pruning, told
 from verbs import generated, refused, run_json, write_lively
 
 from fairseq_headprune.cli import main
+from fairseq_headprune.cli.report import document
 from fairseq_headprune.files import read_lines
-from fairseq_headprune.report.page.document import document
 from fairseq_headprune.report.page.render import render
 from fairseq_headprune.studies.folder import StudyFolder
+from fairseq_headprune.studies.kinds import read_study
 
 BEAM = ["--beam", "2", "--max-len-b", "10", "--cpu", "--resamples", "50"]
 PRUNE = ["--score-sentences", "20", "--step", "50%"]
@@ -90,24 +91,30 @@ def test_curves_hold_what_the_verbs_say(content, studies):
     assert [curve["name"] for curve in chart["curves"]] == ["Enc-Enc", "Enc-Dec", "Dec-Dec"]
     for curve, points in zip(chart["curves"], said.values(), strict=True):
         assert len(points) == 3 and all(map(same, curve["points"], points))
-    charts = entry(content, "sweep-epochs")["charts"]
-    assert [chart["kind"] for chart in charts] == ["epochs-relative", "epochs-score", "epochs-share"]
-    for chart in charts:
-        for row, epoch in zip(chart["epochs"], studies["sweep-epochs"]["said"]["epochs"], strict=True):
-            assert (row["epoch"], row["unpruned"]) == (epoch["epoch"], epoch["baseline"]["score"])
-            assert all(map(same, row["points"], epoch["curves"]["all"]))
-            assert [point["relative"] for point in row["points"]] == [p["relative"] for p in epoch["curves"]["all"]]
+    [chart] = entry(content, "sweep-epochs")["charts"]
+    assert chart["kind"] == "epochs" and chart["panel"] == [1, 2]
+    for row, epoch in zip(chart["epochs"], studies["sweep-epochs"]["said"]["epochs"], strict=True):
+        assert (row["epoch"], row["unpruned"]) == (epoch["epoch"], epoch["baseline"]["score"])
+        assert all(map(same, row["points"], epoch["curves"]["all"]))
+        assert [point["relative"] for point in row["points"]] == [p["relative"] for p in epoch["curves"]["all"]]
 
 
 @pytest.mark.parametrize("verb, tables", [("ablate", 3), ("keep-one", 1), ("prune", 1), ("sweep-epochs", 2)])
 def test_tables_are_those_the_verbs_print(content, studies, verb, tables, capsys):
     assert main([verb, *map(str, studies[verb]["argv"]), "-o", str(studies[verb]["folder"])]) == 0
     printed = capsys.readouterr().out
-    study = entry(content, verb)
-    texts = list(told(study))
+    study, stored = entry(content, verb), read_study(studies[verb]["folder"])
+    parts = stored.result(stored.cells()).parts()
+    texts = [part.render() for part in parts if not isinstance(part, str)]
     assert len(texts) == tables and all(text in printed for text in texts)
     lines = printed.splitlines()
-    assert all(part["text"] in lines for part in study["parts"] if "text" in part)
+    assert all(part in lines for part in parts if isinstance(part, str))
+    # The page differs only in that layers and heads count from 0, as in its maps.
+    if verb == "ablate":
+        assert [row.split()[0] for row in list(told(study))[0].splitlines()] == ["Layer/Head", "----------", "0", "1"]
+        assert "counted from 0" in study["parts"][0]["text"] and "counted from 1" in parts[0]
+    elif verb != "keep-one":
+        assert list(told(study)) == texts
     assert study["found"] and all(text in lines for text in study["found"])
     assert study["signature"] in printed and not study["missing"]
 

@@ -4,7 +4,7 @@ import browser
 import pytest
 from reports import CURVE, DELTAS, HOSTILE, REFERENCES, SOURCES, hand_ablation, hand_pruning, hand_random
 
-from fairseq_headprune.report.page.document import document
+from fairseq_headprune.cli.report import document
 from fairseq_headprune.report.page.render import render
 
 pytestmark = pytest.mark.skipif(

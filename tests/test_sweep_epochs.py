@@ -207,7 +207,7 @@ def test_new_checkpoints_are_picked_up_while_training_runs(flags, run, tmp_path,
     # A checkpoint that is copied in two halves, as over a slow network, and the last one of a run that ended.
     monkeypatch.setattr(sweep_module, "LOOK", 0.05)
     folder, whole = tmp_path, (run / "checkpoint2.pt").read_bytes()
-    do, done = sweep_module.Sweep._do, []
+    compute, done = sweep_module.EpochWork.compute, []
 
     def write_the_next():
         with open(folder / "checkpoint2.pt", "wb") as out:
@@ -218,15 +218,15 @@ def test_new_checkpoints_are_picked_up_while_training_runs(flags, run, tmp_path,
         if comes:
             (folder / "checkpoint_last.pt").write_bytes((run / "checkpoint1.pt").read_bytes())
 
-    def and_then_another(self, epoch, path):
-        done.append(do(self, epoch, path))
-        if epoch == 1:
+    def and_then_another(self, cells):
+        yield from compute(self, cells)
+        done.append(cells[0].job)
+        if cells[0].job == 1:
             threading.Thread(target=write_the_next).start()
-        return done[-1]
 
-    monkeypatch.setattr(sweep_module.Sweep, "_do", and_then_another)
+    monkeypatch.setattr(sweep_module.EpochWork, "compute", and_then_another)
     (folder / "checkpoint1.pt").write_bytes((run / "checkpoint1.pt").read_bytes())
-    assert follow(flags, run, folder, *more) == expected and done == [True, True]
+    assert follow(flags, run, folder, *more) == expected == done
 
 
 def test_nothing_is_waited_for_when_all_epochs_that_were_named_are_done(swept, flags, run, tmp_path, monkeypatch):

@@ -124,7 +124,7 @@ def _report(args: argparse.Namespace, study: Any, split: str) -> Any:
     """Write the results of a split and return their document."""
     from fairseq_headprune.evaluation.hypotheses import read_references
     from fairseq_headprune.files import write_json
-    from fairseq_headprune.studies.masked import Comparison
+    from fairseq_headprune.studies.mask_study import Comparison
     from fairseq_headprune.studies.pruners.figures import comparison_figure, set_figures
 
     place = args.splits.index(split)

@@ -1,15 +1,9 @@
-"""What the verbs that compare masks or systems share: the flags of the comparison, the progress bar, the legend."""
+"""What the verbs that compare masks or systems share: the flags of the comparison."""
 
 import argparse
-import sys
-from collections.abc import Iterable
 from typing import Any
 
-from tqdm import tqdm
-
 from fairseq_headprune.cli.common import add_ffn_flag
-from fairseq_headprune.evaluation.p_values import coarse_zero
-from fairseq_headprune.report.study_tables import pruned_points
 from fairseq_headprune.report.tables import FORMS
 from fairseq_headprune.studies.run import MASKS_AT_ONCE
 
@@ -79,7 +73,7 @@ def add_output_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def comparison_settings(args: argparse.Namespace) -> dict[str, Any]:
-    """Return the fields of a :class:`~fairseq_headprune.studies.masked.Comparison` that the flags describe.
+    """Return the fields of a :class:`~fairseq_headprune.studies.mask_study.Comparison` that the flags describe.
 
     Raises:
         ValueError: a number out of range.
@@ -100,39 +94,3 @@ def comparison_settings(args: argparse.Namespace) -> dict[str, Any]:
         "seed": args.bootstrap_seed,
         "alpha": args.alpha,
     }
-
-
-def progress(cells: Iterable[dict], total: int, verb: str, quiet: bool) -> Iterable[dict]:
-    """Wrap cells in a bar on stderr, with the time left."""
-    return tqdm(cells, total=total, desc=verb, unit="cell", file=sys.stderr, disable=quiet or None)
-
-
-def legend(
-    alpha: float,
-    resamples: int,
-    seed: int,
-    form: str = "text",
-    base: str = "unpruned",
-    tested: Iterable[dict] = (),
-    tests: int | None = None,
-) -> str:
-    """Explain the marks of significance in a table of this form, whose tests are against ``base``.
-
-    Args:
-        tested: cells with ``p_holm``: if p = 0 is no finding with so few resamples, that is said, too.
-        tests: how many tests the correction is over (default: as many as cells).
-    """
-    p_holm = [cell["p_holm"] for cell in tested]
-    note = coarse_zero(p_holm, len(p_holm) if tests is None else tests, alpha, resamples, "test")
-    holm, raw = ("bold and underlined:", "underlined only:") if form == "latex" else ("**", "*")
-    return (
-        f"{holm} differs from {base} at p < {alpha:g} after Holm's correction, {raw} before it only "
-        f"(paired bootstrap, {resamples} resamples, seed {seed})" + (f"; {note}" if note else "")
-    )
-
-
-def epoch_legend(epochs: list[dict], alpha: float, resamples: int, seed: int, form: str = "text") -> str:
-    """Return the :func:`legend` of a sweep, whose tests are corrected within each epoch (``epochs``: its rows)."""
-    of_epoch = [pruned_points(row["curves"]) for row in epochs]
-    tested = [point for points in of_epoch for point in points]
-    return legend(alpha, resamples, seed, form, tested=tested, tests=max(map(len, of_epoch), default=0))

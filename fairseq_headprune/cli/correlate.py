@@ -8,7 +8,6 @@ from typing import Any
 from fairseq_headprune.cli.common import Parser, add_figure_flag, emit
 from fairseq_headprune.evaluation.correlation import Correlation, correlations
 from fairseq_headprune.report.scatter import ablation_scatter
-from fairseq_headprune.report.study_tables import measure_of
 from fairseq_headprune.report.tables import FORMS, Table, render_parts
 from fairseq_headprune.studies.results import Ablation
 
@@ -98,7 +97,7 @@ def _described(study: Ablation) -> dict[str, Any]:
         "checkpoint": study.settings["checkpoint"],
         "data": study.settings["data"],
         "baseline": study.baseline["score"],
-        "measure": measure_of(study.settings),
+        "measure": study.measure,
         "signature": study.baseline["signature"],
     }
 
@@ -122,7 +121,7 @@ def _figure(first: Ablation, second: Ablation, pearson: Correlation, stem: str |
     for head, cell in first.cells.items():
         points.setdefault(head.component, []).append((cell["score"], second.cells[head]["score"]))
     studies = zip((first, second), _names(first, second), strict=True)
-    x, y = (f"{measure_of(study.settings)} on {name}" for study, name in studies)
+    x, y = (f"{study.measure} on {name}" for study, name in studies)
     caption = f"Head ablation scores (Pearson r = {pearson.value:.2f})"
     return ablation_scatter(points, (first.baseline["score"], second.baseline["score"]), (x, y), caption, stem)
 

@@ -5,8 +5,9 @@ import shlex
 from functools import partial
 from typing import Any
 
-from fairseq_headprune.cli.common import Parser, emit
-from fairseq_headprune.cli.comparison_flags import add_comparison_flags, comparison_settings, progress
+from fairseq_headprune.cli.common import Parser
+from fairseq_headprune.cli.comparison_flags import add_comparison_flags, comparison_settings
+from fairseq_headprune.cli.progress import Progress
 from fairseq_headprune.cli.scale_flags import (
     add_launcher_flags,
     check_launcher_flags,
@@ -14,8 +15,8 @@ from fairseq_headprune.cli.scale_flags import (
     rank,
     trainings_at_once,
 )
+from fairseq_headprune.cli.study import show
 from fairseq_headprune.jobs.devices import visible_gpus
-from fairseq_headprune.report.figures import pruning_curve
 
 _DESCRIPTION = """Draw masks by chance, fine-tune the checkpoint under each, translate the split --gen-subset with all
 of fairseq-generate's settings, score BLEU (BERT: predict, GLUE's metric) and test against the unpruned model: mean and
@@ -26,7 +27,7 @@ fine-tuning that dies is started again from its last epoch, as long as it gets f
 def run(argv: list[str]) -> int:
     """Run the verb."""
     from fairseq_headprune.session import open_session
-    from fairseq_headprune.studies.masked import Comparison
+    from fairseq_headprune.studies.mask_study import Comparison
     from fairseq_headprune.studies.provenance import environment
     from fairseq_headprune.studies.random_study import RandomStudy
     from fairseq_headprune.studies.run import run as run_cells
@@ -42,21 +43,12 @@ def run(argv: list[str]) -> int:
     study.generate, study.base = _generation_flags(argv), args.baseline
     study.check()
     folder = study.open(args.output, environment(args.headprune_command))
+    progress = Progress("random-study", study.planned(), args.quiet or args.worker)
     with helpers("random-study", argv, args, folder, trains=True):
-        cells = run_cells(study, TrainWork(study, trainings_at_once(args)))
-        for _ in progress(cells, study.planned(), "random-study", args.quiet or args.worker):
-            pass
-    if args.worker:
-        return 0
-    document = study.result(folder.cells())
-    figures = [str(path) for chart in document.charts for path in _figure(chart, folder, study.alpha)]
-    emit(document.data | {"figures": figures}, args.json, document.render(args.format, figures))
-    return 0
-
-
-def _figure(chart: Any, folder: Any, alpha: float) -> list[Any]:
-    curves = {curve["name"]: curve["points"] for curve in chart.curves}
-    return pruning_curve(curves, chart.measure, chart.baseline, folder.figure_stem(chart.name), alpha)
+        for cell in run_cells(study, TrainWork(study, trainings_at_once(args))):
+            progress.cell(cell)
+    progress.close()
+    return 0 if args.worker else show(study, args)
 
 
 def _generation_flags(argv: list[str]) -> list[str]:

@@ -1,13 +1,15 @@
 """``headprune report``: one page that shows what studies have found."""
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from fairseq_headprune.cli.common import Parser, check_outputs, emit
-from fairseq_headprune.files import write_text
-from fairseq_headprune.report.page.document import document, summary
+from fairseq_headprune.files import PathLike, write_text
+from fairseq_headprune.report.page.document import page_document, summary
 from fairseq_headprune.report.page.render import render
+from fairseq_headprune.studies.kinds import page_result, read_study
 
 _DESCRIPTION = """Write one self-contained HTML page about studies of headprune ablate, keep-one, prune, sweep-epochs
 and random-study: head maps with the sentences that change most, curves, tables of significance, provenance. Studies may
@@ -30,6 +32,26 @@ def run(argv: list[str]) -> int:
     }
     emit(value, args.json, _text(value))
     return 0
+
+
+def document(paths: Sequence[PathLike], title: str, examples: int = 2) -> dict[str, Any]:
+    """Return the page's content: the documents of these study folders; one that is named twice is shown once.
+
+    Args:
+        examples: how many sentences are shown of each mask of one head.
+
+    Raises:
+        FileNotFoundError, ValueError: a folder that holds no study, a damaged one, or one of another verb.
+    """
+    studies = {Path(path).resolve(): read_study(path) for path in paths}
+    names = [path.name for path in studies]
+    return page_document(
+        [
+            (name if names.count(name) == 1 else str(study.folder.path), study.name, page_result(study, examples))
+            for name, study in zip(names, studies.values(), strict=True)
+        ],
+        title,
+    )
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -5,48 +5,55 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tqdm import tqdm
-
-from fairseq_headprune.cli.common import emit
-from fairseq_headprune.cli.comparison_flags import add_comparison_flags, epoch_legend
-from fairseq_headprune.cli.prune import (
-    add_prune_flags,
-    given_scores,
-    order_file,
-    prune_settings,
-    warn_same_data,
-)
+from fairseq_headprune.cli.comparison_flags import add_comparison_flags
+from fairseq_headprune.cli.progress import Progress
+from fairseq_headprune.cli.prune import add_prune_flags, prune_maker, prune_settings
 from fairseq_headprune.cli.scale_flags import add_scale_flags, helpers, take_place
-from fairseq_headprune.parts import PAPER_NAMES
-from fairseq_headprune.report.epochs import epoch_figure
-from fairseq_headprune.report.study_tables import epoch_found, epoch_parts, measure_of
-from fairseq_headprune.report.tables import render_parts
+from fairseq_headprune.cli.study import show, warn
 
 _DESCRIPTION = """The study of headprune prune at every epoch checkpoint (checkpointN.pt) of a training run: BLEU
 (--task glue: GLUE's metric), absolute and relative to that epoch's unpruned model, and how the ranking of the heads
-evolves (Michel et al. 2019, §6, Figure 5). With --follow it goes on while training runs. Started again, it goes on."""
+evolves (Michel et al. 2019, §6, Figure 5). With --follow it waits for further checkpoints while training runs. Started
+again, it resumes."""
 
 
 def run(argv: list[str]) -> int:
     """Run the verb."""
     from fairseq_headprune.session import parse_generation_args
+    from fairseq_headprune.studies.epochs import EpochCheckpoints, epoch_list, parse_epochs
+    from fairseq_headprune.studies.provenance import environment
+    from fairseq_headprune.studies.run import run as run_cells
+    from fairseq_headprune.studies.sweep import EpochWork, Sweep, first_session
 
     args = parse_generation_args("sweep-epochs", argv, _add_flags, _DESCRIPTION, one_model=False)
-    settings, follow = prune_settings(args), _follow(args)
-    if settings.order == "oracle":
-        raise ValueError("--order oracle is the order of one checkpoint; it has no place in a sweep over epochs")
-    chosen, keep = _numbers("--panel", args.panel), _numbers("--keep", args.keep)
+    if prune_settings(args).order == "oracle":
+        raise ValueError("--order oracle is the order of one checkpoint; a sweep has several: omit it")
+    make, follow = prune_maker(args), _follow(args)
+    panel, keep = _numbers("--panel", args.panel), _numbers("--keep", args.keep)
     take_place(args)
-    with tqdm(desc="sweep-epochs", unit="cell", file=sys.stderr, disable=args.quiet or args.worker or None) as bar:
-        sweep = _start(args, settings, follow, bar, keep, chosen)
-        with helpers("sweep-epochs", argv, args, sweep.folder):
-            epochs = sweep.run(follow)
+    checkpoints = EpochCheckpoints(args.checkpoints, parse_epochs(args.epochs) if args.epochs else None)
+    first = make(first_session(args, checkpoints, follow))
+    first.check()
+    _check_numbers(args, checkpoints, max(points[-1].pruned for points in first.steps.values()), keep, panel)
+    warn(first)
+    sweep, here = Sweep.of(first, checkpoints, follow), environment(args.headprune_command)
+    sweep.keep, sweep.panel = keep, panel
+    sweep.open(args.output, here)
+    total = None if follow else first.planned() * len(checkpoints.readable())
+    progress = Progress("sweep-epochs", total, args.quiet or args.worker)
+    work = EpochWork(args, sweep, make, here, progress.cell)
+    del first
+    with helpers("sweep-epochs", argv, args, sweep.folder):
+        for epoch in run_cells(sweep, work):
+            progress.skip(epoch["cells"] if epoch["epoch"] not in work.computed else 0)
+    progress.close()
     if args.worker:
         return 0
-    value = _value(sweep, epochs, settings, keep)
-    value["figures"] = [str(path) for path in _figures(sweep.folder, value, chosen)]
-    emit(value, args.json, _text(value, args.format))
-    return 0
+    done = [cell["epoch"] for cell in sweep.folder.cells().values()]
+    late = [epoch for epoch in panel if epoch not in done]
+    if late:
+        print(f"headprune sweep-epochs: --panel: no result for epochs {epoch_list(late)}", file=sys.stderr)
+    return show(sweep, args)
 
 
 def _add_flags(parser: argparse.ArgumentParser) -> None:
@@ -103,37 +110,6 @@ def _numbers(flag: str, text: str | None) -> list[int]:
     return numbers
 
 
-def _start(args: argparse.Namespace, settings: Any, follow: Any, bar: Any, keep: list[int], chosen: list[int]) -> Any:
-    """Load the first checkpoint, refuse what would stop the sweep later, and open its folder."""
-    from fairseq_headprune.pruning import steps
-    from fairseq_headprune.studies.epochs import EpochCheckpoints, parse_epochs
-    from fairseq_headprune.studies.provenance import environment
-    from fairseq_headprune.studies.prune import check_study
-    from fairseq_headprune.studies.sweep import Sweep, first_session
-
-    given = given_scores(args)
-    checkpoints = EpochCheckpoints(args.checkpoints, parse_epochs(args.epochs) if args.epochs else None)
-    first = first_session(args, checkpoints, follow)
-    check_study(first, settings, args.gen_subset, given)
-    sizes = _curve_sizes(first, settings)
-    _check_numbers(args, checkpoints, max(sizes), keep, chosen)
-    warn_same_data("sweep-epochs", args.gen_subset, settings, given)
-    if not follow:
-        cells = 1 + sum(len(steps(size, settings.step)) - 1 for size in sizes)
-        bar.reset(total=cells * len(checkpoints.readable()))
-    return Sweep(
-        args, checkpoints, first, settings, given, order_file(args), environment(args.headprune_command), bar.update
-    )
-
-
-def _curve_sizes(session: Any, settings: Any) -> list[int]:
-    """Heads in play of each curve."""
-    from fairseq_headprune.pruning import curves
-
-    start = session.gates.mask()
-    return [len(start.kept(part)) for part in curves(settings.components, list(session.gates.shape)).values()]
-
-
 def _check_numbers(
     args: argparse.Namespace, checkpoints: Any, largest: int, keep: list[int], chosen: list[int]
 ) -> None:
@@ -152,58 +128,3 @@ def _check_numbers(
     for epoch in chosen:
         if known and epoch not in known:
             raise ValueError(f"--panel {epoch}: that epoch is not swept; name some of {epoch_list(known)}")
-
-
-def _value(sweep: Any, epochs: list[dict], settings: Any, keep: list[int]) -> dict[str, Any]:
-    """Collect the finished studies."""
-    from fairseq_headprune.studies.curves import read_sweep
-
-    found = read_sweep(sweep.folder, epochs, keep)
-    return {
-        **found,
-        "skipped": [{"epoch": epoch, "reason": reason} for epoch, reason in sorted(sweep.checkpoints.skipped.items())],
-        "missing": sweep.checkpoints.missing(epoch["epoch"] for epoch in epochs),
-        "alpha": settings.alpha,
-        "resamples": settings.resamples,
-        "seed": settings.seed,
-        "signature": found["epochs"][0]["baseline"]["signature"],
-        "checkpoints": str(sweep.checkpoints.folder),
-        "data": sweep.folder.settings["data"],
-        "study": str(sweep.folder.path),
-        "settings": sweep.folder.settings,
-        "runs": sweep.folder.runs,
-    }
-
-
-def _figures(folder: Any, value: dict, chosen: list[int]) -> list:
-    from fairseq_headprune.studies.epochs import epoch_list
-
-    drawn = []
-    numbers = [row["epoch"] for row in value["epochs"]]
-    late = [epoch for epoch in chosen if epoch not in numbers]
-    if late:
-        print(f"headprune sweep-epochs: --panel: no result for epochs {epoch_list(late)}", file=sys.stderr)
-    chosen = [epoch for epoch in chosen if epoch in numbers] or sorted({*numbers[:2], *numbers[-2:]})
-    if not any(row["baseline"]["score"] for row in value["epochs"]):
-        print("headprune sweep-epochs: no figure: the unpruned score is 0 in every epoch", file=sys.stderr)
-        return []
-    for label in value["ranking"]:
-        epochs = {row["epoch"]: row["curves"][label] for row in value["epochs"]}
-        title, measure = f"Heads pruned: {PAPER_NAMES.get(label, label)}", measure_of(value["settings"])
-        drawn += epoch_figure(epochs, chosen, folder.figure_stem(f"epochs-{label}"), title, measure)
-    return drawn
-
-
-def _text(value: dict, form: str) -> str:
-    from fairseq_headprune.studies.epochs import epoch_list
-
-    parts: list[Any] = []
-    for label in value["ranking"]:
-        parts += epoch_parts(value, label, value["alpha"], measure_of(value["settings"]))
-    how = (value["alpha"], value["resamples"], value["seed"], form)
-    parts += [epoch_legend(value["epochs"], *how), value["signature"]]
-    parts += [f"epoch {skip['epoch']} was skipped: {skip['reason']}" for skip in value["skipped"]]
-    if value["missing"]:
-        parts.append(f"no checkpoint of epochs {epoch_list(value['missing'])} in {value['checkpoints']}")
-    parts += [f"figure {path}" for path in value["figures"]]
-    return render_parts([*parts, f"study {value['study']}", *epoch_found(value["epochs"], value["kept_within"])], form)

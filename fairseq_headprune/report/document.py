@@ -8,10 +8,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from fairseq_headprune.evaluation.input_notes import input_notes
+from fairseq_headprune.report.marks import marks_named
 from fairseq_headprune.report.tables import Marked, Table, render_parts
-
-#: How a note names the two marks of significance in each form of output.
-_MARKS = {"text": ("**", "*"), "markdown": ("**", "*"), "latex": ("bold and underlined:", "underlined only:")}
 
 
 @dataclass(frozen=True)
@@ -26,7 +24,9 @@ class HeadMap:
         label: what the colours mean.
         name: the figure is written to ``figures/NAME.png`` and ``.svg``; None for no figure.
         masked: how the report page names the answers under the mask of a cell.
+        alpha: level of the marks; None where there are none.
         split, against: the split whose answers the page compares, and the cell they are compared with; None for none.
+        sentences, measure: example sentences of the page by number, and how their change is measured.
     """
 
     caption: str
@@ -35,8 +35,11 @@ class HeadMap:
     label: str = ""
     name: str | None = None
     masked: str = ""
+    alpha: float | None = None
     split: str | None = None
     against: str | None = None
+    sentences: dict[str, Any] = field(default_factory=dict)
+    measure: dict[str, str] | None = None
 
 
 @dataclass(frozen=True)
@@ -48,7 +51,7 @@ class Curves:
         baseline: score of the unpruned model.
         curves: ``{"name", "points"}`` each; a point has ``percent``, ``pruned``, ``score``, and ``ci``, ``p``, …
         name: see :class:`HeadMap`.
-        notes: what the legend explains.
+        alpha: points with p below it are drawn hollow.
     """
 
     caption: str
@@ -56,7 +59,7 @@ class Curves:
     baseline: float
     curves: list[dict[str, Any]]
     name: str | None = None
-    notes: list[str] = field(default_factory=list)
+    alpha: float = 0.01
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,7 @@ class EpochCurves:
         title: which heads are pruned.
         epochs: ``{"epoch", "unpruned", "points"}`` each; points have ``relative``, too.
         panel: the epochs of the figure's right panel.
+        alpha: see :class:`Curves`.
     """
 
     caption: str
@@ -76,6 +80,12 @@ class EpochCurves:
     epochs: list[dict[str, Any]]
     panel: list[int]
     name: str | None = None
+    alpha: float = 0.01
+
+    @property
+    def drawable(self) -> bool:
+        """Whether some epoch has an unpruned score above 0, of which others can be a share."""
+        return any(row["points"][0]["relative"] is not None for row in self.epochs)
 
 
 @dataclass(frozen=True)
@@ -122,7 +132,7 @@ class Document:
         found: list[str | Table] = [*input_notes(self.provenance.get("settings", {}))]
         for table in self.tables:
             found += [*([table.caption] if table.caption else []), table, *table.notes]
-        return [_marks_named(part, form) if isinstance(part, str) else part for part in [*found, *self.notes]]
+        return [marks_named(part, form) if isinstance(part, str) else part for part in [*found, *self.notes]]
 
     def render(self, form: str = "text", figures: list[str] | None = None) -> str:
         """Return the document as ``text``, ``markdown`` or ``latex``; the findings stand last.
@@ -143,11 +153,6 @@ class Document:
         plain["charts"] = [{"kind": kinds[type(chart)], **asdict(chart)} for chart in self.charts]
         plain["parts"] = [_part(part) for part in self.parts()]
         return plain
-
-
-def _marks_named(text: str, form: str) -> str:
-    holm, raw = _MARKS[form]
-    return text.replace("{holm}", holm).replace("{raw}", raw)
 
 
 def _part(part: str | Table) -> dict[str, Any]:

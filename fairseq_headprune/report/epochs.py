@@ -68,7 +68,11 @@ def _by_epoch(axes: Axes, epochs: Mapping[int, list], measure: str) -> None:
     axes.xaxis.set_major_locator(FixedLocator(ticks))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.set_xticklabels([f"{epoch}\n[{epochs[epoch][0]['score']:.1f}]" for epoch in ticks])
-    axes.set(xlabel=f"Epoch\n[unpruned {measure}]", ylabel=f"Percentage of unpruned {measure}", ylim=(0, None))
+    axes.set(
+        xlabel=f"Epoch, on a logarithmic axis\n[unpruned {measure}]",
+        ylabel=f"Percentage of unpruned {measure}",
+        ylim=(0, None),
+    )
     axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(title="Pruned", loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
@@ -84,6 +88,8 @@ def _by_share(axes: Axes, epochs: Mapping[int, list]) -> None:
         )  # fmt: skip
     axes.set(xlabel="Percentage pruned", xlim=(0, 1))
     axes.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+    # The axes are shared, which hides the numbers of the second one.
+    axes.tick_params(labelleft=True)
     axes.spines[["top", "right"]].set_visible(False)
     if epochs:
         axes.legend(frameon=False)

@@ -7,10 +7,11 @@ from typing import Any
 
 import matplotlib
 from matplotlib import cm, colors
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.patches import Rectangle
+from matplotlib.patches import Patch, Rectangle
 
 from fairseq_headprune import files
 from fairseq_headprune.parts import PAPER_NAMES
@@ -45,7 +46,8 @@ def head_map(
             where a layer has fewer heads than another, are hatched grey. All components share one colour scale.
         title: what is drawn, above the maps.
         path_stem: the figure is written to ``path_stem.png`` and ``path_stem.svg``.
-        kind: ``importance`` (sequential colours, from 0) or ``delta`` (two-sided colours, centred on 0).
+        kind: ``importance`` (sequential colours, from the lowest value to the highest) or ``delta`` (two-sided, 0 in
+            the middle).
         label: what the colours mean; by default the kind.
         marks: in the shape of the scores, ``"holm"`` or ``"raw"`` for a head that is framed as significant at alpha.
 
@@ -79,8 +81,9 @@ def pruning_curve(
 ) -> list[Path]:
     """Draw scores against the percentage of pruned heads, as Michel et al. (2019), Figures 3 and 4.
 
-    A filled marker does not differ significantly from the unpruned model (p >= alpha), a hollow one does, a small one
-    was not tested (no ``p``, unless it is the unpruned model at 0%). Where nothing was tested all markers are filled.
+    A filled marker does not differ significantly from the unpruned model (p >= alpha, before Holm's correction), a
+    hollow one does, a small one was not tested (no ``p``, unless it is the unpruned model at 0%). Where nothing was
+    tested all markers are filled. The band is the 95% interval (``ci``).
 
     Args:
         curves: label -> points ``{"percent": 0 to 100, "score": …, "p": float or None, "ci": [lo, hi] or None}``.
@@ -120,7 +123,8 @@ def _norm(values: Sequence[float], kind: str) -> colors.Normalize:
     if kind == "delta":
         reach = max(map(abs, values), default=0.0) or 1.0
         return colors.Normalize(-reach, reach)
-    low, high = min([0.0, *values]), max([0.0, *values])
+    # From the lowest to the highest: from 0 on, scores of about one size would all look alike.
+    low, high = min(values, default=0.0), max(values, default=1.0)
     return colors.Normalize(low, high if high > low else low + 1.0)
 
 
@@ -215,7 +219,8 @@ def _pruning_curve(curves: Curves, ylabel: str, baseline: float | None, alpha: f
     axes = figure.add_subplot()
     spare = spare_looks()
     tested = any(point.get("p") is not None for points in curves.values() for point in points)
-    handles, states = [], set()
+    handles: list[Artist] = []
+    states: set[str] = set()
     for label, points in curves.items():
         look = LOOKS.get(label) or next(spare)
         states |= _draw_curve(axes, label, points, look, alpha if tested else None)
@@ -223,6 +228,8 @@ def _pruning_curve(curves: Curves, ylabel: str, baseline: float | None, alpha: f
     if baseline is not None:
         axes.axhline(baseline, color="#666666", linewidth=1, linestyle=":", zorder=1, gid="baseline")
         handles.append(Line2D([], [], color="#666666", linewidth=1, linestyle=":", label=f"Unpruned ({baseline:.2f})"))
+    if any(point.get("ci") for points in curves.values() for point in points):
+        handles.append(Patch(color="#444444", alpha=0.15, linewidth=0, label="95% interval"))
     every = [v for points in curves.values() for p in points for v in (p["score"], *(p.get("ci") or []))]
     every += [] if baseline is None else [baseline]
     axes.set(xlim=(-2, 102), ylim=(min(0.0, *every), 1.06 * max(*every, 0.0) or 1.0))
@@ -272,9 +279,9 @@ def _marker(state: str, marker: str, colour: str) -> dict[str, Any]:
     return {"marker": marker, "color": colour, "markerfacecolor": face, "markersize": size, "markeredgewidth": 1.4}
 
 
-def _legend(figure: Figure, handles: list[Line2D], states: set[str], alpha: float) -> None:
+def _legend(figure: Figure, handles: list[Artist], states: set[str], alpha: float) -> None:
     """Put the legend under the plot, where no curve can run through it; explain only the markers that occur."""
-    texts = {"same": f"p ≥ {alpha:g}", "differs": f"p < {alpha:g}", "untested": "not tested"}
+    texts = {"same": f"p ≥ {alpha:g}", "differs": f"p < {alpha:g} before Holm's correction", "untested": "not tested"}
     if states != {"same"}:
         for state in (state for state in texts if state in states):
             handles.append(Line2D([], [], linestyle="none", label=texts[state], **_marker(state, "o", "#444444")))

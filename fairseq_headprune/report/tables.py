@@ -109,8 +109,10 @@ def paper_head_table(
     scores_or_deltas: Sequence[Sequence[float | None]],
     marks: Sequence[Sequence[str]] | None = None,
     fmt: str = "+.2f",
+    caption: str = "",
+    first: int = 1,
 ) -> Table:
-    """Tabulate one number a head as Michel et al. (2019), Table 1 do: layers down, heads across, both from 1.
+    """Tabulate one number a head as Michel et al. (2019), Table 1 do: layers down, heads across, both from ``first``.
 
     Args:
         scores_or_deltas: one list a layer; layers may have different head counts. ``None`` is a pruned head (``-``).
@@ -127,10 +129,10 @@ def paper_head_table(
         raise ValueError(f"marks of shape {[len(layer) for layer in marks]} for numbers of shape {sizes}")
     width = max(sizes, default=0)
     rows = []
-    for number, (layer, layer_marks) in enumerate(zip(scores_or_deltas, marks, strict=True), 1):
+    for number, (layer, layer_marks) in enumerate(zip(scores_or_deltas, marks, strict=True), first):
         cells = [_number(value, mark, fmt, number) for value, mark in zip(layer, layer_marks, strict=True)]
         rows.append([str(number), *cells, *[""] * (width - len(layer))])
-    return Table(["Layer/Head", *(str(head + 1) for head in range(width))], rows)
+    return Table(["Layer/Head", *(str(head + first) for head in range(width))], rows, caption=caption)
 
 
 def render_parts(parts: Sequence[Any], form: str) -> str:

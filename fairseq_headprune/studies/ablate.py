@@ -1,82 +1,111 @@
-"""The studies of single heads: remove one, or keep one of a layer (Michel et al. 2019, §3.2 and §3.3)."""
+"""The study of ``headprune ablate``: every head masked alone (Michel et al. 2019, §3.2)."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from fairseq_headprune.parts import Mask, Part
-from fairseq_headprune.session import Session
-from fairseq_headprune.single_heads import one_kept, one_removed
-from fairseq_headprune.studies.folder import StudyFolder
-from fairseq_headprune.studies.masked import Comparison, MaskedCells, model_settings
-from fairseq_headprune.studies.results import best_of_layers, cell_head, with_delta, with_holm
-from fairseq_headprune.studies.study import Cell
-
-#: Shows progress: wraps an iterable of cells, given their number.
-Progress = Callable[[Iterable[dict], int], Iterable[dict]]
-
-_NO_HEAD = {"component": None, "layer": None, "head": None}
+from fairseq_headprune.parts import PAPER_NAMES, Mask, Part
+from fairseq_headprune.pruning import chosen_components
+from fairseq_headprune.report.document import Document, Histogram
+from fairseq_headprune.report.marks import Family
+from fairseq_headprune.report.tables import Table, paper_head_table
+from fairseq_headprune.single_heads import one_removed
+from fairseq_headprune.studies.mask_study import model_settings
+from fairseq_headprune.studies.one_head import OneHeadStudy
+from fairseq_headprune.studies.study import UNPRUNED, Cell, Done
 
 
-def ablate(
-    session: Session, folder: StudyFolder, split: str, components: list[str], comparison: Comparison, progress: Progress
-) -> dict[str, Any]:
-    """Mask every head of these components alone, and test each mask against the unpruned model on ``split``.
+class Ablate(OneHeadStudy):
+    """Mask every head alone, and test each mask against the unpruned model."""
 
-    Returns:
-        ``baseline``: the unpruned cell; ``cells``: one a head with ``delta`` and ``p_holm`` (corrected over all heads).
-    """
-    cells = MaskedCells(session, folder, "ablate", split, comparison)
-    plan = _plan(one_removed(cells.start, components))
-    baseline = cells.unpruned(**_NO_HEAD)
-    done = [with_delta(cell, baseline) for cell in progress(cells.run(plan), len(plan))]
-    return {"baseline": baseline, "cells": with_holm(done)}
+    name = "ablate"
+
+    @classmethod
+    def of(cls, session: Any, split: str, components: str, comparison: Any) -> "Ablate":
+        """Make the study of a loaded model: ``components`` is ``all`` or a list separated by commas."""
+        chosen = chosen_components(components, list(session.gates.shape))
+        settings = {**model_settings(session, cls.name, split), "components": chosen, **asdict(comparison)}
+        return cls(settings, session)
+
+    @property
+    def masks(self) -> dict[Part, Mask]:
+        """The mask of each head; it raises ValueError where there is none."""
+        return one_removed(self.start, self.components)
+
+    def check(self) -> None:
+        """Refuse what would stop the study later."""
+        self.plan()
+        super().check()
+
+    def plan(self) -> list[Cell]:
+        """The unpruned model, and one mask a head."""
+        return self.cells_of(self.masks)
+
+    def result(self, cells: Mapping[str, Done]) -> Document:
+        """Say what each head contributes."""
+        heads, measure = list(self.masks), self.measure
+        baseline, found, missing = self.compared(cells, heads)
+        tests = self.family(len(heads))
+        caption = f"Difference in {measure} on {self.split} when one head is masked"
+        head_map = self.head_map(
+            found,
+            tests,
+            caption,
+            label=f"difference in {measure}",
+            name="deltas",
+            masked="Without the head",
+            split=self.split,
+            against=UNPRUNED,
+        )
+        document = self.document(f"Every head masked alone, on {self.split}", baseline, missing, len(heads))
+        document.maps = [head_map]
+        document.state |= {"done": len(found) + bool(baseline)}
+        if baseline and found:
+            document.tables = [self._table(part, measure) for part in head_map.components]
+            document.notes = [
+                f"{measure} of the unpruned model on {self.split}: {baseline['score']:.2f}",
+                tests.legend(found.values()),
+                baseline["signature"],
+            ]
+            scores = [cell["score"] for cell in found.values()]
+            document.histograms = [Histogram("histogram", measure, scores, baseline["score"])]
+        if baseline and not missing:
+            document.data = {
+                "baseline": baseline,
+                "cells": [{**baseline, "delta": 0.0, "p_holm": 1.0}, *found.values()],
+                **document.data,
+                "found": count(list(found.values()), tests),
+            }
+            document.findings = [_sentence(document.data["found"], measure, tests)]
+        return document
+
+    def _table(self, drawn: dict[str, Any], measure: str) -> Table:
+        """Table 1 of Michel et al. (2019) for one component of the map."""
+        rows = drawn["layers"]
+        return paper_head_table(
+            [[cell.get("delta") for cell in row] for row in rows],
+            [[cell.get("mark", "") for cell in row] for row in rows],
+            caption=f"{PAPER_NAMES[drawn['component']]} ({drawn['component']}): difference in {measure} without each "
+            f"head, counted from {self.first}",
+            first=self.first,
+        )
 
 
-def keep_one(
-    session: Session,
-    folder: StudyFolder,
-    splits: tuple[str, str],
-    components: list[str],
-    comparison: Comparison,
-    progress: Progress,
-) -> dict[str, Any]:
-    """Find for each layer the head that does best alone on the first split, and test it on the second.
-
-    Where both are the same split, p is corrected over every head that was tried, since the best ones were sought
-    among them; else over the layers.
-
-    Returns:
-        ``baseline``: the unpruned cell of the second split; ``cells``: one a layer, with ``delta``, ``p_holm`` and
-        ``select_delta``; ``select_baseline``, ``candidates``: the unpruned cell and all cells of the first split.
-    """
-    of_split = {name: MaskedCells(session, folder, "keep-one", name, comparison, f"{name}@") for name in splits}
-    select, report = (of_split[name] for name in splits)
-    layers = one_kept(select.start, components)
-    masks = {head: mask for candidates in layers.values() for head, mask in candidates.items()}
-    plan = _plan(masks)
-    first = select.unpruned(**_NO_HEAD)
-    tried = with_holm([with_delta(cell, first) for cell in progress(select.run(plan), len(plan))])
-    best = best_of_layers(tried)
-    plan = _plan({cell_head(cell): masks[cell_head(cell)] for cell in best})
-    baseline = report.unpruned(**_NO_HEAD)
-    if report is select:
-        chosen = best
-    else:
-        chosen = with_holm([with_delta(cell, baseline) for cell in progress(report.run(plan), len(plan))])
-    cells = [{**cell, "select_delta": found["delta"]} for cell, found in zip(chosen, best, strict=True)]
-    return {"baseline": baseline, "cells": cells, "select_baseline": first, "candidates": tried}
+def count(cells: list[Done], tests: Family) -> dict[str, int]:
+    """Count the heads, those without which the score changes significantly, and those of them with a gain."""
+    holm, raw = [cell for cell in cells if tests.significant(cell)], [cell for cell in cells if tests.raw(cell)]
+    return {
+        "heads": len(cells),
+        "significant": len(holm),
+        "improve": sum(cell["delta"] > 0 for cell in holm),
+        "significant_raw": len(raw),
+        "improve_raw": sum(cell["delta"] > 0 for cell in raw),
+    }
 
 
-def study_settings(
-    session: Session, study: str, splits: list[str], components: list[str], comparison: Comparison
-) -> dict[str, Any]:
-    """Return all settings of a study of single heads, as they are kept in its folder; the last split is reported."""
-    settings = {**model_settings(session, study, splits[-1]), "components": components, **asdict(comparison)}
-    if len(splits) > 1:
-        settings["select_data"] = session.data(splits[0])
-    return settings
-
-
-def _plan(masks: dict[Part, Mask]) -> list[Cell]:
-    return [Cell("-".join(map(str, head)), mask, head.facts()) for head, mask in masks.items()]
+def _sentence(found: dict[str, int], measure: str, tests: Family) -> str:
+    improve = f"{found['improve']} {'improves' if found['improve'] == 1 else 'improve'} it"
+    return (
+        f"{found['significant']} of {found['heads']} heads change {measure} significantly; {improve} "
+        f"(without Holm's correction: {found['significant_raw']}; {found['improve_raw']}){tests.too_few}"
+    )

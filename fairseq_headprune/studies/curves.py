@@ -1,95 +1,122 @@
-"""Reading finished pruning studies: cells as curves, and the curves of one epoch of a sweep."""
+"""Pruning curves: finished cells as curves, their means over random orders, their table and what they say."""
 
-from collections.abc import Sequence
-from pathlib import Path
+import statistics
+from collections.abc import Iterable, Sequence
+from itertools import zip_longest
 from typing import Any
 
-from fairseq_headprune.parts.scores import Scores
-from fairseq_headprune.pruning import curves
-from fairseq_headprune.studies.folder import StudyFolder
-from fairseq_headprune.studies.rankings import evolution
-from fairseq_headprune.studies.results import UNPRUNED, mean_curves, with_holm
+from scipy import stats
 
-#: Share of the unpruned BLEU that counts as kept in the summary (Michel et al. 2019, §6, speak of 85 to 90%).
-KEPT = 0.9
+from fairseq_headprune.parts import PAPER_NAMES
+from fairseq_headprune.report.marks import Family
+from fairseq_headprune.report.tables import Marked, Table
+from fairseq_headprune.studies.results import with_holm
+from fairseq_headprune.studies.study import Done
+
+#: Stands between the name of a curve and the seed of its random order.
+SEED = "-seed"
+
+#: What is told of a point of a curve, and nothing else.
+_POINT = ("id", "step", "percent", "pruned", "score", "sd", "seeds", "ci", "p", "p_holm", "relative")
 
 
-def summary(cells: list[dict], plan: dict, alpha: float) -> dict[str, Any]:
-    """Arrange cells, the unpruned one first, as curves and add Holm's correction over all pruned cells.
+def in_curves(unpruned: Done, cells: Iterable[Done], labels: Sequence[str], unfinished: bool) -> dict[str, list[Done]]:
+    """Arrange cells as curves, each of which begins with the unpruned model.
 
-    Curves of several random orders have their ``means``, too.
+    ``p_holm`` is corrected over all pruned cells; it is None while some are missing.
     """
-    unpruned, others = cells[0], cells[1:]
-    curves: dict[str, list[dict]] = {label: [{**unpruned, "p_holm": 1.0}] for label in plan}
-    for cell in with_holm(others):
-        curves[cell["curve"]].append(cell)
-    value = {"baseline": unpruned, "curves": curves, "alpha": alpha, "signature": unpruned["signature"]}
-    means = mean_curves(curves)
-    return value | ({"means": means} if means else {})
-
-
-def epoch_row(folder: StudyFolder, epoch: dict, labels: list[str], alpha: float) -> dict[str, Any]:
-    """Return the curves of one epoch with ``relative``, each score's share of the epoch's unpruned score.
-
-    Args:
-        folder: the pruning study of that epoch, finished.
-        epoch: its cell in the sweep.
-        labels: names of the curves.
-    """
-    cells = folder.cells()
-    unpruned = cells.pop(UNPRUNED)
     # A killed run lists the cells it did in the order of its curves; the steps are in order within each.
-    found = summary([unpruned, *sorted(cells.values(), key=lambda cell: cell["step"])], dict.fromkeys(labels), alpha)
-    for points in found["curves"].values():
-        for point in points:
-            point["relative"] = point["score"] / unpruned["score"] if unpruned["score"] else None
-    return {
-        "epoch": epoch["epoch"],
-        "checkpoint": epoch["checkpoint"],
-        "study": str(folder.path),
-        "baseline": found["baseline"],
-        "curves": found["curves"],
-    }
+    ordered = sorted(cells, key=lambda cell: cell["step"])
+    tested = [{**cell, "p_holm": None} for cell in ordered] if unfinished else with_holm(ordered)
+    found = {label: [{**unpruned, "p_holm": 1.0}] for label in labels}
+    for cell in tested:
+        found[cell["curve"]].append(cell)
+    return found
 
 
-def kept_within(row: dict, label: str) -> float | None:
-    """The largest share of heads, in percent, up to which every step of an epoch keeps 90% of its unpruned BLEU."""
-    best = None
-    for point in row["curves"][label]:
-        if point["relative"] is None or point["relative"] < KEPT:
-            break
-        best = point["percent"]
-    return best
+def seeded_curves(found: dict[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
+    """Repeat every curve for each seed, as ``LABEL-seedS``; without seeds they stay as they are."""
+    if not seeds:
+        return found
+    return {f"{label}{SEED}{seed}": value for label, value in found.items() for seed in seeds}
 
 
-def read_sweep(folder: StudyFolder, epochs: list[dict], keep: Sequence[int] = ()) -> dict[str, Any]:
-    """Collect the finished epochs of a sweep.
+def curve_seed(label: str) -> int | None:
+    """Return the seed in the name of a curve of :func:`seeded_curves`, None for others."""
+    _, found, seed = label.rpartition(SEED)
+    return int(seed) if found else None
 
-    Args:
-        epochs: their cells, in ascending order.
-        keep: sizes of the sets of most important heads (default: a quarter, half and three quarters of the heads).
+
+def mean_curves(curves: dict[str, list[Done]]) -> dict[str, list[Done]]:
+    """Average the curves of several random orders, step by step; empty where no curve has a seed.
 
     Returns:
-        ``epochs``: a row each, see :func:`epoch_row`; ``ranking``: curve -> its evolution, see
-        :func:`~fairseq_headprune.studies.rankings.evolution`; ``kept_within``: curve -> epoch -> :func:`kept_within`.
+        The name without seed -> points with ``percent``, ``pruned``, the mean ``score``, its standard deviation ``sd``
+        (n - 1; 0 for one seed), ``ci``, the 95% interval of the mean by Student's t (None for one seed), ``seeds``.
     """
-    studies = {epoch["epoch"]: StudyFolder(epoch_path(folder.path, epoch["epoch"])) for epoch in epochs}
-    scores = {number: Scores.load(study.path / "scores.json") for number, study in studies.items()}
-    parts = curves(folder.settings["components"], list(next(iter(scores.values())).shape))
-    alpha = folder.settings["alpha"]
-    rows = [epoch_row(studies[epoch["epoch"]], epoch, list(parts), alpha) for epoch in epochs]
-    ranking = {}
-    for label, components in parts.items():
-        heads = len(next(iter(scores.values())).pruning_order(components))
-        sizes = keep or sorted({max(1, round(heads * share)) for share in (0.25, 0.5, 0.75)})
-        ranking[label] = evolution(scores, components, [size for size in sizes if size < heads])
+    seeded: dict[str, dict[int, list[Done]]] = {}
+    for label, points in curves.items():
+        seed = curve_seed(label)
+        if seed is not None:
+            seeded.setdefault(label.removesuffix(f"{SEED}{seed}"), {})[seed] = points
     return {
-        "epochs": rows,
-        "ranking": ranking,
-        "kept_within": {label: {str(row["epoch"]): kept_within(row, label) for row in rows} for label in parts},
+        label: [
+            {
+                **{name: points[0][name] for name in ("step", "percent", "pruned")},
+                **mean_of(points),
+                "seeds": [*of_seed],
+            }
+            for points in zip(*of_seed.values(), strict=True)
+        ]
+        for label, of_seed in seeded.items()
     }
 
 
-def epoch_path(sweep: Path, epoch: int) -> Path:
-    """Return the folder of an epoch's pruning study in the folder of a sweep."""
-    return sweep / "epochs" / f"{epoch:03d}"
+def mean_of(cells: Sequence[Done]) -> dict[str, Any]:
+    """Return ``score``, the mean of the cells' scores, with ``sd`` and ``ci`` as in :func:`mean_curves`."""
+    scores = [cell["score"] for cell in cells]
+    mean, sd = statistics.mean(scores), statistics.stdev(scores) if len(scores) > 1 else 0.0
+    reach = stats.t.ppf(0.975, len(scores) - 1) * sd / len(scores) ** 0.5 if len(scores) > 1 else 0.0
+    return {"score": mean, "sd": sd, "ci": [mean - reach, mean + reach] if len(scores) > 1 else None}
+
+
+def curve_name(label: str) -> str:
+    """Return the name of a pruning curve: a component as the papers write it, ``all`` as "All"."""
+    return "All" if label == "all" else PAPER_NAMES.get(label, label)
+
+
+def line(name: str, points: Iterable[Done]) -> dict[str, Any]:
+    """Return one curve of a chart."""
+    return {"name": name, "points": [{key: point[key] for key in _POINT if key in point} for point in points]}
+
+
+def curve_table(curves: dict[str, list[Done]], family: Family, caption: str = "") -> Table:
+    """Tabulate pruning curves: a row a step, a column a curve; steps that are not done yet show as ``-``."""
+    rows: list[list[Any]] = []
+    for points in zip_longest(*curves.values()):
+        percent = next(point["percent"] for point in points if point)
+        rows.append([f"{percent:.0f}%", *(_shown(point, family) for point in points)])
+    return Table(["Pruned", *map(curve_name, curves)], rows, caption=caption)
+
+
+def _shown(point: Done | None, family: Family) -> Any:
+    if point is None:
+        return None
+    text = f"{point['score']:.2f}"
+    return f"{text} (sd {point['sd']:.2f})" if "sd" in point else Marked(text, family.mark(point))
+
+
+def curve_found(label: str, points: list[Done], family: Family, measure: str) -> str:
+    """Say how many heads can go before the score falls significantly, and which numbers were not tested."""
+    total = points[-1]["pruned"]
+    worse = [point for point in points if family.nominal(point) and point["score"] < points[0]["score"]]
+    if not worse:
+        return f"{curve_name(label)}: {total} of {total} heads can go without a significant loss of {measure}"
+    first, loss = worse[0], f"without a significant loss of {measure}"
+    last = [point for point in points if point["step"] < first["step"]][-1]["pruned"]
+    gap = first["pruned"] - last > 1
+    count, between = f"{last} of {total} heads", "; numbers between were not tested" if last and gap else ""
+    if gap and not last:
+        count = f"fewer than {first['pruned']} of {total} heads (not tested)"
+    verb, step = "lose" if first["pruned"] > 1 else "loses", f"step {first['step']}, {first['percent']:.0f}%"
+    return f"{curve_name(label)}: {count} can go {loss}, {first['pruned']} ({step}) {verb} it{between}{family.too_few}"

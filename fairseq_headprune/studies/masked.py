@@ -4,38 +4,20 @@ import json
 import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
 from fairseq_headprune.evaluation.evaluator import AnswerMetric, Evaluator
 from fairseq_headprune.evaluation.significance import SystemResult, bootstrap_statistics
-from fairseq_headprune.importance.part_weights import heads_with_broken_weights
-from fairseq_headprune.modules.connected import check_connected
 from fairseq_headprune.parts import Mask
-from fairseq_headprune.session import Session
 from fairseq_headprune.studies.finished import finished_cells, read_hypotheses, read_mask
 from fairseq_headprune.studies.folder import StudyFolder
-from fairseq_headprune.studies.run import MASKS_AT_ONCE, shared
+from fairseq_headprune.studies.run import MASKS_AT_ONCE
 from fairseq_headprune.studies.study import UNPRUNED, Cell
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """How translations, or predictions, are scored and compared.
-
-    Attributes:
-        tokenize: sacrebleu's tokeniser, or ``tok`` (tokenised BLEU); of no meaning for predictions.
-        resamples, seed, alpha: of the paired bootstrap.
-    """
-
-    tokenize: str = "13a"
-    resamples: int = 1000
-    seed: int = 12345
-    alpha: float = 0.01
 
 
 class MaskWork:
@@ -44,16 +26,12 @@ class MaskWork:
     Masks are answered in packs where model and settings allow, and saved when their pack is done.
 
     Args:
-        session: the loaded model. ``--masks-at-once`` is in its arguments.
-        folder: the study.
-        study: name of the study, noted in the masks.
-        split: what is answered unless a cell names another one.
-        comparison: how answers are scored and compared.
+        study: opened, with its session; ``--masks-at-once`` is in the session's arguments.
     """
 
-    def __init__(self, session: Session, folder: StudyFolder, study: str, split: str, comparison: Comparison) -> None:
-        self.session, self.folder, self.study, self.split = session, folder, study, split
-        self.comparison = comparison
+    def __init__(self, study: Any) -> None:
+        self.study, self.session, self.folder = study, study.session, study.folder
+        self.split, self.comparison = study.split, study.comparison
         self._splits: dict[str, _Split] = {}
         self._warned = False
 
@@ -112,7 +90,7 @@ class MaskWork:
             here.statistics[cell.id] = statistics
         systems = {"base": here.of(cell.against), "system": statistics}
         result = bootstrap_statistics(here.metric.score, systems, how.resamples, how.seed)[1]
-        here_from = {"study": self.study, "cell": cell.id, "checkpoint": self.session.checkpoint}
+        here_from = {"study": self.study.name, "cell": cell.id, "checkpoint": self.session.checkpoint}
         cell.mask.source = {**(source or {}), **here_from}
         self.folder.write_mask(cell.id, cell.mask.to_dict())
         self.folder.write_hypotheses(cell.id, answers)
@@ -137,7 +115,7 @@ class MaskWork:
 class _Split:
     """One split of a study: its evaluator and metric, and which masks have been answered."""
 
-    def __init__(self, folder: StudyFolder, evaluator: Evaluator, comparison: Comparison) -> None:
+    def __init__(self, folder: StudyFolder, evaluator: Evaluator, comparison: Any) -> None:
         self.folder, self.evaluator = folder, evaluator
         self.metric: AnswerMetric = evaluator.metric(comparison)
         self.statistics: dict[str, np.ndarray] = {}
@@ -162,76 +140,6 @@ class _Split:
         if cell_id not in self.statistics:
             self.statistics[cell_id] = self.metric.extract(self.answers(cell_id))
         return self.statistics[cell_id]
-
-
-class MaskedCells:
-    """Cells of one split, for the studies that are no :class:`~fairseq_headprune.studies.study.Study` yet."""
-
-    def __init__(
-        self, session: Session, folder: StudyFolder, study: str, split: str, comparison: Comparison, prefix: str = ""
-    ) -> None:
-        self.folder, self.start, self._split, self._prefix = folder, session.gates.mask(), split, prefix
-        self._work = MaskWork(session, folder, study, split, comparison)
-
-    def __contains__(self, cell_id: str) -> bool:
-        return self._prefix + cell_id in self.folder.cells()
-
-    def unpruned(self, **facts: Any) -> dict[str, Any]:
-        """Return the cell of the unpruned model, with which all others are compared: it is computed first."""
-        return self.cell(Cell(UNPRUNED, self.start, facts))
-
-    def run(self, plan: Iterable[Cell]) -> Iterator[dict[str, Any]]:
-        """Yield the cells of a plan in its order."""
-        cells = [replace(cell, id=self._prefix + cell.id, against=self._prefix + UNPRUNED) for cell in plan]
-        found = {cell["id"]: cell for cell in shared(self.folder, cells, self._work)}
-        return iter([found[cell.id] for cell in cells])
-
-    def cell(self, planned: Cell) -> dict[str, Any]:
-        """Return one cell."""
-        return next(self.run([planned]))
-
-
-def check_split(session: Session, split: str) -> Evaluator:
-    """Refuse a split that masks cannot be compared on, before anything is written; return its evaluator.
-
-    Raises:
-        ValueError, FileNotFoundError: no such split, settings that have no place here, fewer than two sentences, heads
-            whose weights are not finite.
-        RuntimeError: gates that have no effect on the output.
-    """
-    evaluator = session.evaluator(split)
-    sentences = len(evaluator.references)
-    if sentences < 2:
-        raise ValueError(
-            f"{split} has {sentences} sentence; the paired bootstrap needs at least 2: p is not defined for one"
-        )
-    kept = set(session.gates.mask().kept())
-    broken = [head for head in heads_with_broken_weights(session.gates) if head in kept]
-    if broken:
-        raise ValueError(
-            f"{session.path}: NaN or infinity in the weights of {', '.join(map(str, broken))}: take an earlier "
-            "checkpoint"
-        )
-    sample = next(iter(session.batches(split)))
-    full = session.gates.full()
-    for component in session.gates.shape:
-        # One component at a time: without any encoder-decoder head the encoder has no effect, rightly.
-        with session.gates.masked(full.without(full.kept([component]))):
-            check_connected(session.model, sample["net_input"])
-    return evaluator
-
-
-def model_settings(session: Session, study: str, split: str) -> dict[str, Any]:
-    """Return the settings that every study of masks has: model, start, data, and how it is answered."""
-    return {
-        "study": study,
-        "checkpoint": session.checkpoint["sha256"],
-        "model_overrides": session.overrides,
-        "precision": session.precision,
-        "start": session.gates.mask().rows,
-        "data": session.data(split),
-        **session.answering(),
-    }
 
 
 def _statistics(result: SystemResult) -> dict[str, Any]:

@@ -1,25 +1,29 @@
-"""The pruning study: prune in steps, translate, score and test each step (Michel et al. 2019, Figures 3 and 4)."""
+"""The pruning study: prune in steps, answer, score and test each step (Michel et al. 2019, Figures 3 and 4)."""
 
-import sys
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
-from tqdm import tqdm
-
-from fairseq_headprune.batches import sample_indices
-from fairseq_headprune.importance.estimate import ScoreSettings, estimate
-from fairseq_headprune.importance.ranks import own_share
-from fairseq_headprune.parts import Mask
+from fairseq_headprune.importance.estimate import ScoreSettings
+from fairseq_headprune.parts import PAPER_NAMES, Mask
 from fairseq_headprune.parts.scores import Scores
 from fairseq_headprune.pruning import Step, curves, next_heads, steps
-from fairseq_headprune.session import Session
+from fairseq_headprune.report.document import Curves, Document, HeadMap
+from fairseq_headprune.studies.curves import (
+    curve_found,
+    curve_name,
+    curve_seed,
+    curve_table,
+    in_curves,
+    line,
+    mean_curves,
+    seeded_curves,
+)
+from fairseq_headprune.studies.estimates import estimate_scores
 from fairseq_headprune.studies.finished import read_mask
-from fairseq_headprune.studies.folder import StudyFolder
-from fairseq_headprune.studies.masked import Comparison, MaskedCells, check_split, model_settings
-from fairseq_headprune.studies.results import curve_seed, seeded_curves
-from fairseq_headprune.studies.study import Cell
+from fairseq_headprune.studies.mask_study import Comparison, MaskStudy, model_settings
+from fairseq_headprune.studies.study import UNPRUNED, Cell, Done
 
 
 @dataclass(frozen=True)
@@ -54,81 +58,187 @@ class PruneSettings(Comparison):
         return {**values, "seeds": list(seeds)} if seeds else values
 
 
-class PruneStudy:
-    """Runs the cells that are missing in a study folder.
+class Prune(MaskStudy):
+    """Prune heads step by step, lowest importance first; one curve or several, each with its own heads in play.
 
-    Args:
-        session: the loaded model.
-        split: where the steps are scored (importance comes from ``settings.score.subset``).
-        scores: a ready ranking (``order`` "file" or "oracle"), else None.
+    Attributes:
+        how: how importance is estimated, for a study that is run.
+        given: a ready ranking (``order`` "file" or "oracle"), else None.
     """
 
-    def __init__(
-        self, session: Session, folder: StudyFolder, settings: PruneSettings, split: str, scores: Scores | None
-    ) -> None:
-        self.session, self.folder, self.settings = session, folder, settings
-        self.start = session.gates.mask()
-        self.curves = seeded_curves(curves(settings.components, list(session.gates.shape)), settings.seeds)
-        self.plan = {label: steps(len(self.start.kept(parts)), settings.step) for label, parts in self.curves.items()}
-        self._given = scores
-        self._cells = MaskedCells(session, folder, "prune", split, settings)
+    name = "prune"
+    how: PruneSettings
+    given: Scores | None = None
 
-    def __len__(self) -> int:
-        """Number of cells, the unpruned model's among them."""
-        return 1 + sum(len(points) - 1 for points in self.plan.values())
+    @classmethod
+    def of(cls, session: Any, split: str, how: PruneSettings, given: Scores | None, order_file: str | None) -> "Prune":
+        """Make the study of a loaded model.
 
-    def run(self) -> Iterator[dict[str, Any]]:
-        """Yield every cell, computing those that are missing; each is saved before it is yielded."""
-        yield self._cells.unpruned(**_facts(None, Step(0, 0.0, 0), self.start))
-        scores = self._first_scores()
-        if self.settings.reestimate:
-            yield from self._reestimated(scores)
-        else:
-            yield from self._cells.run(self._known(scores))
+        Args:
+            given: a ready ranking.
+            order_file: hash of the score file, for ``order`` "file".
+        """
+        oracle = given is not None and how.order == "oracle"
+        study = cls(
+            {
+                **model_settings(session, cls.name, split),
+                "score_data": session.data(how.score.subset) if how.estimates else None,
+                "order_file": given.details["cells"] if oracle and given else order_file,
+                **how.to_dict(),
+            },
+            session,
+        )
+        study.how, study.given = how, given
+        return study
 
-    def _known(self, scores: Scores) -> Iterator[Cell]:
-        """All cells of an order that is known before the first of them is computed."""
+    @property
+    def curves(self) -> dict[str, list[str]]:
+        """The curves by name, each with the components whose heads are in play."""
+        found = curves(self.settings["components"], list(self.start.shape))
+        return seeded_curves(found, self.settings.get("seeds", []))
+
+    @property
+    def steps(self) -> dict[str, list[Step]]:
+        """The points of each curve; the first is the unpruned model."""
+        share, start = Fraction(self.settings["step"]), self.start
+        return {label: steps(len(start.kept(parts)), share) for label, parts in self.curves.items()}
+
+    def check(self) -> None:
+        """Refuse a ranking that is of another model or ranks too few heads, and what stops every study of masks."""
+        given, start, shape = self.given, self.start, self.session.gates.shape
+        measured, here = given.checkpoint.get("sha256") if given else None, self.settings["checkpoint"]
+        if given is not None and self.how.order == "oracle" and measured != here:
+            raise ValueError(
+                f"the ablation study {given.details['study']} is of another checkpoint ({measured}; "
+                f"{self.session.path} is {here}); run headprune ablate on this one"
+            )
+        if given is not None and given.only(shape).shape != shape:
+            raise ValueError(f"the scores rank heads of shape {given.shape}, the model has {shape}")
+        for parts, points in zip(self.curves.values(), self.steps.values(), strict=True):
+            if given is not None:
+                next_heads(start, given, parts, start, points[-1].pruned)
+        if given is None and self.how.score.needs_data:
+            self.session.dataset(self.how.score.subset)
+        super().check()
+
+    def warnings(self) -> list[str]:
+        """Warn where heads are ranked on the split that results come from."""
+        given, how = self.given, self.how
+        ranked_on = given.data.get("split") if given else how.score.subset if how.estimates else None
+        if ranked_on != self.split:
+            return []
+        way_out = "ablate on another --gen-subset" if how.order == "oracle" else "choose another --score-subset"
+        return [f"importance and results both come from {self.split}; the curve is optimistic ({way_out})"]
+
+    def planned(self) -> int:
+        """All steps, and the unpruned model."""
+        return 1 + sum(len(points) - 1 for points in self.steps.values())
+
+    def plan(self) -> list[Cell]:
+        """The unpruned model, and all steps where their order is known before the first of them is computed."""
+        first = self.unpruned(**_facts(None, Step(0, 0.0, 0), self.start))
+        if self.settings["reestimate"]:
+            return [first]
+        found, scores = [first], self._first_scores()
         for label, components in self.curves.items():
             mask, order = self.start, self._order(label) or scores
-            for step in self.plan[label][1:]:
+            for step in self.steps[label][1:]:
                 mask = mask.without(next_heads(mask, order, components, self.start, step.pruned))
-                yield Cell(_cell_id(label, step), mask, _facts(label, step, mask))
+                found.append(Cell(_cell_id(label, step), mask, _facts(label, step, mask)))
+        return found
 
-    def _reestimated(self, first: Scores) -> Iterator[dict[str, Any]]:
-        """The cells of an order in which each step depends on the one before."""
+    def next(self, done: Mapping[str, Done]) -> list[Cell]:
+        """The next step of an order that is estimated again on each pruned model."""
+        if not self.settings["reestimate"]:
+            return []
         for label, components in self.curves.items():
-            mask, scores = self.start, first
-            for step in self.plan[label][1:]:
-                cell_id = _cell_id(label, step)
-                if cell_id in self._cells:
-                    mask = read_mask(self.folder, cell_id)
-                else:
-                    if step.number > 1:
-                        scores = self._estimate(mask)
-                        self._save_scores(cell_id, scores)
-                    mask = mask.without(next_heads(mask, scores, components, self.start, step.pruned))
-                yield self._cells.cell(Cell(cell_id, mask, _facts(label, step, mask)))
+            for before, step in zip(self.steps[label], self.steps[label][1:], strict=False):
+                if _cell_id(label, step) not in done:
+                    return [self._reestimated(label, components, before, step)]
+        return []
+
+    def result(self, cells: Mapping[str, Done]) -> Document:
+        """Say how the score falls."""
+        labels, settings, measure = list(self.curves), self.settings, self.measure
+        unpruned, family = cells.get(UNPRUNED), self.family(self.planned() - 1)
+        done = [cell for name, cell in cells.items() if name != UNPRUNED]
+        missing = [] if unpruned and len(done) == family.count else [self._unfinished(len(cells))]
+        order = settings["order"] + (", re-estimated" if settings.get("reestimate") else "")
+        title = f"Pruning step by step, on {self.split} (order: {order})"
+        document = self.document(title, unpruned, missing, family.count)
+        document.state |= {"done": len(cells), "order": order}
+        scores = self._stored_scores()
+        # Several random orders have no map: each has scores of its own.
+        document.maps = [_importance(scores)] if scores and not settings.get("seeds") else []
+        if not unpruned:
+            return document
+        found = in_curves(unpruned, done, labels, bool(missing))
+        means = {} if missing else mean_curves(found)
+        tested = [point for points in found.values() for point in points[1:]]
+        document.charts = [
+            Curves(
+                f"{measure} on {self.split} by share of heads pruned",
+                measure,
+                unpruned["score"],
+                [line(curve_name(label), points) for label, points in (means or found).items()],
+                "pruning",
+                self.alpha,
+            )
+        ]
+        caption = f"{measure} by share of heads pruned; each column prunes its own heads and leaves the others"
+        document.tables = [curve_table(found | means, family, caption)]
+        used = _used(scores) if scores else {}
+        how = f"{unpruned['signature']}; order: {settings['order']}; importance from {_source(used)}"
+        document.notes = [family.legend(tested), how]
+        document.findings = [] if missing else [curve_found(*curve, family, measure) for curve in found.items()]
+        document.data = {
+            "baseline": unpruned,
+            "curves": found,
+            **({"means": means} if means else {}),
+            **document.data,
+            "score_data": used,
+        }
+        return document
+
+    def _reestimated(self, label: str, components: list[str], before: Step, step: Step) -> Cell:
+        """One step of an order that is estimated on the model of the step before."""
+        if before.number:
+            mask = read_mask(self.folder, _cell_id(label, before))
+            with self.session.gates.masked(mask):
+                scores = estimate_scores(self.session, self.how.score)
+            path = self.folder.path / "scores" / f"{_cell_id(label, step)}.json"
+            path.parent.mkdir(exist_ok=True)
+            scores.save(path)
+        else:
+            mask, scores = self.start, self._first_scores()
+        mask = mask.without(next_heads(mask, scores, components, self.start, step.pruned))
+        return Cell(_cell_id(label, step), mask, _facts(label, step, mask))
 
     def _order(self, label: str) -> Scores | None:
         """The random order of a curve that has a seed of its own."""
         seed = curve_seed(label)
-        return None if seed is None else estimate_scores(self.session, replace(self.settings.score, seed=seed))
+        return None if seed is None else estimate_scores(self.session, replace(self.how.score, seed=seed))
 
     def _first_scores(self) -> Scores:
-        """The scores of the model as it came: given, stored by an earlier run, or estimated now."""
+        """The scores of the model as it came: given, stored by an earlier run, or estimated now by one process."""
         path = self.folder.path / "scores.json"
-        self.folder.claims.once("scores", path.exists, lambda: (self._given or self._estimate(self.start)).save(path))
+
+        def make() -> None:
+            with self.session.gates.masked(self.start):
+                (self.given or estimate_scores(self.session, self.how.score)).save(path)
+
+        self.folder.claims.once("scores", path.exists, make)
         return Scores.load(path)
 
-    def _save_scores(self, cell_id: str, scores: Scores) -> None:
-        """Keep the scores that a re-estimated cell was made from, in ``scores/ID.json``."""
-        path = self.folder.path / "scores" / f"{cell_id}.json"
-        path.parent.mkdir(exist_ok=True)
-        scores.save(path)
+    def _stored_scores(self) -> Scores | None:
+        path = self.folder.path / "scores.json"
+        return Scores.load(path) if path.is_file() else None
 
-    def _estimate(self, mask: Mask) -> Scores:
-        with self.session.gates.masked(mask):
-            return estimate_scores(self.session, self.settings.score)
+    def _unfinished(self, done: int) -> str:
+        return (
+            f"{done} of {self.planned()} steps are done; p is corrected when all are: run headprune prune again with "
+            "its settings"
+        )
 
 
 def _cell_id(label: str, step: Step) -> str:
@@ -146,70 +256,32 @@ def _facts(label: str | None, step: Step, mask: Mask) -> dict[str, Any]:
     }
 
 
-def study_settings(
-    session: Session, settings: PruneSettings, split: str, scores: Scores | None, order_file: str | None
-) -> dict[str, Any]:
-    """Return all settings of a pruning study, as they are kept in its folder.
+def _importance(scores: Scores) -> HeadMap:
+    """The map of the scores that the order comes from."""
 
-    Args:
-        order_file: hash of the score file, for ``order`` "file".
-    """
-    return {
-        **model_settings(session, "prune", split),
-        "score_data": session.data(settings.score.subset) if settings.estimates else None,
-        "order_file": scores.details["cells"] if scores is not None and settings.order == "oracle" else order_file,
-        **settings.to_dict(),
-    }
+    def cell(layer: int, head: int, value: float | None) -> dict[str, Any]:
+        return {"layer": layer, "head": head, **({"state": "pruned"} if value is None else {"importance": value})}
 
-
-def check_study(session: Session, settings: PruneSettings, split: str, scores: Scores | None) -> None:
-    """Refuse what would stop the study later, before anything is written.
-
-    Raises:
-        ValueError, KeyError, FileNotFoundError: components, splits or a ready ranking that do not fit the model or
-            the data; fewer than two sentences to compare on.
-        RuntimeError: gates that have no effect on the output.
-    """
-    start = session.gates.mask()
-    if settings.order == "oracle" and scores is not None:
-        measured, here = scores.checkpoint["sha256"], session.checkpoint["sha256"]
-        if measured != here:
-            raise ValueError(
-                f"the ablation study {scores.details['study']} is of another checkpoint ({measured}; "
-                f"{session.path} is {here}); run headprune ablate on this one"
-            )
-    if scores is not None and scores.only(session.gates.shape).shape != session.gates.shape:
-        raise ValueError(f"the scores rank heads of shape {scores.shape}, the model has {session.gates.shape}")
-    for components in curves(settings.components, list(session.gates.shape)).values():
-        last = steps(len(start.kept(components)), settings.step)[-1]
-        if scores is not None:
-            next_heads(start, scores, components, start, last.pruned)
-    if scores is None and settings.score.needs_data:
-        session.dataset(settings.score.subset)
-    check_split(session, split)
+    drawn = [
+        {
+            "component": component,
+            "name": PAPER_NAMES[component],
+            "layers": [[cell(i, h, value) for h, value in enumerate(row)] for i, row in enumerate(rows)],
+        }
+        for component, rows in scores.rows.items()
+    ]
+    how = f"{scores.estimator}, normalised by {scores.normalize}" if scores.normalize else scores.estimator
+    return HeadMap(f"Importance of heads ({how})", "importance", drawn, "importance, the lowest pruned first", "scores")
 
 
-def scoring_batches(session: Session, settings: ScoreSettings, shared: bool = False) -> Any:
-    """Return the batches that importance is estimated on, with a progress bar; ``shared``: this rank's part of them."""
-    indices = sample_indices(len(session.dataset(settings.subset)), settings.sentences, settings.seed)
-    batches = session.batches(settings.subset, indices)
-    if shared:
-        batches.groups = own_share(batches.groups)
-    return tqdm(batches, "importance", unit="batch", leave=False, file=sys.stderr, disable=session.args.quiet or None)
+def _used(scores: Scores) -> dict[str, Any]:
+    """Say what data the ranking was estimated on, and how many of its sentences; empty where it needs none."""
+    data = {name: scores.data[name] for name in ("split", "of") if name in scores.data}
+    return {**data, "sentences": scores.sentences} if data.get("split") else {}
 
 
-def estimate_scores(session: Session, settings: ScoreSettings) -> Scores:
-    """Estimate importance on a seeded subset of a split, under the mask in force, with provenance.
-
-    Raises:
-        ValueError, FileNotFoundError: no such split, no sentences, or values that are not finite.
-    """
-    data: dict[str, Any] = {}
-    batches: Any = []
-    if settings.needs_data:
-        total = len(session.dataset(settings.subset))
-        batches = scoring_batches(session, settings, shared=True)
-        data = {"path": session.args.data, "of": total, "seed": settings.seed, **session.data(settings.subset)}
-    scores = estimate(session.model, session.gates, batches, settings, session.task)
-    scores.data, scores.checkpoint, scores.precision = data, session.checkpoint, session.precision
-    return scores
+def _source(data: dict[str, Any]) -> str:
+    if not data.get("split"):
+        return "no data"
+    count, total = data["sentences"] or "all", data.get("of")
+    return f"{data['split']} ({count}{f' of {total}' if total else ''} sentences)"

@@ -1,6 +1,5 @@
 """The study of ``headprune random-study``: draw masks, fine-tune, answer, score (Budhraja et al. 2020, §3.1)."""
 
-import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -10,7 +9,8 @@ from typing import Any
 from fairseq_headprune.jobs.training import TrainingJob
 from fairseq_headprune.parts import Mask
 from fairseq_headprune.report.document import Curves, Document
-from fairseq_headprune.studies.masked import Comparison, model_settings
+from fairseq_headprune.studies.curves import line, mean_of
+from fairseq_headprune.studies.mask_study import Comparison, MaskStudy, model_settings
 from fairseq_headprune.studies.random_means import Means, summary
 from fairseq_headprune.studies.random_tables import (
     by_item,
@@ -20,14 +20,12 @@ from fairseq_headprune.studies.random_tables import (
     samplings_table,
 )
 from fairseq_headprune.studies.samplings import Item, facts, samplings
-from fairseq_headprune.studies.study import UNPRUNED, Cell, Done, MaskStudy
+from fairseq_headprune.studies.study import UNPRUNED, Cell, Done
 
 _UNTRAINED = (
     "All is compared with the checkpoint the study starts from, which need not have been trained for the task: see the "
     "row of all heads, fine-tuned (--control), and headprune random-study --baseline control."
 )
-#: what a chart shows of a point
-_POINT = ("id", "percent", "pruned", "score", "sd", "seeds", "ci", "p", "p_holm")
 #: of every fine-tuning, unless the user says otherwise
 _PLAIN = ["--distributed-world-size", "1", "--log-format", "simple", "--no-progress-bar"]
 #: what a job sets itself, or cannot do without
@@ -186,9 +184,8 @@ class RandomStudy(MaskStudy):
 
     def _chart(self, baseline: float, points: list[Done], name: str | None) -> list[Any]:
         caption = f"{self.measure} on {self.split} by share of heads pruned at random"
-        shown = [{key: point[key] for key in _POINT if key in point} for point in points]
-        curves = [{"name": "Random", "points": shown}]
-        return [Curves(caption, self.measure, baseline, curves, name)] if len(points) > 1 else []
+        curves = [line("Random", points)]
+        return [Curves(caption, self.measure, baseline, curves, name, self.alpha)] if len(points) > 1 else []
 
 
 def _random(items: list[list[Done]]) -> list[list[Done]]:
@@ -200,11 +197,8 @@ def _mean(cells: list[Done]) -> Done:
     """A point of the curve: the mean with its standard deviation, or the one sampling there is."""
     if len(cells) == 1:
         return cells[0]
-    scores = [cell["score"] for cell in cells]
-    mean, spread = statistics.mean(scores), statistics.stdev(scores)
     same = {name: cells[0][name] for name in ("percent", "pruned")}
-    seeds = [cell["seed"] for cell in cells]
-    return {**same, "score": mean, "sd": spread, "ci": [mean - spread, mean + spread], "seeds": seeds}
+    return {**same, **mean_of(cells), "seeds": [cell["seed"] for cell in cells]}
 
 
 def _found(unpruned: Done, random: list[list[Done]], alpha: float) -> str:

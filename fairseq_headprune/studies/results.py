@@ -1,6 +1,5 @@
 """Reading finished studies of masks: differences, Holm's correction, and what an ablation says of every head."""
 
-import statistics
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -12,9 +11,6 @@ from fairseq_headprune.studies.finished import finished_cells, way_out
 from fairseq_headprune.studies.folder import StudyFolder
 from fairseq_headprune.studies.study import UNPRUNED
 
-#: Stands between the name of a curve and the seed of its random order.
-SEED = "-seed"
-
 
 def with_holm(cells: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return copies of cells with ``p_holm``: Holm's correction over just these cells."""
@@ -25,42 +21,6 @@ def with_holm(cells: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 def with_delta(cell: dict[str, Any], baseline: dict[str, Any]) -> dict[str, Any]:
     """Return a copy of a cell with ``delta``, its score minus the unpruned model's."""
     return {**cell, "delta": cell["score"] - baseline["score"]}
-
-
-def mean_curves(curves: dict[str, list[dict[str, Any]]]) -> dict[str, list[dict[str, Any]]]:
-    """Average the curves of several random orders, step by step; empty where no curve has a seed.
-
-    Returns:
-        The name without seed -> points with ``percent``, ``pruned``, the mean ``score``, its standard deviation ``sd``
-        (n - 1; 0 for one seed), ``ci`` (mean - sd, mean + sd) and the ``seeds``.
-    """
-    seeded: dict[str, dict[int, list[dict[str, Any]]]] = {}
-    for label, points in curves.items():
-        seed = curve_seed(label)
-        if seed is not None:
-            seeded.setdefault(label.removesuffix(f"{SEED}{seed}"), {})[seed] = points
-    means = {}
-    for label, of_seed in seeded.items():
-        means[label] = []
-        for points in zip(*of_seed.values(), strict=True):
-            scores = [point["score"] for point in points]
-            mean, sd = statistics.mean(scores), statistics.stdev(scores) if len(scores) > 1 else 0.0
-            same = {name: points[0][name] for name in ("step", "percent", "pruned")}
-            means[label].append({**same, "score": mean, "sd": sd, "ci": [mean - sd, mean + sd], "seeds": list(of_seed)})
-    return means
-
-
-def seeded_curves(found: dict[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
-    """Repeat every curve for each seed, as ``LABEL-seedS``; without seeds they stay as they are."""
-    if not seeds:
-        return found
-    return {f"{label}{SEED}{seed}": value for label, value in found.items() for seed in seeds}
-
-
-def curve_seed(label: str) -> int | None:
-    """Return the seed in the name of a curve of :func:`seeded_curves`, None for others."""
-    _, found, seed = label.rpartition(SEED)
-    return int(seed) if found else None
 
 
 def cell_head(cell: dict[str, Any]) -> Part:
@@ -78,24 +38,11 @@ def best_of_layers(cells: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     return list(best.values())
 
 
-def found(cells: list[dict], alpha: float) -> dict[str, int]:
-    """Count the heads, those that change BLEU significantly, and those of them that improve it without the head."""
-    holm = [cell for cell in cells if cell["p_holm"] < alpha]
-    raw = [cell for cell in cells if cell["p"] < alpha]
-    return {
-        "heads": len(cells),
-        "significant": len(holm),
-        "improve": sum(cell["delta"] > 0 for cell in holm),
-        "significant_raw": len(raw),
-        "improve_raw": sum(cell["delta"] > 0 for cell in raw),
-    }
-
-
 class Ablation:
     """A finished study of ``headprune ablate``.
 
     Attributes:
-        path, settings: of the study folder.
+        path, settings: of the study folder; ``measure`` is the name of the score.
         baseline: the unpruned cell.
         cells: head -> its cell with ``delta``, in the fixed order of heads.
     """
@@ -112,6 +59,7 @@ class Ablation:
         if kind != "ablate":
             raise ValueError(f"{path} is a study of headprune {kind}; a study of headprune ablate is needed")
         self.path, self.settings = folder.path, folder.settings
+        self.measure = folder.settings.get("metric", "BLEU")
         absent = [name for name in ("start", "components", "data", "checkpoint") if name not in folder.settings]
         if absent:
             raise ValueError(f"{path} is damaged: there is no {absent[0]!r} in its study.json; make the study again")

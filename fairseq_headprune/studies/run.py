@@ -17,12 +17,15 @@ class Work(Protocol):
         """Return how many cells are best computed together."""
 
     def compute(self, cells: Sequence[Cell]) -> Iterable[Any]:
-        """Compute cells and append each to the folder; yield whenever some were appended."""
+        """Compute cells and append each to the folder; yield whenever some were appended.
+
+        A cell that is not appended in the end is given up by this process, and free for others to try.
+        """
 
 
 def run(study: Study, work: Work) -> Iterator[Done]:
     """Yield every cell of an opened study as it is finished, here or by another process, or was finished before."""
-    cells: Sequence[Cell] = study.plan()
+    cells: Sequence[Cell] = study.plan() or study.next(study.folder.cells())
     while cells:
         first = [cell for cell in cells if cell.id == cell.against]
         yield from shared(study.folder, first, work)
@@ -41,6 +44,10 @@ def shared(folder: StudyFolder, cells: Iterable[Cell], work: Work) -> Iterator[D
         else:
             for _ in work.compute([waiting[name] for name in mine]):
                 yield from _finished(folder, waiting)
+            yield from _finished(folder, waiting)
+            given_up = [name for name in mine if waiting.pop(name, None)]
+            if given_up:
+                folder.claims.release(given_up)
         yield from _finished(folder, waiting)
 
 

@@ -5,9 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from fairseq_headprune.files import PathLike
-from fairseq_headprune.parts import Mask
 from fairseq_headprune.report.document import Document
-from fairseq_headprune.report.marks import Family
 from fairseq_headprune.studies.folder import StudyFolder
 
 #: id of the cell that all others are compared with
@@ -48,10 +46,12 @@ class Study:
         name: of the verb.
         settings: its identity, as it is stored in ``study.json`` and compared when it is resumed.
         session: the loaded model.
-        folder: where it is stored.
+        first: number that layers and heads count from in tables: 1 as in the papers. The report page, whose maps show
+            original numbers, sets 0.
     """
 
     name: ClassVar[str]
+    first = 1
 
     def __init__(self, settings: Mapping[str, Any], session: Any = None, folder: StudyFolder | None = None) -> None:
         self.settings, self.session = dict(settings), session
@@ -64,8 +64,16 @@ class Study:
             raise RuntimeError(f"the study {self.name} has no folder yet: open it first")
         return self._folder
 
+    def cells(self) -> dict[str, Done]:
+        """Return the finished cells by id, which have what a result needs; a damaged one raises ValueError."""
+        return self.folder.cells()
+
     def check(self) -> None:
         """Refuse what would stop the study later, before anything is written."""
+
+    def warnings(self) -> list[str]:
+        """Say what makes the results less than they seem, a sentence each."""
+        return []
 
     def plan(self) -> Sequence[Cell]:
         """Return the cells that are known before any is computed."""
@@ -84,80 +92,6 @@ class Study:
         raise NotImplementedError
 
     def open(self, path: PathLike, environment: Mapping[str, Any] | None = None) -> StudyFolder:
-        """Check the study, then create its folder or resume it if its settings are the same."""
-        self.check()
+        """Create the study's folder, or resume it if its settings are the same."""
         self._folder = StudyFolder.open(path, self.settings, environment)
         return self.folder
-
-
-class MaskStudy(Study):
-    """A study whose cells are masks of one model; its settings are those of :func:`mask_settings` and its own."""
-
-    def check(self) -> None:
-        """Refuse a model or a split that masks cannot be compared on."""
-        from fairseq_headprune.studies.masked import check_split
-
-        check_split(self.session, self.split)
-
-    @property
-    def start(self) -> Mask:
-        """The mask of the model before anything is pruned."""
-        return Mask(self.settings["start"])
-
-    @property
-    def split(self) -> str:
-        """What is answered and scored."""
-        return self.settings["data"]["split"]
-
-    @property
-    def alpha(self) -> float:
-        """The level of significance."""
-        return self.settings["alpha"]
-
-    @property
-    def measure(self) -> str:
-        """The name of the score."""
-        return self.settings.get("metric", "BLEU")
-
-    @property
-    def comparison(self) -> Any:
-        """How answers are scored and compared."""
-        from fairseq_headprune.studies.masked import Comparison
-
-        return Comparison(**{name: self.settings[name] for name in ("tokenize", "resamples", "seed", "alpha")})
-
-    def family(self, count: int) -> Family:
-        """Return the family of tests of which this study makes ``count``."""
-        return Family(self.alpha, self.settings["resamples"], self.settings["seed"], count)
-
-    def document(self, title: str, baseline: Done | None, missing: list[str], comparisons: int) -> Document:
-        """Return a document with what those of all studies of masks hold; ``state["done"]`` is the caller's."""
-        state = {
-            "measure": self.measure,
-            "unpruned": baseline["score"] if baseline else None,
-            "signature": baseline["signature"] if baseline else None,
-            "planned": self.planned(),
-            "comparisons": comparisons,
-            **{name: self.settings[name] for name in ("alpha", "resamples", "seed")},
-        }
-        where = {"settings": self.settings, "runs": self.folder.runs, "study": str(self.folder.path)}
-        return Document(title, missing=missing, state=state, data=self.provenance(baseline), provenance=where)
-
-    def unpruned(self, **facts: Any) -> Cell:
-        """Return the cell of the model as it is, with which all others are compared."""
-        return Cell(UNPRUNED, self.start, facts)
-
-    def provenance(self, baseline: Done | None) -> dict[str, Any]:
-        """Return how the numbers were computed, in the keys that the verbs print with ``--json``."""
-        settings = self.settings
-        return {
-            "alpha": self.alpha,
-            "resamples": settings["resamples"],
-            "seed": settings["seed"],
-            "signature": baseline["signature"] if baseline else None,
-            "checkpoint": self.session.checkpoint if self.session else {"sha256": settings.get("checkpoint")},
-            "data": settings["data"],
-            "study": str(self.folder.path),
-            "settings": settings,
-            "runs": self.folder.runs,
-        }

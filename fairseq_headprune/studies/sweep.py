@@ -1,21 +1,26 @@
 """The pruning study at every epoch of a training run (Michel et al. 2019, §6)."""
 
 import argparse
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fairseq_headprune.files import sha256
-from fairseq_headprune.parts.scores import Scores
+from fairseq_headprune.files import PathLike, sha256
+from fairseq_headprune.report.document import Document
 from fairseq_headprune.session import Session, open_session
-from fairseq_headprune.studies.curves import epoch_path
 from fairseq_headprune.studies.epochs import EpochCheckpoints, epoch_list
 from fairseq_headprune.studies.finished import way_out
 from fairseq_headprune.studies.folder import StudyFolder
-from fairseq_headprune.studies.prune import PruneSettings, PruneStudy, study_settings
+from fairseq_headprune.studies.mask_study import MaskStudy
+from fairseq_headprune.studies.masked import MaskWork
+from fairseq_headprune.studies.prune import Prune
+from fairseq_headprune.studies.run import run
+from fairseq_headprune.studies.study import UNPRUNED, Cell, Done
+from fairseq_headprune.studies.sweep_result import epoch_path, sweep_document
 from fairseq_headprune.studies.values import first_difference
 
 #: Seconds between two looks at the folder of a training run.
@@ -34,151 +39,192 @@ class Follow:
     until: int | None = None
     idle: float = 3600.0
 
+    def __str__(self) -> str:
+        end = "training ends" if self.until is None else f"epoch {self.until} is done"
+        return f"until {end}, or none has come for {self.idle:g} s"
 
-class Sweep:
+
+class Sweep(MaskStudy):
     """One pruning study an epoch, in ``epochs/NNN`` of the sweep's own folder, which lists the finished epochs.
+
+    Attributes:
+        keep, panel: sizes of the sets of most important heads, and epochs of the figure's right panel; empty for the
+            usual ones.
+        checkpoints, follow: where the models come from, for a study that is run.
+    """
+
+    name = "sweep-epochs"
+    keep: Sequence[int] = ()
+    panel: Sequence[int] = ()
+    checkpoints: EpochCheckpoints
+    follow: Follow | None = None
+
+    @classmethod
+    def of(cls, first: Prune, checkpoints: EpochCheckpoints, follow: Follow | None) -> "Sweep":
+        """Make the sweep from the pruning study of its first checkpoint."""
+        settings = {name: value for name, value in first.settings.items() if name != "checkpoint"}
+        study = cls({**settings, "study": cls.name}, first.session)
+        study.checkpoints, study.follow = checkpoints, follow
+        return study
+
+    def open(self, path: PathLike, environment: Mapping[str, Any] | None = None) -> StudyFolder:
+        """Open the folder.
+
+        Raises:
+            ValueError: an epoch that was done belongs to another checkpoint than the one that is there now.
+        """
+        folder = super().open(path, environment)
+        for cell in folder.cells().values():
+            own = epoch_path(folder.path, cell["epoch"]) / "study.json"
+            if not own.is_file():
+                raise ValueError(f"{own} is gone: put its folder back, or {way_out(folder, cell['id'])}")
+            now = self.checkpoints.folder / f"checkpoint{cell['epoch']}.pt"
+            if now.exists() and sha256(now) != cell["checkpoint"]:
+                raise ValueError(
+                    f"{folder.path} holds epoch {cell['epoch']} of another training run: its checkpoint is "
+                    f"{cell['checkpoint']} there and {sha256(now)} in {now}; name another folder"
+                )
+        return folder
+
+    def cells(self) -> dict[str, Done]:
+        """Return the finished epochs by id."""
+        return self.folder.cells()
+
+    def planned(self) -> None:
+        """Open: training may still run."""
+
+    def next(self, done: Mapping[str, Done]) -> list[Cell]:
+        """The epochs whose checkpoint is there, waiting for further ones while training runs."""
+        told, since = False, time.monotonic()
+        while True:
+            # Asked before the last look at the folder, not after.
+            ended = self._ended(done, since)
+            found = [epoch for epoch in self.checkpoints.readable() if _cell_id(epoch) not in done]
+            if found:
+                return [Cell(_cell_id(epoch), job=epoch, against="") for epoch in found]
+            if ended or self.follow is None:
+                return []
+            if not told:
+                print(
+                    f"{self.name}: waiting for checkpoints in {self.checkpoints.folder} {self.follow}", file=sys.stderr
+                )
+                told = True
+            time.sleep(min(LOOK, self.follow.idle))
+            done = self.folder.cells()
+
+    def _ended(self, done: Mapping[str, Done], since: float) -> bool:
+        """Whether nothing more is to come; ``since`` when there has been no news."""
+        if self.follow is None or time.monotonic() - since > self.follow.idle:
+            return True
+        wanted, epochs = self.checkpoints.wanted, {cell["epoch"] for cell in done.values()}
+        if wanted is not None and wanted <= epochs:
+            return True
+        if self.follow.until is not None:
+            return max(epochs, default=0) >= self.follow.until
+        return self.checkpoints.training_ended()
+
+    def result(self, cells: Mapping[str, Done]) -> Document:
+        """Say how scores and rankings evolve; after a run, which epochs were skipped or had no checkpoint, too."""
+        document, found = sweep_document(self, cells), getattr(self, "checkpoints", None)
+        if found is not None:
+            gaps = found.missing(cell["epoch"] for cell in cells.values())
+            skipped = sorted(found.skipped.items())
+            document.missing = [f"epoch {epoch} was skipped: {reason}" for epoch, reason in skipped]
+            document.missing += [f"no checkpoint of epochs {epoch_list(gaps)} in {found.folder}"] if gaps else []
+            document.data |= {
+                "skipped": [{"epoch": epoch, "reason": reason} for epoch, reason in skipped],
+                "missing": gaps,
+                "checkpoints": str(found.folder),
+            }
+        return document
+
+
+class EpochWork:
+    """Computes the epochs of a sweep: loads each checkpoint and runs its pruning study.
 
     Args:
         args: the command line, whose ``path`` is set to each checkpoint in turn.
-        checkpoints: where they come from.
-        first: the session of the first of them; its task, with the data it has loaded, serves all others.
-        scores, order_file: a ready ranking (``order`` "file") and its hash.
+        sweep: opened. Its session is of the first checkpoint; that one's task, with the data it has loaded, serves all.
+        prune: makes the pruning study of a session.
         environment: noted in each study.
-        tick: called with the number of cells that were finished.
+        tick: called with each cell that was finished.
+
+    Attributes:
+        computed: the epochs that were computed here.
     """
 
     def __init__(
         self,
         args: argparse.Namespace,
-        checkpoints: EpochCheckpoints,
-        first: Session,
-        settings: PruneSettings,
-        scores: Scores | None,
-        order_file: str | None,
+        sweep: Sweep,
+        prune: Callable[[Session], Prune],
         environment: dict[str, Any],
-        tick: Callable[[int], Any] = lambda cells: None,
+        tick: Callable[[Done], Any] = lambda cell: None,
     ) -> None:
-        self.args, self.checkpoints, self.settings, self.environment = args, checkpoints, settings, environment
+        self.args, self.sweep, self.prune, self.environment, self.tick = args, sweep, prune, environment, tick
+        first = sweep.session
+        self._task, self._start = first.task, {"heads": first.gates.shape, "mask": first.gates.mask().rows}
         self._first: Session | None = first
-        self._task, self._shape, self._start = first.task, first.gates.shape, first.gates.mask().rows
-        self._scores, self._order_file, self._tick = scores, order_file, tick
-        whole = study_settings(first, settings, args.gen_subset, scores, order_file)
-        common = {name: value for name, value in whole.items() if name != "checkpoint"}
-        self.folder = StudyFolder.open(args.output, {**common, "study": "sweep-epochs"}, environment)
-        self._seen: set[str] = set()
+        self.computed: set[int] = set()
+        # No two models are held at once.
+        sweep.session = None
 
-    def run(self, follow: Follow | None = None) -> list[dict[str, Any]]:
-        """Do all epochs whose checkpoint is there, or that come while training runs, and return their cells by epoch.
+    def size(self) -> int:
+        """One epoch at a time."""
+        return 1
 
-        Raises:
-            ValueError: an epoch that was done belongs to another checkpoint than the one that is there now.
-        """
-        self._check_done()
-        news = time.monotonic()
-        while True:
-            ended = follow is None or self._complete(follow) or time.monotonic() - news > follow.idle
-            if self._round():
-                news = time.monotonic()
-            elif ended:
-                return sorted(self.folder.cells().values(), key=lambda cell: cell["epoch"])
-            elif follow is not None:
-                time.sleep(min(LOOK, follow.idle))
+    def compute(self, cells: Sequence[Cell]) -> Iterator[None]:
+        """Prune the model of each epoch; one whose checkpoint cannot be used is given up, with the reason noted."""
+        for cell in cells:
+            began = time.perf_counter()
+            session = self._session(cell.job)
+            if session is None:
+                continue
+            study = self.prune(session)
+            folder = study.open(epoch_path(self.sweep.folder.path, cell.job), self.environment)
+            for one in run(study, MaskWork(study)):
+                self.tick({**one, "id": f"epoch {cell.job}, {one['id']}"})
+            found = folder.cells()
+            self.computed.add(cell.job)
+            self.sweep.folder.append(
+                {
+                    "id": cell.id,
+                    "epoch": cell.job,
+                    "checkpoint": session.checkpoint["sha256"],
+                    "score": found[UNPRUNED]["score"],
+                    "cells": len(found),
+                    "seconds": round(time.perf_counter() - began, 3),
+                }
+            )
+            yield
 
-    def _path(self, epoch: int) -> Path:
-        return epoch_path(self.folder.path, epoch)
-
-    def _check_done(self) -> None:
-        for cell in self.folder.cells().values():
-            own = self._path(cell["epoch"]) / "study.json"
-            if not own.is_file():
-                raise ValueError(f"{own} is gone: put its folder back, or {way_out(self.folder, cell['id'])}")
-            path = self.checkpoints.folder / f"checkpoint{cell['epoch']}.pt"
-            if path.exists() and sha256(path) != cell["checkpoint"]:
-                raise ValueError(
-                    f"{self.folder.path} holds epoch {cell['epoch']} of another training run: its checkpoint is "
-                    f"{cell['checkpoint']} there and {sha256(path)} in {path}; name another folder"
-                )
-
-    def _complete(self, follow: Follow) -> bool:
-        """Whether nothing more is to come. It is asked before the last look at the folder, not after."""
-        wanted = self.checkpoints.wanted
-        done = {cell["epoch"] for cell in self.folder.cells().values()}
-        if wanted is not None and wanted <= done:
-            return True
-        if follow.until is not None:
-            return max(done, default=0) >= follow.until
-        return self.checkpoints.training_ended()
-
-    def _round(self) -> bool:
-        """Do what is there, together with other processes; return whether there was something new."""
-        found, claims, news = self.checkpoints.readable(), self.folder.claims, False
-        while True:
-            self._count_finished()
-            done = self.folder.cells()
-            waiting = {_cell_id(epoch): epoch for epoch in found if _cell_id(epoch) not in done}
-            if not waiting:
-                return news
-            news = True
-            pack = claims.take(list(waiting), self.folder.cells)
-            if not pack:
-                claims.pause()
-            elif not self._do(waiting[pack[0]], found[waiting[pack[0]]]):
-                claims.release(pack)
-            found = self.checkpoints.readable()
-
-    def _count_finished(self) -> None:
-        for name, cell in self.folder.cells().items():
-            if name not in self._seen:
-                self._seen.add(name)
-                self._tick(cell["cells"])
-
-    def _do(self, epoch: int, path: Path) -> bool:
-        """Prune the model of one epoch; return False, with the reason noted, if its checkpoint cannot be used."""
-        began = time.perf_counter()
-        session = self._session(epoch, path)
-        if session is None:
-            return False
-        settings = study_settings(session, self.settings, self.args.gen_subset, self._scores, self._order_file)
-        folder = StudyFolder.open(self._path(epoch), settings, self.environment)
-        study = PruneStudy(session, folder, self.settings, self.args.gen_subset, self._scores)
-        cells = []
-        for cell in study.run():
-            cells.append(cell)
-            self._tick(1)
-        cell = {
-            "id": _cell_id(epoch),
-            "epoch": epoch,
-            "checkpoint": session.checkpoint["sha256"],
-            "score": cells[0]["score"],
-            "cells": len(cells),
-            "seconds": round(time.perf_counter() - began, 3),
-        }
-        self._seen.add(cell["id"])
-        self.folder.append(cell)
-        return True
-
-    def _session(self, epoch: int, path: Path) -> Session | None:
+    def _session(self, epoch: int) -> Session | None:
+        checkpoints = self.sweep.checkpoints
+        path = checkpoints.folder / f"checkpoint{epoch}.pt"
         first, self._first = self._first, None
         if first is not None and first.path == str(path):
             return first
-        del first  # no two models are held at once
-        args = copy(self.args)
-        args.path = str(path)
+        del first
         try:
-            session = open_session(args, self._task)
-            session.checkpoint  # noqa: B018  (its hash, before training may remove the file)
+            session = session_of(self.args, path, self._task)
         except (ValueError, FileNotFoundError) as error:
-            self.checkpoints.reject(epoch, str(error))
+            checkpoints.reject(epoch, str(error))
             return None
-        difference = first_difference(
-            {"heads": self._shape, "mask": self._start},
-            {"heads": session.gates.shape, "mask": session.gates.mask().rows},
-        )
+        difference = first_difference(self._start, {"heads": session.gates.shape, "mask": session.gates.mask().rows})
         if difference:
             name, others, here = difference
-            self.checkpoints.reject(epoch, f"{path}: {name} is {here}, and {others} in the first checkpoint")
+            checkpoints.reject(epoch, f"{path}: {name} is {here}, and {others} in the first checkpoint")
             return None
         return session
+
+
+def session_of(args: argparse.Namespace, path: Path, task: Any = None) -> Session:
+    """Load a checkpoint with the flags of a command line that names none."""
+    own = copy(args)
+    own.path = str(path)
+    session = open_session(own, task)
+    session.checkpoint  # noqa: B018  (its hash, before training may remove the file)
+    return session
 
 
 def first_session(args: argparse.Namespace, checkpoints: EpochCheckpoints, follow: Follow | None) -> Session:
@@ -187,18 +233,17 @@ def first_session(args: argparse.Namespace, checkpoints: EpochCheckpoints, follo
     Raises:
         ValueError: there is none; the message says why.
     """
-    end = time.monotonic() + (follow.idle if follow else 0)
+    end, told = time.monotonic() + (follow.idle if follow else 0), False
     while True:
         for path in checkpoints.readable().values():
-            own = copy(args)
-            own.path = str(path)
-            session = open_session(own)
-            session.checkpoint  # noqa: B018  (its hash, before training may remove the file)
-            return session
+            return session_of(args, path)
         if time.monotonic() >= end:
             why = "".join(f"; epoch {epoch}: {reason}" for epoch, reason in checkpoints.skipped.items())
             named = f" of the epochs {epoch_list(checkpoints.wanted)} that --epochs names" if checkpoints.wanted else ""
             raise ValueError(f"{checkpoints.folder} holds no checkpointN.pt{named} that can be used{why}")
+        if not told:
+            print(f"sweep-epochs: waiting for the first checkpoint in {checkpoints.folder} {follow}", file=sys.stderr)
+            told = True
         time.sleep(LOOK)
 
 

@@ -23,7 +23,7 @@ class TrainWork:
 
     def __init__(self, study: Any, at_once: int) -> None:
         self.study, self.at_once = study, at_once
-        self._masks = MaskWork(study.session, study.folder, study.name, study.split, study.comparison)
+        self._masks = MaskWork(study)
 
     def size(self) -> int:
         """Return how many cells are claimed together at first; each that is finished makes room for another."""

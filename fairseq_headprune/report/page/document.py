@@ -1,64 +1,45 @@
-"""What goes into the report page: one JSON document of one or more study folders."""
+"""What goes into the report page: the documents of one or more studies as one JSON document."""
 
 import importlib.metadata
+import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from fairseq_headprune import __version__
-from fairseq_headprune.files import PathLike
-from fairseq_headprune.report.page.curves import pruning, sweep, together
-from fairseq_headprune.report.page.random_study import random_study
-from fairseq_headprune.report.page.single_heads import ablation, kept_heads
-from fairseq_headprune.report.study_tables import measure_of
-from fairseq_headprune.report.tables import Marked, Table
-from fairseq_headprune.studies.folder import StudyFolder
+from fairseq_headprune.report.document import Document
 from fairseq_headprune.studies.provenance import git_commit
 from fairseq_headprune.studies.values import plain
 
 FORMAT = "headprune.report/1"
 
-#: The verbs whose studies can be shown.
-KINDS = ("ablate", "keep-one", "prune", "sweep-epochs", "random-study")
+#: What must agree for curves to be drawn into one plot.
+_SAME = ("checkpoint", "start", "data", "generation", "metric", "tokenize")
+
+#: Settings that name a study or repeat others; the overview does not compare them.
+_NOT_COMPARED = ("study", "start", "data.sha256", "select_data.sha256", "score_data.sha256")
+
+#: Characters of a value in the overview.
+_SHORT = 24
 
 
-def document(paths: Sequence[PathLike], title: str, examples: int = 2) -> dict[str, Any]:
-    """Collect studies.
+def page_document(studies: Sequence[tuple[str, str, Document]], title: str) -> dict[str, Any]:
+    """Return the page's content.
 
     Args:
-        paths: their folders; one that is named twice is shown once.
+        studies: name, kind (the verb) and document of each.
         title: of the page.
-        examples: how many sentences are shown of each mask of one head.
 
     Returns:
         ``studies``: an entry each with its numbers, tables and provenance; ``together``: charts of several of them.
-
-    Raises:
-        FileNotFoundError, ValueError: a folder that holds no study, a damaged one, or one of another verb.
     """
-    folders = {Path(path).resolve(): _open(path) for path in paths}
-    names = [folder.path.resolve().name for folder in folders.values()]
-    studies = []
-    for folder, name in zip(folders.values(), names, strict=True):
-        try:
-            studies.append(_study(folder, name if names.count(name) == 1 else str(folder.path), examples))
-        except KeyError as error:
-            raise ValueError(f"{folder.path} is damaged: {error} is not in it; make the study again") from error
-    return {
-        "format": FORMAT,
-        "title": title,
-        "made_with": {
-            "headprune": __version__,
-            "git": git_commit(),
-            "sacrebleu": importlib.metadata.version("sacrebleu"),
-        },
-        "studies": studies,
-        "together": together(studies),
-    }
+    entries = [_entry(*study) for study in studies]
+    _add_differences(entries)
+    made = {"headprune": __version__, "git": git_commit(), "sacrebleu": importlib.metadata.version("sacrebleu")}
+    return {"format": FORMAT, "title": title, "made_with": made, "studies": entries, "together": together(entries)}
 
 
 def summary(value: dict[str, Any]) -> list[dict[str, Any]]:
-    """Say in a few numbers what a document holds of each study."""
+    """Say in a few numbers what a page's document holds of each study."""
     return [
         {
             **{name: study[name] for name in ("name", "path", "kind", "done", "planned", "missing", "found")},
@@ -72,52 +53,87 @@ def summary(value: dict[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def _open(path: PathLike) -> StudyFolder:
-    try:
-        folder = StudyFolder(path)
-    except FileNotFoundError as error:
-        raise FileNotFoundError(f"{error}; name folders that headprune {', '.join(KINDS)} made") from error
-    kind = folder.settings.get("study")
-    if kind not in KINDS:
-        raise ValueError(f"{path} is a study of headprune {kind}; a report shows studies of {', '.join(KINDS)}")
-    return folder
+def together(studies: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return charts of the curves of several pruning studies of the same model, data and settings.
+
+    Args:
+        studies: entries of the page's document; those that have an order of pruning and a chart are looked at.
+    """
+    groups: list[list[dict[str, Any]]] = []
+    for study in studies:
+        if "order" not in study or not study["charts"]:
+            continue
+        same = (g for g in groups if all(_setting(g[0], name) == _setting(study, name) for name in _SAME))
+        group = next(same, None)
+        groups.append([study]) if group is None else group.append(study)
+    return [_joined(group) for group in groups if len(group) > 1]
 
 
-def _study(folder: StudyFolder, name: str, examples: int) -> dict[str, Any]:
-    settings, kind = folder.settings, folder.settings["study"]
-    collect = {
-        "ablate": lambda: ablation(folder, examples),
-        "keep-one": lambda: kept_heads(folder, examples),
-        "prune": lambda: pruning(folder),
-        "sweep-epochs": lambda: sweep(folder),
-        "random-study": lambda: random_study(folder),
-    }[kind]
-    found = {"charts": [], **collect()}
-    baseline = found.pop("baseline")
+def _entry(name: str, kind: str, document: Document) -> dict[str, Any]:
+    where = document.provenance
     entry = {
+        **document.to_dict(),
+        **document.state,
         "name": name,
-        "path": str(folder.path),
+        "path": where["study"],
         "kind": kind,
-        **{key: settings[key] for key in ("alpha", "resamples", "seed")},
-        "measure": measure_of(settings),
-        "signature": baseline["signature"] if baseline else None,
-        "unpruned": baseline["score"] if baseline else None,
-        **found,
-        "parts": [_part(part) for part in found["parts"]],
-        "provenance": {"settings": settings, "runs": folder.runs},
+        "heading": document.title,
+        "found": document.findings,
+        "provenance": {key: where[key] for key in ("settings", "runs")},
     }
-    return plain(entry, str(folder.path))
+    for key in ("data", "notes", "state", "title", "findings", "histograms"):
+        del entry[key]
+    return plain(entry, where["study"])
 
 
-def _part(part: str | Table) -> dict[str, Any]:
-    if isinstance(part, str):
-        return {"text": part}
-    return {"table": {"header": list(part.header), "align": part.align, "rows": [[*map(_cell, r)] for r in part.rows]}}
+def _add_differences(entries: list[dict[str, Any]]) -> None:
+    """Note at each study the settings in which it differs from another one of its kind, as texts."""
+    for entry in entries:
+        mine = dict(_flat(entry["provenance"]["settings"]))
+        others = [dict(_flat(o["provenance"]["settings"])) for o in entries if o["kind"] == entry["kind"]]
+        names = dict.fromkeys(name for other in others for name in other)
+        entry["differs"] = [
+            f"{name} {_short(mine[name])}"
+            for name in names
+            if name in mine and not name.startswith(_NOT_COMPARED) and any(o.get(name) != mine[name] for o in others)
+        ]
 
 
-def _cell(cell: Any) -> dict[str, str]:
-    mark = cell.mark if isinstance(cell, Marked) else ""
-    return {"text": "-" if cell is None else str(cell), "mark": mark}
+def _flat(value: Any, name: str = "") -> list[tuple[str, Any]]:
+    if not isinstance(value, dict):
+        return [(name, value)]
+    return [pair for key, item in value.items() for pair in _flat(item, f"{name}.{key}" if name else key)]
+
+
+def _short(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= _SHORT else f"{text[: _SHORT - 1]}…"
+
+
+def _setting(study: dict[str, Any], name: str) -> Any:
+    return study["provenance"]["settings"].get(name)
+
+
+def _joined(group: list[dict[str, Any]]) -> dict[str, Any]:
+    named = [(f"{curve['name']} ({study['order']})", study, curve) for study in group for curve in _own(study)]
+    names = [name for name, _, _ in named]
+    curves = [
+        {**curve, "name": name if names.count(name) == 1 else f"{name}, {study['name']}"}
+        for name, study, curve in named
+    ]
+    first = group[0]
+    return {
+        **{name: first[name] for name in ("measure", "alpha", "resamples")},
+        "kind": "pruning",
+        "caption": f"{first['charts'][0]['caption']}, several studies",
+        "baseline": first["charts"][0]["baseline"],
+        "curves": curves,
+        "studies": [study["name"] for study in group],
+    }
+
+
+def _own(study: dict[str, Any]) -> list[dict[str, Any]]:
+    return [{**curve, "comparisons": study["comparisons"]} for curve in study["charts"][0]["curves"]]
 
 
 def _map_cells(study: dict[str, Any]) -> list[dict[str, Any]]:

@@ -53,7 +53,7 @@ def importance_masks(session: Any, counts: Sequence[int], settings: ScoreSetting
     Raises:
         ValueError: more heads than there are.
     """
-    from fairseq_headprune.studies.prune import estimate_scores  # torch, as late as possible
+    from fairseq_headprune.studies.estimates import estimate_scores  # torch, as late as possible
 
     start = mask = session.gates.mask()
     total, components = len(start.kept()), list(start.only(HEADS).rows)

@@ -15,7 +15,7 @@ from fairseq_headprune.evaluation.statistics import mean_score
 from fairseq_headprune.files import read_lines
 from fairseq_headprune.jobs.methods import NAMES
 from fairseq_headprune.report.document import Document
-from fairseq_headprune.studies.masked import Comparison
+from fairseq_headprune.studies.mask_study import Comparison
 from fairseq_headprune.studies.pruners.tables import result_tables
 
 Cells = Sequence[Mapping[str, Any]]

@@ -182,7 +182,7 @@ class ComparePruners(Study):
 
     def result(self, cells: Mapping[str, Done]) -> Document:
         """Say what was found on the first split, with the references that its data has."""
-        from fairseq_headprune.studies.masked import Comparison
+        from fairseq_headprune.studies.mask_study import Comparison
 
         return self.split_result(cells, self.how.splits[0], None, Comparison())
 
@@ -193,7 +193,7 @@ class ComparePruners(Study):
 
         Args:
             references: None for those of the data.
-            how: a :class:`~fairseq_headprune.studies.masked.Comparison`.
+            how: a :class:`~fairseq_headprune.studies.mask_study.Comparison`.
 
         Raises:
             ValueError: nothing is answered yet, or other references.

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from fairseq_headprune.files import sha256
 from fairseq_headprune.parts import Shape
-from fairseq_headprune.studies.masked import Comparison
+from fairseq_headprune.studies.mask_study import Comparison
 
 
 class Translating:

@@ -1,31 +1,34 @@
 // The charts of pruning studies, as the papers draw them.
 
-// A component keeps its look; with other names in play each line takes the next one.
-function lookOf(names, place, looks) {
-  const own = names.map((name) => looks.named[name]);
-  const all = [...Object.values(looks.named), ...looks.spare];
-  return own.every(Boolean) ? own[place] : all[place % all.length];
+// A name has one look on the whole page: a component its own, any other name the next one that is spare.
+function lookOf(name, looks) {
+  if (!looks.named[name]) {
+    looks.used = looks.used ?? 0;
+    looks.named[name] = looks.spare[looks.used % looks.spare.length];
+    looks.used += 1;
+  }
+  return looks.named[name];
 }
 
+const hollow = (study) => `hollow: p < ${study.alpha} (before Holm's correction)`;
+
 function pruningChart(chart, study, looks) {
-  const names = chart.curves.map((curve) => curve.name);
   const scores = chart.curves.flatMap((curve) => curve.points.flatMap((point) => [point.score, point.ci?.[1] ?? 0]));
   return {
     caption: chart.caption,
     x: { label: "heads pruned", ends: [0, 100], ticks: [0, 20, 40, 60, 80, 100].map((at) => ({ at, text: `${at}%` })) },
     y: { label: study.measure, ends: [Math.min(0, ...scores), 1.05 * Math.max(...scores, chart.baseline) || 1], text: (v) => String(v) },
     level: { at: chart.baseline, name: `unpruned (${fixed(chart.baseline)})` },
-    lines: chart.curves.map((curve, place) => ({
+    lines: chart.curves.map((curve) => ({
       name: curve.name,
-      look: lookOf(names, place, looks),
+      look: lookOf(curve.name, looks),
       points: curve.points.map((point) => ({
         x: point.percent, y: point.score, band: point.ci, hollow: point.p < study.alpha,
         facts: pointFacts(point, study, curve.comparisons ?? study.comparisons),
       })),
     })),
-    notes: [`hollow: p < ${study.alpha} (before Holm's correction)`,
-      chart.curves.some((curve) => curve.points.some((point) => point.sd !== undefined))
-        ? "bands: 95% interval, of means one standard deviation" : "bands: 95% interval"],
+    notes: [hollow(study), chart.curves.some((curve) => curve.points.some((point) => point.sd !== undefined))
+      ? "bands: 95% interval; of a mean, that of the mean (Student's t)" : "bands: 95% interval of the score (bootstrap)"],
   };
 }
 
@@ -44,16 +47,16 @@ function pointFacts(point, study, comparisons) {
 }
 
 // By epoch: a line for each share of pruned heads; everything pruned is left out, as in the paper.
-function epochChart(chart, study, looks) {
-  const field = chart.kind === "epochs-relative" ? "relative" : "score";
+function epochChart(chart, study, looks, field) {
   const epochs = chart.epochs.filter((row) => row.points[0][field] !== null);
   const percents = (epochs[0]?.points ?? []).map((point) => point.percent).filter((value) => value < 100);
   const all = epochs.flatMap((row) => row.points.map((point) => point[field]));
   const markers = ["o", "s", "^", "D", "v", "p", "<", "h", ">"];
   return {
-    caption: chart.caption,
+    caption: field === "score" ? `${chart.caption}, by epoch (${chart.title})`
+      : `Share of the epoch's unpruned ${chart.caption}, by epoch (${chart.title})`,
     x: {
-      label: `epoch [its unpruned ${study.measure}]`, log: true, ends: [epochs[0]?.epoch ?? 1, epochs.at(-1)?.epoch ?? 1],
+      label: `epoch, logarithmic [its unpruned ${study.measure}]`, log: true, ends: [epochs[0]?.epoch ?? 1, epochs.at(-1)?.epoch ?? 1],
       ticks: epochs.map((row) => ({ at: row.epoch, text: String(row.epoch), more: `[${fixed(row.unpruned, 1)}]` })),
     },
     y: yAxis(field, all, study.measure),
@@ -64,25 +67,23 @@ function epochChart(chart, study, looks) {
       points: epochs.map((row) => ({ x: row.epoch, y: row.points[place][field], hollow: row.points[place].p < study.alpha,
         facts: [["Epoch", String(row.epoch)], ...pointFacts(row.points[place], study, study.comparisons)] })),
     })),
-    notes: [`hollow: p < ${study.alpha} (before Holm's correction)`],
+    notes: [hollow(study)],
   };
 }
 
-// By share of pruned heads: the first two and the last two epochs.
+// By share of pruned heads: the epochs of the panel.
 function shareChart(chart, study, looks) {
-  const usable = chart.epochs.filter((row) => row.points[0].relative !== null);
-  const epochs = usable.filter((_, place) => place < 2 || place >= usable.length - 2);
-  const names = epochs.map((row) => `Epoch ${row.epoch}`);
+  const epochs = chart.epochs.filter((row) => row.points[0].relative !== null && chart.panel.includes(row.epoch));
   return {
-    caption: chart.caption,
+    caption: `Share of the epoch's unpruned ${chart.caption}, by share of heads pruned (${chart.title})`,
     x: { label: "heads pruned", ends: [0, 100], ticks: [0, 20, 40, 60, 80, 100].map((at) => ({ at, text: `${at}%` })) },
     y: yAxis("relative", epochs.flatMap((row) => row.points.map((point) => point.relative)), study.measure),
-    lines: epochs.map((row, place) => ({
-      name: names[place], look: lookOf(names, place, looks),
+    lines: epochs.map((row) => ({
+      name: `Epoch ${row.epoch}`, look: lookOf(`Epoch ${row.epoch}`, looks),
       points: row.points.map((point) => ({ x: point.percent, y: point.relative, hollow: point.p < study.alpha,
         facts: [["Epoch", String(row.epoch)], ...pointFacts(point, study, study.comparisons)] })),
     })),
-    notes: [`hollow: p < ${study.alpha} (before Holm's correction)`],
+    notes: [hollow(study)],
   };
 }
 
@@ -92,9 +93,9 @@ function yAxis(field, values, measure) {
     : { label: measure, ends, text: (v) => String(v) };
 }
 
-function chartOf(chart, study, looks) {
-  const make = { pruning: pruningChart, "epochs-relative": epochChart, "epochs-score": epochChart, "epochs-share": shareChart }[chart.kind];
-  const spec = make(chart, study, looks);
-  return spec.lines.some((line) => line.points.length) ? lineChart(spec)
-    : html("p", { class: "faint" }, `${chart.caption}: the unpruned ${study.measure} is 0, there is nothing to draw.`);
+function chartsOf(chart, study, looks) {
+  const specs = chart.kind === "pruning" ? [pruningChart(chart, study, looks)]
+    : [epochChart(chart, study, looks, "relative"), epochChart(chart, study, looks, "score"), shareChart(chart, study, looks)];
+  return specs.map((spec) => (spec.lines.some((line) => line.points.length) ? lineChart(spec)
+    : html("p", { class: "faint" }, `${spec.caption}: the unpruned ${study.measure} is 0, there is nothing to draw.`)));
 }

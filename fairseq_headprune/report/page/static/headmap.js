@@ -19,7 +19,8 @@ function scaleOf(map, palettes) {
   const name = map.scale === "delta" ? "delta" : "importance";
   const values = map.components.flatMap((part) => part.layers.flat()).map((cell) => cell[name]).filter((v) => v !== undefined);
   const reach = Math.max(...values.map(Math.abs), 0) || 1;
-  const ends = name === "delta" ? [-reach, reach] : [Math.min(0, ...values), Math.max(0, ...values)];
+  // From the lowest to the highest: from 0 on, scores of about one size would all look alike.
+  const ends = name === "delta" || !values.length ? [-reach, reach] : [Math.min(...values), Math.max(...values)];
   if (ends[1] === ends[0]) ends[1] += 1;
   return { name, ends, palette: palettes[name], colour: (v) => colourAt(palettes[name], (v - ends[0]) / (ends[1] - ends[0])) };
 }
@@ -138,7 +139,7 @@ function key(map, scale, study) {
   const box = (name, text) => html("span", {}, html("span", { class: `box ${name}` }), text);
   return [
     html("div", { class: "key" },
-      html("span", {}, ends[0], bar, ends[1], delta ? ` ${study.measure} (the middle: as unpruned)` : " importance"),
+      html("span", {}, ends[0], bar, ends[1], delta ? ` ${study.measure} (the middle: as unpruned)` : ` ${map.label}`),
       delta ? box("holm", `p < ${study.alpha} after Holm's correction`) : null,
       delta ? box("raw", `p < ${study.alpha} only before it`) : null,
       cells.some((cell) => cell.state === "pruned") ? box("gone", "pruned from the start") : null),

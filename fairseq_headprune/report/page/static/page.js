@@ -53,7 +53,7 @@ function state(study) {
 }
 
 function studySection(study, place, looks) {
-  const charts = study.charts.map((chart) => chartOf(chart, study, looks));
+  const charts = study.charts.flatMap((chart) => chartsOf(chart, study, looks));
   return html("section", { id: `study-${place + 1}` }, html("h2", {}, `${study.name}: ${study.heading}`),
     study.unpruned === null ? null : html("p", {}, `Unpruned: ${fixed(study.unpruned)} ${study.measure}; ${state(study)}.`),
     study.missing.map((text) => html("p", { class: "lacking" }, `Missing: ${text}`)),
@@ -65,16 +65,18 @@ function studySection(study, place, looks) {
 }
 
 function overview(content) {
+  const several = content.studies.some((study) => study.differs.length);
   const line = (study, place) => html("tr", {},
     html("th", { scope: "row", class: "l" }, html("a", { href: `#study-${place + 1}` }, study.name)),
     html("td", { class: "l" }, study.heading),
     html("td", {}, study.unpruned === null ? "-" : `${fixed(study.unpruned)} ${study.measure}`),
-    html("td", { class: "l" }, state(study)));
+    html("td", { class: "l" }, state(study)),
+    several ? html("td", { class: "l" }, study.differs.join("; ") || "-") : null);
   const made = content.made_with, commit = made.git ? `, commit ${made.git.commit.slice(0, 12)}${made.git.dirty ? " (changed)" : ""}` : "";
   return [html("h1", {}, content.title),
     html("p", { class: "faint" }, `Made by headprune ${made.headprune}${commit}, sacrebleu ${made.sacrebleu}.`),
-    html("div", { class: "scroll" }, html("table", { class: "told" }, html("thead", {}, html("tr", {},
-      ["Study", "What", "Unpruned", "State"].map((text, at) => html("th", { scope: "col", class: at === 2 ? null : "l" }, text)))),
+    html("div", { class: "scroll" }, html("table", { class: "told overview" }, html("thead", {}, html("tr", {},
+      ["Study", "What", "Unpruned", "State", ...(several ? ["Differs from others of its kind in"] : [])].map((text, at) => html("th", { scope: "col", class: at === 2 ? null : "l" }, text)))),
     html("tbody", {}, content.studies.map(line))))];
 }
 
@@ -85,7 +87,7 @@ function start() {
   const main = document.getElementById("studies");
   if (content.together.length) {
     main.append(html("section", { id: "together" }, html("h2", {}, "Studies together"),
-      html("div", { class: "charts" }, content.together.map((chart) => chartOf(chart, chart, looks)))));
+      html("div", { class: "charts" }, content.together.flatMap((chart) => chartsOf(chart, chart, looks)))));
   }
   main.append(...content.studies.map((study, place) => studySection(study, place, looks)));
   addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((node) => { node.open = true; }));

@@ -1,12 +1,14 @@
 """The sentences whose translation changes most under a mask."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from fairseq_headprune.evaluation.statistics import corpus_metric
+from fairseq_headprune.evaluation.statistics import Metric, corpus_metric
 from fairseq_headprune.files import read_lines
+from fairseq_headprune.report.document import Document
 from fairseq_headprune.studies.folder import StudyFolder
 
 
@@ -42,7 +44,7 @@ class Changes:
             verb = folder.settings["study"]
             self.lacking.append(f"sources and references: headprune {verb}, run again with its settings, adds them")
         self._metric = corpus_metric("chrf", self._references or self._unpruned) if self._unpruned else None
-        self._before = self._scores(self._unpruned) if self._unpruned else np.zeros(0)
+        self._before = _scores(self._metric, self._unpruned) if self._metric and self._unpruned else np.zeros(0)
 
     @property
     def measure(self) -> dict[str, str] | None:
@@ -65,18 +67,18 @@ class Changes:
         """
         if self._metric is None or self._unpruned is None:
             return None
-        translations = self._read(self._folder.hyp_path(cell))
+        unpruned, translations = self._unpruned, self._read(self._folder.hyp_path(cell))
         if translations is None:
             return None
-        after = self._scores(translations)
+        after = _scores(self._metric, translations)
         change = np.abs(after - self._before) if self._references else 100 - after
-        other = [i for i, text in enumerate(translations) if text != self._unpruned[i]]
+        other = [i for i, text in enumerate(translations) if text != unpruned[i]]
         chosen = sorted(other, key=lambda i: (-round(float(change[i]), 9), i))[: self._most]
         for i in chosen:
             self.sentences[str(i + 1)] = {
                 "source": self._sources[i] if self._sources else None,
                 "reference": self._references[i] if self._references else None,
-                "unpruned": self._unpruned[i],
+                "unpruned": unpruned[i],
             }
         return [
             {
@@ -87,10 +89,6 @@ class Changes:
             }
             for i in chosen
         ]
-
-    def _scores(self, translations: Sequence[str]) -> np.ndarray:
-        metric = self._metric
-        return np.zeros(0) if metric is None else metric.score(metric.extract(translations))
 
     def _read(self, path: Any) -> list[str] | None:
         if not path.is_file():
@@ -108,3 +106,29 @@ class Changes:
     def _kept(self, split: str, side: str) -> list[str] | None:
         path = self._folder.text_path(split, side)
         return self._read(path) if path.is_file() else None
+
+
+def _scores(metric: Metric, translations: Sequence[str]) -> np.ndarray:
+    return metric.score(metric.extract(translations))
+
+
+def with_examples(document: Document, folder: StudyFolder, most: int) -> Document:
+    """Add to the maps of a document the sentences whose translation each mask changes most, and what is lacking.
+
+    Args:
+        most: how many sentences a mask.
+    """
+    maps = []
+    for head_map in document.maps:
+        # Only translations have sentences to compare; a model that was not scored yet has nothing to compare with.
+        shown = document.state["measure"] == "BLEU" and document.state["unpruned"] is not None
+        if shown and head_map.split and head_map.against:
+            changes = Changes(folder, head_map.split, head_map.against, most)
+            for part in head_map.components:
+                for cell in (cell for layer in part["layers"] for cell in layer if "id" in cell):
+                    cell["examples"] = changes.of(cell["id"])
+            document.missing = document.missing + changes.lacking
+            head_map = replace(head_map, sentences=changes.sentences, measure=changes.measure)
+        maps.append(head_map)
+    document.maps = maps
+    return document

@@ -1,0 +1,62 @@
+"""What every verb that runs a study does: parse, check, open the folder, run the cells, print the document."""
+
+import argparse
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from fairseq_headprune.cli.common import emit
+from fairseq_headprune.cli.progress import Progress
+from fairseq_headprune.cli.scale_flags import helpers, take_place
+
+#: Makes the study of a loaded model.
+Make = Callable[[Any], Any]
+
+
+def run_study(
+    verb: str,
+    argv: list[str],
+    description: str,
+    add_flags: Callable[[argparse.ArgumentParser], Any],
+    prepare: Callable[[argparse.Namespace], Make],
+) -> int:
+    """Run a verb whose study is of masks of one model.
+
+    Args:
+        add_flags: adds the verb's flags.
+        prepare: checks them before the model is loaded, and returns what makes the study of the loaded model.
+    """
+    from fairseq_headprune.session import open_session, parse_generation_args
+    from fairseq_headprune.studies.masked import MaskWork
+    from fairseq_headprune.studies.provenance import environment
+    from fairseq_headprune.studies.run import run
+
+    args = parse_generation_args(verb, argv, add_flags, description)
+    make = prepare(args)
+    take_place(args)
+    study = make(open_session(args))
+    study.check()
+    warn(study)
+    folder = study.open(args.output, environment(args.headprune_command))
+    progress = Progress(verb, study.planned(), args.quiet or args.worker)
+    with helpers(verb, argv, args, folder):
+        for cell in run(study, MaskWork(study)):
+            progress.cell(cell)
+    progress.close()
+    return 0 if args.worker else show(study, args)
+
+
+def warn(study: Any) -> None:
+    """Print the warnings of a study to stderr."""
+    for text in study.warnings():
+        print(f"headprune {study.name}: warning: {text}", file=sys.stderr)
+
+
+def show(study: Any, args: argparse.Namespace) -> int:
+    """Draw the figures of a finished study and print its document in the form that was asked for."""
+    from fairseq_headprune.report.drawings import draw
+
+    document = study.result(study.cells())
+    figures = [str(path) for path in draw(document, study.folder.figure_stem)]
+    emit(document.data | {"figures": figures}, args.json, document.render(args.format, figures))
+    return 0

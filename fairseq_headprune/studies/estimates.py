@@ -1,0 +1,38 @@
+"""Estimating the importance of a loaded model's heads on a seeded subset of a split, with provenance."""
+
+import sys
+from typing import Any
+
+from tqdm import tqdm
+
+from fairseq_headprune.batches import sample_indices
+from fairseq_headprune.importance.estimate import ScoreSettings, estimate
+from fairseq_headprune.importance.ranks import own_share
+from fairseq_headprune.parts.scores import Scores
+from fairseq_headprune.session import Session
+
+
+def scoring_batches(session: Session, settings: ScoreSettings, shared: bool = False) -> Any:
+    """Return the batches that importance is estimated on, with a progress bar; ``shared``: this rank's part of them."""
+    indices: Any = sample_indices(len(session.dataset(settings.subset)), settings.sentences, settings.seed)
+    batches = session.batches(settings.subset, indices)
+    if shared:
+        batches.groups = list(own_share(batches.groups))
+    return tqdm(batches, "importance", unit="batch", leave=False, file=sys.stderr, disable=session.args.quiet or None)
+
+
+def estimate_scores(session: Session, settings: ScoreSettings) -> Scores:
+    """Estimate importance under the mask in force.
+
+    Raises:
+        ValueError, FileNotFoundError: no such split, no sentences, or values that are not finite.
+    """
+    data: dict[str, Any] = {}
+    batches: Any = []
+    if settings.needs_data:
+        total = len(session.dataset(settings.subset))
+        batches = scoring_batches(session, settings, shared=True)
+        data = {"path": session.args.data, "of": total, "seed": settings.seed, **session.data(settings.subset)}
+    scores = estimate(session.model, session.gates, batches, settings, session.task)
+    scores.data, scores.checkpoint, scores.precision = data, session.checkpoint, session.precision
+    return scores

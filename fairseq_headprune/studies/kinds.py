@@ -1,0 +1,47 @@
+"""The studies by name, and reading a stored one."""
+
+from fairseq_headprune.files import PathLike
+from fairseq_headprune.report.document import Document
+from fairseq_headprune.studies.ablate import Ablate
+from fairseq_headprune.studies.examples import with_examples
+from fairseq_headprune.studies.folder import StudyFolder
+from fairseq_headprune.studies.keep_one import KeepOne
+from fairseq_headprune.studies.prune import Prune
+from fairseq_headprune.studies.random_study import RandomStudy
+from fairseq_headprune.studies.study import Study
+from fairseq_headprune.studies.sweep import Sweep
+
+#: verb -> its study
+KINDS: dict[str, type[Study]] = {study.name: study for study in (Ablate, KeepOne, Prune, Sweep, RandomStudy)}
+
+
+def read_study(path: PathLike) -> Study:
+    """Open a stored study, without its model.
+
+    Raises:
+        FileNotFoundError, ValueError: a folder that holds no study, or one of another verb.
+    """
+    try:
+        folder = StudyFolder(path)
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"{error}; name folders that headprune {', '.join(KINDS)} made") from error
+    kind = folder.settings.get("study")
+    if kind not in KINDS:
+        raise ValueError(f"{path} is a study of headprune {kind}; a report shows studies of {', '.join(KINDS)}")
+    return KINDS[kind](folder.settings, folder=folder)
+
+
+def page_result(study: Study, examples: int) -> Document:
+    """Return the document of a stored study for the report page, which counts layers and heads from 0.
+
+    Args:
+        examples: how many sentences are shown of each mask of one head.
+
+    Raises:
+        ValueError: the folder is damaged.
+    """
+    study.first = 0
+    try:
+        return with_examples(study.result(study.cells()), study.folder, examples)
+    except KeyError as error:
+        raise ValueError(f"{study.folder.path} is damaged: {error} is not in it; make the study again") from error

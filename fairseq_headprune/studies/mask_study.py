@@ -1,0 +1,152 @@
+"""Studies whose cells are masks of one loaded model: their settings, their checks, and what their documents share."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from fairseq_headprune.evaluation.evaluator import Evaluator
+from fairseq_headprune.importance.part_weights import heads_with_broken_weights
+from fairseq_headprune.modules.connected import check_connected
+from fairseq_headprune.parts import Mask
+from fairseq_headprune.report.document import Document
+from fairseq_headprune.report.marks import Family
+from fairseq_headprune.session import Session
+from fairseq_headprune.studies.finished import finished_cells
+from fairseq_headprune.studies.study import UNPRUNED, Cell, Done, Study
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How translations, or predictions, are scored and compared.
+
+    Attributes:
+        tokenize: sacrebleu's tokeniser, or ``tok`` (tokenised BLEU); of no meaning for predictions.
+        resamples, seed, alpha: of the paired bootstrap.
+    """
+
+    tokenize: str = "13a"
+    resamples: int = 1000
+    seed: int = 12345
+    alpha: float = 0.01
+
+
+class MaskStudy(Study):
+    """A study whose cells are masks of one model; its settings are those of :func:`model_settings` and its own."""
+
+    def cells(self) -> dict[str, Done]:
+        """Return the finished cells by id; one without the numbers that each has raises ValueError."""
+        return finished_cells(self.folder)
+
+    def check(self) -> None:
+        """Refuse a model or a split that masks cannot be compared on."""
+        for split in self.splits:
+            check_split(self.session, split)
+
+    @property
+    def start(self) -> Mask:
+        """The mask of the model before anything is pruned."""
+        return Mask(self.settings["start"])
+
+    @property
+    def split(self) -> str:
+        """What is answered and scored."""
+        return self.settings["data"]["split"]
+
+    @property
+    def splits(self) -> list[str]:
+        """All splits that are answered."""
+        return [self.split]
+
+    @property
+    def alpha(self) -> float:
+        """The level of significance."""
+        return self.settings["alpha"]
+
+    @property
+    def measure(self) -> str:
+        """The name of the score."""
+        return self.settings.get("metric", "BLEU")
+
+    @property
+    def comparison(self) -> Comparison:
+        """How answers are scored and compared."""
+        return Comparison(**{name: self.settings[name] for name in ("tokenize", "resamples", "seed", "alpha")})
+
+    def unpruned(self, **facts: Any) -> Cell:
+        """Return the cell of the model as it is, with which all others are compared."""
+        return Cell(UNPRUNED, self.start, facts)
+
+    def family(self, count: int) -> Family:
+        """Return the family of tests of which this study makes ``count``."""
+        return Family(self.alpha, self.settings["resamples"], self.settings["seed"], count)
+
+    def document(self, title: str, baseline: Done | None, missing: list[str], comparisons: int) -> Document:
+        """Return a document with what those of all studies of masks hold; ``state["done"]`` is the caller's."""
+        signature = baseline["signature"] if baseline else None
+        state = {
+            "measure": self.measure,
+            "unpruned": baseline["score"] if baseline else None,
+            "signature": signature,
+            "planned": self.planned(),
+            "comparisons": comparisons,
+            **{name: self.settings[name] for name in ("alpha", "resamples", "seed")},
+        }
+        where = {"settings": self.settings, "runs": self.folder.runs, "study": str(self.folder.path)}
+        return Document(title, missing=missing, state=state, data=self.provenance(baseline), provenance=where)
+
+    def provenance(self, baseline: Done | None) -> dict[str, Any]:
+        """Return how the numbers were computed, in the keys that the verbs print with ``--json``."""
+        settings = self.settings
+        return {
+            "alpha": self.alpha,
+            "resamples": settings["resamples"],
+            "seed": settings["seed"],
+            "signature": baseline["signature"] if baseline else None,
+            "checkpoint": self.session.checkpoint if self.session else {"sha256": settings.get("checkpoint")},
+            "data": settings["data"],
+            "study": str(self.folder.path),
+            "settings": settings,
+            "runs": self.folder.runs,
+        }
+
+
+def check_split(session: Session, split: str) -> Evaluator:
+    """Refuse a split that masks cannot be compared on, before anything is written; return its evaluator.
+
+    Raises:
+        ValueError, FileNotFoundError: no such split, settings that have no place here, fewer than two sentences, heads
+            whose weights are not finite.
+        RuntimeError: gates that have no effect on the output.
+    """
+    evaluator = session.evaluator(split)
+    sentences = len(evaluator.references)
+    if sentences < 2:
+        raise ValueError(
+            f"{split} has {sentences} sentence; the paired bootstrap needs at least 2: p is not defined for one"
+        )
+    kept = set(session.gates.mask().kept())
+    broken = [head for head in heads_with_broken_weights(session.gates) if head in kept]
+    if broken:
+        raise ValueError(
+            f"{session.path}: NaN or infinity in the weights of {', '.join(map(str, broken))}: take an earlier "
+            "checkpoint"
+        )
+    sample = next(iter(session.batches(split)))
+    full = session.gates.full()
+    for component in session.gates.shape:
+        # One component at a time: without any encoder-decoder head the encoder has no effect, rightly.
+        with session.gates.masked(full.without(full.kept([component]))):
+            check_connected(session.model, sample["net_input"])
+    return evaluator
+
+
+def model_settings(session: Session, study: str, split: str) -> dict[str, Any]:
+    """Return the settings that every study of masks has: model, start, data, and how it is answered."""
+    return {
+        "study": study,
+        "checkpoint": session.checkpoint["sha256"],
+        "model_overrides": session.overrides,
+        "precision": session.precision,
+        "start": session.gates.mask().rows,
+        "data": session.data(split),
+        **session.answering(),
+    }

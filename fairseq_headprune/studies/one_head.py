@@ -1,0 +1,97 @@
+"""What the studies of single heads share: masks of one head a cell, their differences, and the map of the heads."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from fairseq_headprune.files import PathLike
+from fairseq_headprune.parts import PAPER_NAMES, Mask, Part
+from fairseq_headprune.report.document import HeadMap
+from fairseq_headprune.report.marks import Family
+from fairseq_headprune.studies.folder import StudyFolder
+from fairseq_headprune.studies.mask_study import MaskStudy
+from fairseq_headprune.studies.results import with_delta, with_holm
+from fairseq_headprune.studies.study import UNPRUNED, Cell, Done
+
+_NO_HEAD: dict[str, Any] = {"component": None, "layer": None, "head": None}
+_VALUES = ("id", "score", "delta", "p", "p_holm", "ci")
+
+
+def cell_id(head: Part) -> str:
+    """Return the id of the cell of a head."""
+    return "-".join(map(str, head))
+
+
+class OneHeadStudy(MaskStudy):
+    """A study with a cell for each head; its settings have ``components``, whose heads are studied."""
+
+    @property
+    def components(self) -> list[str]:
+        """Components whose heads are studied."""
+        return self.settings["components"]
+
+    def open(self, path: PathLike, environment: Mapping[str, Any] | None = None) -> StudyFolder:
+        """Open the folder, and keep the sentences of the splits there for the report page."""
+        folder = super().open(path, environment)
+        for split in self.splits:
+            evaluator = self.session.evaluator(split)
+            folder.write_texts(split, evaluator.sources, evaluator.references)
+        return folder
+
+    def cells_of(self, masks: Mapping[Part, Mask], split: str | None = None) -> list[Cell]:
+        """Return the unpruned cell and a cell for each mask; ``split`` is part of their ids where it is given."""
+        prefix = f"{split}@" if split else ""
+        against = prefix + UNPRUNED
+        found = [Cell(against, self.start, _NO_HEAD, split, against)]
+        return found + [
+            Cell(prefix + cell_id(head), mask, head.facts(), split, against) for head, mask in masks.items()
+        ]
+
+    def compared(
+        self, done: Mapping[str, Done], heads: list[Part], split: str | None = None
+    ) -> tuple[Done | None, dict[Part, Done], list[str]]:
+        """Return the unpruned cell, the finished cells of these heads, and what is missing.
+
+        The cells have ``delta``, and ``p_holm``, which is corrected over these heads and None until all are finished.
+        """
+        prefix = f"{split}@" if split else ""
+        baseline = done.get(prefix + UNPRUNED)
+        names = {head: prefix + cell_id(head) for head in heads}
+        cells = {head: with_delta(done[name], baseline) for head, name in names.items() if baseline and name in done}
+        if baseline and len(cells) == len(heads):
+            return baseline, dict(zip(cells, with_holm(list(cells.values())), strict=True)), []
+        missing = (
+            f"{len(cells)} of {len(heads)} masks are done on {split or self.split}; p is corrected when all are: run "
+            f"headprune {self.name} again with its settings"
+        )
+        return baseline, {head: {**cell, "p_holm": None} for head, cell in cells.items()}, [missing]
+
+    def head_map(self, cells: Mapping[Part, Done], tests: Family, caption: str, **more: Any) -> HeadMap:
+        """Arrange cells by component, layer and head; a head without a cell is pruned from the start, or missing."""
+        drawn = []
+        for component in self.components:
+            layers: list[list[dict[str, Any]]] = []
+            for layer, row in enumerate(self.start.rows[component]):
+                layers.append([])
+                for head, kept in enumerate(row):
+                    entry: dict[str, Any] = {"layer": layer, "head": head}
+                    cell = cells.get(Part(component, layer, head))
+                    if cell is None:
+                        entry["state"] = "missing" if kept else "pruned"
+                    else:
+                        entry |= {**values_of(cell), "mark": tests.mark(cell)}
+                    layers[-1].append(entry)
+            drawn.append({"component": component, "name": PAPER_NAMES[component], "layers": layers})
+        return HeadMap(caption, "delta", drawn, alpha=self.alpha, **more)
+
+
+def values_of(cell: Done) -> dict[str, Any]:
+    """Return what the report page tells of a cell."""
+    return {name: cell[name] for name in _VALUES if name in cell}
+
+
+def entries(head_map: HeadMap) -> Iterable[tuple[Part, dict[str, Any]]]:
+    """Iterate over the heads of a map with their cells."""
+    for drawn in head_map.components:
+        for layer in drawn["layers"]:
+            for entry in layer:
+                yield Part(drawn["component"], entry["layer"], entry["head"]), entry

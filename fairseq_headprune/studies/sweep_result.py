@@ -1,0 +1,180 @@
+"""What a sweep over epochs found: its curves and rankings by epoch, as numbers and as a document."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fairseq_headprune.parts.scores import Scores
+from fairseq_headprune.pruning import curves
+from fairseq_headprune.report.document import Document, EpochCurves
+from fairseq_headprune.report.marks import Family
+from fairseq_headprune.report.tables import Marked, Table
+from fairseq_headprune.studies.curves import curve_name, in_curves, line
+from fairseq_headprune.studies.epochs import epoch_list
+from fairseq_headprune.studies.folder import StudyFolder
+from fairseq_headprune.studies.rankings import evolution
+from fairseq_headprune.studies.study import UNPRUNED, Done
+
+#: Share of the unpruned BLEU that counts as kept in the summary (Michel et al. 2019, §6, speak of 85 to 90%).
+KEPT = 0.9
+
+
+def epoch_path(sweep: Path, epoch: int) -> Path:
+    """Return the folder of an epoch's pruning study in the folder of a sweep."""
+    return sweep / "epochs" / f"{epoch:03d}"
+
+
+def read_sweep(folder: StudyFolder, epochs: Sequence[Done], keep: Sequence[int] = ()) -> dict[str, Any]:
+    """Collect the finished epochs of a sweep.
+
+    Args:
+        epochs: their cells, in ascending order.
+        keep: sizes of the sets of most important heads (default: a quarter, half and three quarters of the heads).
+
+    Returns:
+        ``epochs``: a row each, see :func:`epoch_row`; ``ranking``: curve -> its evolution, see
+        :func:`~fairseq_headprune.studies.rankings.evolution`; ``kept_within``: curve -> epoch -> :func:`kept_within`.
+    """
+    studies = {epoch["epoch"]: StudyFolder(epoch_path(folder.path, epoch["epoch"])) for epoch in epochs}
+    scores = {number: Scores.load(study.path / "scores.json") for number, study in studies.items()}
+    if not studies:
+        return {"epochs": [], "ranking": {}, "kept_within": {}}
+    parts = curves(folder.settings["components"], list(next(iter(scores.values())).shape))
+    rows = [epoch_row(studies[epoch["epoch"]], epoch, list(parts)) for epoch in epochs]
+    ranking = {}
+    for label, components in parts.items():
+        heads = len(next(iter(scores.values())).pruning_order(components))
+        sizes = keep or sorted({max(1, round(heads * share)) for share in (0.25, 0.5, 0.75)})
+        ranking[label] = evolution(scores, components, [size for size in sizes if size < heads])
+    return {
+        "epochs": rows,
+        "ranking": ranking,
+        "kept_within": {label: {str(row["epoch"]): kept_within(row, label) for row in rows} for label in parts},
+    }
+
+
+def epoch_row(folder: StudyFolder, epoch: Done, labels: list[str]) -> dict[str, Any]:
+    """Return the curves of one epoch with ``relative``, each score's share of the epoch's unpruned score.
+
+    Args:
+        folder: the pruning study of that epoch, finished.
+        epoch: its cell in the sweep.
+        labels: names of the curves.
+    """
+    cells = folder.cells()
+    unpruned = cells.pop(UNPRUNED)
+    found = in_curves(unpruned, cells.values(), labels, False)
+    for points in found.values():
+        for point in points:
+            point["relative"] = point["score"] / unpruned["score"] if unpruned["score"] else None
+    whole = {"epoch": epoch["epoch"], "checkpoint": epoch["checkpoint"], "study": str(folder.path)}
+    return {**whole, "baseline": unpruned, "curves": found}
+
+
+def kept_within(row: dict[str, Any], label: str) -> float | None:
+    """The largest share of heads, in percent, up to which every step of an epoch keeps 90% of its unpruned BLEU."""
+    best = None
+    for point in row["curves"][label]:
+        if point["relative"] is None or point["relative"] < KEPT:
+            break
+        best = point["percent"]
+    return best
+
+
+def sweep_document(study: Any, cells: Mapping[str, Done]) -> Document:
+    """Say how scores and rankings evolve, in the epochs of a sweep that are finished."""
+    settings, measure, folder = study.settings, study.measure, study.folder
+    epochs = sorted(cells.values(), key=lambda cell: cell["epoch"])
+    value = read_sweep(folder, epochs, study.keep)
+    rows = value["epochs"]
+    tested = [[point for points in row["curves"].values() for point in points[1:]] for row in rows]
+    # Holm's correction is over the steps of one epoch.
+    family = study.family(max(map(len, tested), default=1))
+    baseline = rows[-1]["baseline"] if rows else None
+    order = settings["order"] + (", re-estimated" if settings.get("reestimate") else "")
+    title = f"Pruning at every epoch, on {study.split} (order: {order})"
+    document = study.document(title, baseline, _missing(folder, epochs), family.count)
+    document.state["done"] = len(epochs)
+    if not rows:
+        return document
+    for label, ranking in value["ranking"].items():
+        document.tables += _tables(rows, label, ranking, family, measure)
+        document.charts.append(_chart(study, rows, label))
+    document.notes = [family.legend([point for points in tested for point in points]), rows[0]["baseline"]["signature"]]
+    document.findings = _found(rows, value["kept_within"])
+    document.data = {**value, **document.data, "signature": rows[0]["baseline"]["signature"]}
+    document.data.pop("checkpoint")
+    return document
+
+
+def _missing(folder: StudyFolder, epochs: Sequence[Done]) -> list[str]:
+    done = [cell["epoch"] for cell in epochs]
+    begun = {int(path.name) for path in (folder.path / "epochs").glob("[0-9]*") if (path / "study.json").is_file()}
+    begun -= set(done)
+    missing = [f"epoch {epoch} is begun and not finished" for epoch in sorted(begun)]
+    missing += [] if epochs else ["no epoch is finished yet"]
+    gaps = sorted(set(range(min(done), max(done))) - {*done, *begun}) if done else []
+    return missing + ([f"no result for epochs {epoch_list(gaps)}"] if gaps else [])
+
+
+def _tables(rows: list[dict], label: str, ranking: dict[str, Any], family: Family, measure: str) -> list[Table]:
+    """The scores of a curve by epoch, and how its ranking evolves."""
+    body: list[list[Any]] = []
+    for row in rows:
+        points = row["curves"][label]
+        texts = [f"{p['score']:.2f}" + ("" if p["relative"] is None else f" ({p['relative']:.0%})") for p in points]
+        marks = [family.mark(point) for point in points]
+        body.append([str(row["epoch"]), texts[0].split()[0], *map(Marked, texts[1:], marks[1:])])
+    percents = [f"{point['percent']:.0f}%" for point in rows[0]["curves"][label]]
+    caption = f"{measure} by epoch and share of heads pruned ({curve_name(label)})"
+    return [Table(["Epoch", *percents], body, caption=caption), ranking_table(ranking)]
+
+
+def ranking_table(ranking: dict[str, Any]) -> Table:
+    """Tabulate how a ranking evolves (see :func:`~fairseq_headprune.studies.rankings.evolution`)."""
+    rows = []
+    for place, epoch in enumerate(ranking["epochs"]):
+        rho = ranking["spearman"][place][-1]
+        shared = [str(found["shared"][place]) for found in ranking["sets"]]
+        rows.append([str(epoch), "not defined" if rho is None else f"{rho:.3f}", *shared])
+    header = ["Epoch", "Spearman", *(f"K = {found['keep']}" for found in ranking["sets"])]
+    caption = "Spearman's correlation of the ranking with the last epoch's, and heads shared with its best K"
+    notes = [
+        f"the final {found['keep']} heads are first reached at epoch {found['first']} and stay from epoch "
+        f"{found['stays_from']} on"
+        for found in ranking["sets"]
+    ]
+    return Table(header, rows, caption=caption, notes=notes)
+
+
+def _chart(study: Any, rows: list[dict], label: str) -> EpochCurves:
+    numbers = [row["epoch"] for row in rows]
+    panel = [epoch for epoch in study.panel if epoch in numbers] or sorted({*numbers[:2], *numbers[-2:]})
+    epochs = [
+        {
+            "epoch": row["epoch"],
+            "unpruned": row["baseline"]["score"],
+            "points": line("", row["curves"][label])["points"],
+        }
+        for row in rows
+    ]
+    title = f"Heads pruned: {curve_name(label)}"
+    score, name = f"{study.measure} on {study.split}", f"epochs-{label}"
+    return EpochCurves(score, study.measure, title, epochs, panel, name, study.alpha)
+
+
+def _found(rows: list[dict], shares: dict[str, dict[str, float | None]]) -> list[str]:
+    """Say for each curve what share of the heads can go within 90% of the unpruned score, first and last."""
+    lines = []
+    for label, of_epoch in shares.items():
+        first, last = (rows[place]["epoch"] for place in (0, -1))
+        texts = {epoch: _share(of_epoch[str(epoch)]) for epoch in (first, last)}
+        lines.append(
+            f"{curve_name(label)}: within 90% of the unpruned score, {texts[last]} can go at epoch {last}"
+            + (f", {texts[first]} at epoch {first}" if first != last else "")
+        )
+    return lines
+
+
+def _share(percent: float | None) -> str:
+    return "no known share (its score is 0)" if percent is None else f"{percent:.0f}% of the heads"
