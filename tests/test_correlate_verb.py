@@ -59,15 +59,17 @@ def test_against_scipy(studies):
 
 
 def test_the_figure_and_the_table(studies, tmp_path, capsys):
-    assert main(["correlate", *map(str, studies), "--figure", str(tmp_path / "fig.png")]) == 0
+    names = ["--names", "newstest2014", "MTNT"]
+    assert main(["correlate", *map(str, studies), "--figure", str(tmp_path / "fig.png"), *names]) == 0
     out = capsys.readouterr().out
     # Source: scipy, by the test above: the effects' r.
     r = stats.pearsonr(FIRST, SECOND).statistic
     assert f"the effects of 5 heads on the two test sets correlate with r = {r:.2f}" in out
     assert "Bonett and Wright" in out and (tmp_path / "fig.png").stat().st_size > 1000
     text = ["".join(t.itertext()) for t in ET.parse(tmp_path / "fig.svg").iter("{http://www.w3.org/2000/svg}text")]
-    assert {"BLEU on test", "BLEU on mtnt", "Original scores", "Enc-Enc"} <= set(text)
-    assert f"Head ablation scores (Pearson r = {r:.2f})" in text
+    assert {"BLEU on newstest2014", "BLEU on MTNT", "Original scores", "Enc-Enc"} <= set(text)
+    rho = stats.spearmanr(FIRST, SECOND).statistic
+    assert f"Head ablation scores (Pearson {r:.2f}, Spearman {rho:.2f})" in text and "MTNT: " in out
     groups = {g.get("id"): g for g in ET.parse(tmp_path / "fig.svg").iter("{http://www.w3.org/2000/svg}g")}
     # One marker a head.
     assert len(list(groups["heads-enc_self"].iter("{http://www.w3.org/2000/svg}use"))) == 5

@@ -37,8 +37,9 @@ def run(argv: list[str]) -> int:
     }
     value["studies"] = [_described(study) for study in (first, second)]
     value["effects"] = [{**head.facts(), "delta": [x, y]} for head, x, y in zip(heads, *effects, strict=True)]
-    value["figures"] = [str(path) for path in _figure(first, second, found["pearson"], args.figure)]
-    emit(value, args.json, _text(value, found, args.format))
+    names = tuple(args.names) if args.names else _names(first, second)
+    value["figures"] = [str(path) for path in _figure(first, second, found, args.figure, names)]
+    emit(value, args.json, _text(value, found, args.format, names))
     return 0
 
 
@@ -47,6 +48,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("first", metavar="STUDY_A", help="folder of a study of headprune ablate")
     parser.add_argument("second", metavar="STUDY_B", help="folder of another one, on another test set")
     add_figure_flag(parser)
+    parser.add_argument("--names", nargs=2, metavar=("A", "B"), help="names of the test sets (default: their splits)")
     output = parser.add_mutually_exclusive_group()
     output.add_argument("--json", action="store_true", help="print one JSON document (default: off)")
     output.add_argument("--format", choices=FORMS, default="text", help="form of the table")
@@ -114,27 +116,31 @@ def _set(data: dict[str, Any]) -> str:
     return f"{data['task']} {data['split']}" if "task" in data else data["split"]
 
 
-def _figure(first: Ablation, second: Ablation, pearson: Correlation, stem: str | None) -> list:
+def _figure(
+    first: Ablation, second: Ablation, found: dict[str, Correlation], stem: str | None, names: tuple[str, ...]
+) -> list:
     if stem is None:
         return []
     points: dict[str, list[tuple[float, float]]] = {}
     for head, cell in first.cells.items():
         points.setdefault(head.component, []).append((cell["score"], second.cells[head]["score"]))
-    studies = zip((first, second), _names(first, second), strict=True)
+    studies = zip((first, second), names, strict=True)
     x, y = (f"{study.measure} on {name}" for study, name in studies)
-    caption = f"Head ablation scores (Pearson r = {pearson.value:.2f})"
+    coefficients = ", ".join(f"{name.capitalize()} {result.value:.2f}" for name, result in found.items())
+    caption = f"Head ablation scores ({coefficients})"
     return ablation_scatter(points, (first.baseline["score"], second.baseline["score"]), (x, y), caption, stem)
 
 
-def _text(value: dict, found: dict[str, Correlation], form: str) -> str:
+def _text(value: dict, found: dict[str, Correlation], form: str, names: tuple[str, ...]) -> str:
     rows = [
         [name.capitalize(), f"{r.value:.3f}", f"{r.ci[0]:.3f} to {r.ci[1]:.3f}", f"{r.p:.2g}"]
         for name, r in found.items()
     ]
     studies = [
-        f"{_set(s['data'])}: {s['study']}, unpruned {s['measure']} {s['baseline']:.2f}" for s in value["studies"]
+        f"{name}: {s['study']}, unpruned {s['measure']} {s['baseline']:.2f}"
+        for name, s in zip(names, value["studies"], strict=True)
     ]
-    pearson = found["pearson"]
+    pearson, spearman = found["pearson"], found["spearman"]
     return render_parts(
         [
             Table(["", "coefficient", "95% interval", "p"], rows),
@@ -142,7 +148,7 @@ def _text(value: dict, found: dict[str, Correlation], form: str) -> str:
             *studies,
             *(f"figure {path}" for path in value["figures"]),
             f"the effects of {value['heads']} heads on the two test sets correlate with r = {pearson.value:.2f}"
-            f" (p = {pearson.p:.2g})",
+            f" (p = {pearson.p:.2g}; Spearman {spearman.value:.2f})",
         ],
         form,
     )
