@@ -8,12 +8,15 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from fairseq_headprune.jobs import claims
 from fairseq_headprune.jobs.claims import Claims, living_workers
 from fairseq_headprune.studies.folder import StudyFolder
+from fairseq_headprune.studies.run import shared
+from fairseq_headprune.studies.study import Cell
 
 CELLS = 60
 
@@ -22,26 +25,33 @@ WORKER = """
 import sys; sys.argv = ["headprune", *sys.argv[1:]]
 import hashlib, random, time
 from fairseq_headprune.studies.folder import StudyFolder
+from fairseq_headprune.studies.run import shared
+from fairseq_headprune.studies.study import Cell
 folder, size, cells = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 study = StudyFolder.open(folder, {"seed": 0})
 first = []
 
-def compute(pack):
-    for name in pack:
-        time.sleep(random.uniform(0.005, 0.02))
-        text = hashlib.sha256((name + "".join(first)).encode()).hexdigest()
-        study.write_hypotheses(name, [text])
-        study.append({"id": name, "value": text})
+class Work:
+    def size(self):
+        return size
+
+    def compute(self, cells):
+        for cell in cells:
+            time.sleep(random.uniform(0.005, 0.02))
+            text = hashlib.sha256((cell.id + "".join(first)).encode()).hexdigest()
+            study.write_hypotheses(cell.id, [text])
+            study.append({"id": cell.id, "value": text})
+            yield
 
 def make():
     time.sleep(0.02)
     (study.path / "made").write_text("".join(first))
 
 print("ready", flush=True)
-for cell in study.shared(["first"], compute):
+for cell in shared(study, [Cell("first")], Work()):
     first.append(cell["value"])
 study.claims.once("made", (study.path / "made").exists, make)
-found = list(study.shared([f"cell-{k}" for k in range(cells)], compute, size))
+found = list(shared(study, [Cell(f"cell-{k}") for k in range(cells)], Work()))
 print(len(found), flush=True)
 """
 
@@ -175,7 +185,8 @@ def test_one_who_only_watches_takes_nothing(tmp_path, monkeypatch):
         StudyFolder(study.path).append({"id": "a"})
 
     study.claims.watch = watch
-    assert [cell["id"] for cell in study.shared(["a"], lambda pack: pytest.fail("it computes"))] == ["a"]
+    idle = SimpleNamespace(size=lambda: 1, compute=lambda cells: pytest.fail("it computes"))
+    assert [cell["id"] for cell in shared(study, [Cell("a")], idle)] == ["a"]
     assert calls == [1] and not (study.path / "claims.jsonl").exists()
 
 

@@ -7,7 +7,7 @@ processes of one file system may add cells at the same time, and divide them by 
 
 import contextlib
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -121,27 +121,6 @@ class StudyFolder:
         line = json_line(plain(dict(cell), f"cell {cell_id}"))
         with _explained(f"could not save the cell {cell_id} in {self.path}"), locked(self.path / "cells.jsonl") as out:
             append_line(out, line)
-
-    def shared(
-        self, ids: Sequence[str], compute: Callable[[list[str]], None], size: int = 1
-    ) -> Iterator[dict[str, Any]]:
-        """Yield cells in this order as they are finished, here or by other processes that share the study.
-
-        Args:
-            compute: computes and appends the cells of one pack of ids, which this process has claimed.
-            size: how many cells a pack has at most.
-        """
-        waiting, done = list(ids), self.cells()
-        while waiting:
-            if waiting[0] in done:
-                yield done[waiting.pop(0)]
-                continue
-            pack = self.claims.take(waiting, self.cells, size)
-            if pack:
-                compute(pack)
-            else:
-                self.claims.pause()
-            done = self.cells()
 
     def mask_path(self, cell_id: str) -> Path:
         """Return where the mask of a cell is kept (``masks/ID.json``).
