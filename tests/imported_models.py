@@ -8,6 +8,7 @@ import hugging_face as hf
 import tiny
 from verbs import run_json
 
+from fairseq_headprune.imports.binarise import binarise
 from fairseq_headprune.imports.pieces import Numbers
 from fairseq_headprune.interchange import check as checking
 
@@ -42,7 +43,7 @@ class Imported:
         return Numbers(self.out, side, dictionary, getattr(self, side))(lines)
 
     def prepared(self):
-        """``data-bin``, made by prepare.sh of raw text."""
+        """``data-bin``, made of raw text by what prepare.sh starts."""
         data = self.root / "data-bin"
         if not data.exists():
             german, english = hf.corpus()
@@ -50,7 +51,7 @@ class Imported:
                 for language, lines in ((self.source, german), (self.target, english)):
                     path = self.root / f"{split}.{language}"
                     path.write_text("".join(f"{line}\n" for line in lines[part]), encoding="utf-8")
-            prepare(self.out, data, *[f"--{split}pref={self.root / split}" for split in ("train", "valid", "test")])
+            binarise(self.out, data, {split: str(self.root / split) for split in ("train", "valid", "test")})
         return data
 
 
