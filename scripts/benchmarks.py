@@ -19,7 +19,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from fairseq_headprune.files import write_json  # noqa: E402
-from fairseq_headprune.studies.provenance import git_commit  # noqa: E402
+from fairseq_headprune.provenance import git_commit  # noqa: E402
 
 #: seed of initial weights, of the order of batches and of synthetic sentences
 SEED = 1

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import fairseq_headprune
-from fairseq_headprune.studies import provenance
+from fairseq_headprune import provenance
 
 # FIPS 180-2, appendix B.1: SHA-256 of "abc"; and of nothing.
 ABC = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"

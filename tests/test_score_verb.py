@@ -12,7 +12,7 @@ from fairseq_headprune.cli import main
 from fairseq_headprune.files import sha256
 from fairseq_headprune.parts import Mask, Part
 from fairseq_headprune.parts.scores import Scores
-from fairseq_headprune.studies.provenance import environment
+from fairseq_headprune.provenance import environment
 
 SHAPE = {"enc_self": [2, 2], "enc_dec": [2, 2], "dec_self": [2, 2]}
 

@@ -27,7 +27,7 @@ from fairseq_headprune.glue.dataset import GlueDataset  # noqa: E402
 from fairseq_headprune.glue.examples import Holdout, read  # noqa: E402
 from fairseq_headprune.glue.metrics import metric_of, scores  # noqa: E402
 from fairseq_headprune.glue.validation import predictions  # noqa: E402
-from fairseq_headprune.studies.provenance import environment  # noqa: E402
+from fairseq_headprune.provenance import environment  # noqa: E402
 
 #: pieces of an example, as --max-positions of the task glue
 _LIMIT = 128

@@ -189,7 +189,7 @@ def _best(folder: Path) -> dict[str, Any]:
 def _machine(table: list[dict]) -> dict[str, Any]:
     """What the wall times depend on."""
     from fairseq_headprune.jobs.devices import visible_gpus
-    from fairseq_headprune.studies.provenance import environment
+    from fairseq_headprune.provenance import environment
 
     return {"trained_side_by_side": len(table), "gpus": len(visible_gpus()), "environment": environment()}
 

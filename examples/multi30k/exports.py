@@ -88,8 +88,8 @@ def main() -> None:
     from fairseq_headprune.cli import export
     from fairseq_headprune.export.onnx_model import load_onnx
     from fairseq_headprune.files import read_json, write_json
+    from fairseq_headprune.provenance import environment
     from fairseq_headprune.session import open_session, parse_generation_args
-    from fairseq_headprune.studies.provenance import environment
 
     data = str(args.prepared / "data-bin")
     words = [data, "--source-lang", "de", "--target-lang", "en", "--path", str(args.checkpoint), "--cpu"]

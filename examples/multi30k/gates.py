@@ -54,7 +54,7 @@ def train(args: argparse.Namespace, flags: dict[str, str]) -> None:
 def report(args: argparse.Namespace, name: str, runs: list[str], flags: dict[str, str]) -> None:
     """Write what headprune dynamics says of some runs, with commands and environment, and its first figure."""
     from fairseq_headprune.files import write_json
-    from fairseq_headprune.studies.provenance import environment
+    from fairseq_headprune.provenance import environment
 
     folder = args.work / f"figures-{name}"
     words = [sys.executable, "-m", "fairseq_headprune", "dynamics", *runs, "-o", str(folder), "--json"]

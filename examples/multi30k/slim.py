@@ -95,7 +95,7 @@ def main() -> None:
 
     from fairseq_headprune.evaluation.hypotheses import read_systems
     from fairseq_headprune.files import read_lines, sha256, write_json
-    from fairseq_headprune.studies.provenance import environment
+    from fairseq_headprune.provenance import environment
 
     args.work.mkdir(parents=True, exist_ok=True)
     data = [str(args.prepared / "data-bin"), "--source-lang", "de", "--target-lang", "en"]

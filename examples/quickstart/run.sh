@@ -64,7 +64,7 @@ done
 import sys
 
 from fairseq_headprune.files import write_json
-from fairseq_headprune.studies.provenance import environment
+from fairseq_headprune.provenance import environment
 
 seconds, output = sys.argv[1:]
 

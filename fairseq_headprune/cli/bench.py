@@ -117,7 +117,7 @@ def _names(paths: list[str]) -> list[str]:
 def _value(args: argparse.Namespace, sides: dict, paths: dict[str, str], rows: list[dict]) -> dict[str, Any]:
     import torch
 
-    from fairseq_headprune.studies.provenance import environment
+    from fairseq_headprune.provenance import environment
 
     first = next(iter(sides.values()))
     facts = {name: side.facts(paths[name]) for name, side in sides.items()}

@@ -132,7 +132,7 @@ def _measure(args: argparse.Namespace, session: Any, named: Mapping, points: lis
 def _settings(args: argparse.Namespace, session: Any) -> dict[str, Any]:
     import torch
 
-    from fairseq_headprune.studies.provenance import environment
+    from fairseq_headprune.provenance import environment
 
     names = ("heads", "masks", "seed", "batch_sizes", "examples", "seconds", "rounds")
     return {

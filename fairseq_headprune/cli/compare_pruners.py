@@ -58,7 +58,7 @@ def run(argv: list[str], prog: str = "headprune compare-pruners") -> int:
 
 
 def _run(args: argparse.Namespace, argv: list[str]) -> int:
-    from fairseq_headprune.studies.provenance import environment
+    from fairseq_headprune.provenance import environment
 
     if args.gpus_visible is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = args.gpus_visible

@@ -20,8 +20,8 @@ GLUE's metrics, under the checkpoint's own mask or --head-mask. What the flags l
 def run(argv: list[str]) -> int:
     """Run the verb."""
     from fairseq_headprune.glue.submission import submission_paths, write_submission
+    from fairseq_headprune.provenance import environment
     from fairseq_headprune.session import open_session, parse_generation_args
-    from fairseq_headprune.studies.provenance import environment
 
     args = parse_generation_args("evaluate", argv, _add_flags, _DESCRIPTION)
     if args.task != "glue":

@@ -26,9 +26,9 @@ fine-tuning that dies is started again from its last epoch, as long as it gets f
 
 def run(argv: list[str]) -> int:
     """Run the verb."""
+    from fairseq_headprune.provenance import environment
     from fairseq_headprune.session import open_session
     from fairseq_headprune.studies.mask_study import Comparison
-    from fairseq_headprune.studies.provenance import environment
     from fairseq_headprune.studies.random_study import RandomStudy
     from fairseq_headprune.studies.run import run as run_cells
     from fairseq_headprune.studies.samplings import items

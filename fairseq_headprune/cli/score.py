@@ -19,9 +19,9 @@ def run(argv: list[str]) -> int:
     """Run the verb."""
     # fairseq takes seconds to import; a misspelt verb or --help of another one need not wait for it.
     from fairseq_headprune.importance.ranks import process_group
+    from fairseq_headprune.provenance import environment
     from fairseq_headprune.session import open_session, parse_generation_args
     from fairseq_headprune.studies.estimates import estimate_scores
-    from fairseq_headprune.studies.provenance import environment
 
     args = parse_generation_args("score", argv, _add_flags, _DESCRIPTION)
     settings = scoring_settings(args, args.gen_subset)

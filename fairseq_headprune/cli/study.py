@@ -26,9 +26,9 @@ def run_study(
         add_flags: adds the verb's flags.
         prepare: checks them before the model is loaded, and returns what makes the study of the loaded model.
     """
+    from fairseq_headprune.provenance import environment
     from fairseq_headprune.session import open_session, parse_generation_args
     from fairseq_headprune.studies.masked import MaskWork
-    from fairseq_headprune.studies.provenance import environment
     from fairseq_headprune.studies.run import run
 
     args = parse_generation_args(verb, argv, add_flags, description)

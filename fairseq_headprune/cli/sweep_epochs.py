@@ -19,9 +19,9 @@ again, it resumes."""
 
 def run(argv: list[str]) -> int:
     """Run the verb."""
+    from fairseq_headprune.provenance import environment
     from fairseq_headprune.session import parse_generation_args
     from fairseq_headprune.studies.epochs import EpochCheckpoints, epoch_list, parse_epochs
-    from fairseq_headprune.studies.provenance import environment
     from fairseq_headprune.studies.run import run as run_cells
     from fairseq_headprune.studies.sweep import EpochWork, Sweep, first_session
 

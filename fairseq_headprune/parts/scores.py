@@ -23,7 +23,7 @@ class Scores(Table[float | None]):
         data, checkpoint: where from; ``checkpoint`` is ``{"path", "sha256"}``.
         details: further settings (seed, tokens, batches).
         precision: what the model computed in: ``fp32``, ``fp16`` or ``bf16``.
-        environment: the software, the machine and the command (see :mod:`studies.provenance`); None where a study's
+        environment: the software, the machine and the command (see ``provenance.py``); None where a study's
             folder says it, and in files of other origin.
     """
 

@@ -13,11 +13,11 @@ from fairseq_headprune.choosing.random_heads import Amount, prune_random
 from fairseq_headprune.modules.attach import find_gates
 from fairseq_headprune.modules.shrink import shrink
 from fairseq_headprune.parts import HEADS, Mask, Shape
+from fairseq_headprune.provenance import environment
 from fairseq_headprune.session import Session
 from fairseq_headprune.speed.costs import Cost, Group, groups, module_costs
 from fairseq_headprune.speed.measure import Side, measure
 from fairseq_headprune.speed.profile import Profile
-from fairseq_headprune.studies.provenance import environment
 
 #: shares of the heads that random masks prune, which check the prediction
 CHECKED = (25, 50, 75, 90)

@@ -21,7 +21,7 @@ from fairseq_headprune.studies.prune import Prune
 from fairseq_headprune.studies.run import run
 from fairseq_headprune.studies.study import UNPRUNED, Cell, Done
 from fairseq_headprune.studies.sweep_result import epoch_path, sweep_document
-from fairseq_headprune.studies.values import first_difference
+from fairseq_headprune.values import first_difference
 
 #: Seconds between two looks at the folder of a training run.
 LOOK = 5.0

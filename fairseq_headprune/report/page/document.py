@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from fairseq_headprune import __version__
+from fairseq_headprune.provenance import git_commit
 from fairseq_headprune.report.document import Document
-from fairseq_headprune.studies.provenance import git_commit
-from fairseq_headprune.studies.values import plain
+from fairseq_headprune.values import plain
 
 FORMAT = "headprune.report/1"
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from fairseq_headprune import __version__, files
 
-_PACKAGE = Path(__file__).resolve().parents[1]
+_PACKAGE = Path(__file__).resolve().parent
 
 
 def environment(command: str | None = None) -> dict[str, Any]:
