@@ -50,7 +50,7 @@ def parse_generation_args(
         args = options.parse_args_and_arch(parser, words)
     finally:
         sys.argv = before
-    args.headprune_command = shlex.join(["headprune", verb, *argv])
+    args.headprune_command = shlex.join(["headprune", *verb.split(), *argv])
     if one_model and not args.path:
         parser.error("--path CHECKPOINT is required")
     if args.path and not one_model:

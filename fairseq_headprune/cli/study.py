@@ -19,12 +19,14 @@ def run_study(
     description: str,
     add_flags: Callable[[argparse.ArgumentParser], Any],
     prepare: Callable[[argparse.Namespace], Make],
+    work: Callable[[Any], Any] | None = None,
 ) -> int:
     """Run a verb whose study is of masks of one model.
 
     Args:
         add_flags: adds the verb's flags.
         prepare: checks them before the model is loaded, and returns what makes the study of the loaded model.
+        work: makes what computes the cells (default: ``MaskWork``).
     """
     from fairseq_headprune.provenance import environment
     from fairseq_headprune.session import open_session, parse_generation_args
@@ -40,7 +42,7 @@ def run_study(
     folder = study.open(args.output, environment(args.headprune_command))
     progress = Progress(verb, study.planned(), args.quiet or args.worker)
     with helpers(verb, argv, args, folder):
-        for cell in run(study, MaskWork(study)):
+        for cell in run(study, (work or MaskWork)(study)):
             progress.cell(cell)
     progress.close()
     return 0 if args.worker else show(study, args)

@@ -1,0 +1,283 @@
+"""The search for a winning ticket as a study: every step that is tried is a cell (Prasanna et al. 2020, §3)."""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from fractions import Fraction
+from itertools import count, islice, takewhile
+from typing import Any
+
+from fairseq_headprune.choosing.lottery import Move, Search, weights_pruned
+from fairseq_headprune.choosing.magnitude import layer_matrices, without_lowest, zeroed
+from fairseq_headprune.importance.estimate import ScoreSettings
+from fairseq_headprune.parts import FFN, HEADS, Mask
+from fairseq_headprune.parts.scores import Scores
+from fairseq_headprune.report.document import Document
+from fairseq_headprune.report.tables import Table
+from fairseq_headprune.studies.estimates import estimate_scores
+from fairseq_headprune.studies.finished import read_mask
+from fairseq_headprune.studies.mask_study import Comparison, MaskStudy, model_settings
+from fairseq_headprune.studies.masked import MaskWork
+from fairseq_headprune.studies.study import UNPRUNED, Cell, Done
+
+MODES = ("heads", "blocks", "both", "magnitude")
+TICKET = "ticket"
+
+
+@dataclass(frozen=True)
+class LotterySettings(Comparison):
+    """How a ticket is searched for.
+
+    Attributes:
+        mode: ``heads``, ``blocks``, ``both``, or ``magnitude`` (single weights).
+        threshold: share of the full model's score that has to be kept, on the split ``select``.
+        step: share of the heads, or weights, that a step prunes.
+        magnitude_of: ``original`` or ``remaining``: what the share of weights is taken of.
+        score: how importance is estimated.
+    """
+
+    mode: str = "both"
+    threshold: Fraction = Fraction(9, 10)
+    step: Fraction = Fraction(1, 10)
+    select: str = "valid"
+    magnitude_of: str = "remaining"
+    score: ScoreSettings = field(default_factory=ScoreSettings)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the settings that have a bearing on this mode as plain JSON values; the split is told by its data."""
+        values = {**asdict(self), "step": str(self.step), "threshold": str(self.threshold)}
+        values["score"] = self.score.relevant()
+        unused = {"select", "score" if self.mode == "magnitude" else "magnitude_of"}
+        return {name: value for name, value in values.items() if name not in unused}
+
+
+class LotteryFind(MaskStudy):
+    """Prune while the score holds on one split; report what is left, the ticket, on another one as well.
+
+    Importance is always that of the last accepted mask. A rejected step is a cell, too.
+
+    Attributes:
+        how: for a study that is run.
+    """
+
+    name = "lottery-find"
+    how: LotterySettings
+
+    @classmethod
+    def of(cls, session: Any, split: str, how: LotterySettings) -> "LotteryFind":
+        """Make the study of a loaded model, whose gates choose feed-forward blocks where the mode does."""
+        data = {"select_data": session.data(how.select)}
+        if how.mode == "magnitude":
+            data["weights"] = sum(matrix.numel() for matrix in layer_matrices(session.model).values())
+        else:
+            data["score_data"] = session.data(how.score.subset)
+        study = cls({**model_settings(session, cls.name, split), **data, **how.to_dict()}, session)
+        study.how = how
+        return study
+
+    @property
+    def mode(self) -> str:
+        """What is pruned."""
+        return self.settings["mode"]
+
+    @property
+    def select(self) -> str:
+        """The split on which the score has to hold."""
+        return self.settings["select_data"]["split"]
+
+    @property
+    def reports(self) -> bool:
+        """Whether the ticket is reported on other examples than those it is chosen on."""
+        chosen, told = (self.settings[name] | {"split": None} for name in ("select_data", "data"))
+        return chosen != told
+
+    @property
+    def splits(self) -> list[str]:
+        """What is answered."""
+        return [self.select, *([self.split] if self.reports else [])]
+
+    def check(self) -> None:
+        """Refuse a model without the parts that the mode prunes, and what stops every study of masks."""
+        for components, modes, what in ((HEADS, ("heads", "both"), "head"), (FFN, ("blocks", "both"), "block")):
+            if self.mode in modes and not self.start.kept(components):
+                raise ValueError(f"--mode {self.mode}: {self.session.path} has no {what} that is not pruned")
+        super().check()
+
+    def warnings(self) -> list[str]:
+        """Warn where the ticket is chosen and reported on the same examples."""
+        if self.reports:
+            return []
+        return [
+            f"the ticket is chosen on {self.select}, whose examples are those of {self.split}: its score there is "
+            "optimistic (the paper's setting; choose on a holdout of train, or on another split, with --select-on)"
+        ]
+
+    def planned(self) -> None:
+        """How many steps are tried is not known ahead."""
+        return None
+
+    def plan(self) -> list[Cell]:
+        """The full model."""
+        return [Cell(UNPRUNED, self.start, self._facts(0, self.start, {}), self.select)]
+
+    def next(self, done: Mapping[str, Done]) -> list[Cell]:
+        """The next step to try; in the end, the ticket on the split that is reported.
+
+        Raises:
+            ValueError: the full model misses the threshold itself.
+        """
+        full = done[UNPRUNED]["score"]
+        if full < 0:
+            raise ValueError(
+                f"{self.measure} of the full model on {self.select} is {full:.2f}: it misses a threshold that is a "
+                "share of that itself"
+            )
+        steps, tried = self.steps(done), self._move(done)
+        if tried is not None:
+            return [self._cell(len(steps) + 1, tried, self._ticket(done)["id"])]
+        against, ticket = f"{self.split}@{UNPRUNED}", f"{self.split}@{TICKET}"
+        if not self.reports or ticket in done:
+            return []
+        last = self._ticket(done)
+        facts = {name: last[name] for name in self._facts(0, self.start, {})}
+        cells = [
+            Cell(against, self.start, self._facts(0, self.start, {}), self.split, against),
+            Cell(ticket, read_mask(self.folder, last["id"]), facts, self.split, against),
+        ]
+        return [cell for cell in cells if cell.id not in done]
+
+    def holds(self, cell: Done, full: Done) -> bool:
+        """Whether a step keeps its share of the full model's score."""
+        return cell["score"] >= float(Fraction(self.settings["threshold"])) * full["score"]
+
+    def steps(self, cells: Mapping[str, Done]) -> list[Done]:
+        """The steps that were tried, in order, each with ``accepted``."""
+        names = takewhile(cells.__contains__, (_step(number) for number in count(1)))
+        return [{**cells[name], "accepted": self.holds(cells[name], cells[UNPRUNED])} for name in names]
+
+    def _ticket(self, cells: Mapping[str, Done]) -> Done:
+        """The cell of the last accepted mask."""
+        return [cells[UNPRUNED], *(cell for cell in self.steps(cells) if cell["accepted"])][-1]
+
+    def _move(self, done: Mapping[str, Done]) -> Move | int | None:
+        """What is to be tried now: parts to prune, or how many weights are pruned; None if the search has ended."""
+        share, accepted = Fraction(self.settings["step"]), [step["accepted"] for step in self.steps(done)]
+        if self.mode == "magnitude":
+            counts = weights_pruned(self.settings["weights"], share, self.settings["magnitude_of"])
+            return next(islice(counts, len(accepted), None), None) if all(accepted) else None
+        search = Search(self.mode, len(self.start.kept(HEADS)), len(self.start.kept(FFN)), share)
+        for held in accepted:
+            search.tell(held)
+        return search.move()
+
+    def _cell(self, number: int, tried: Move | int, accepted: str) -> Cell:
+        """The step that is tried after the last accepted one."""
+        if isinstance(tried, int):
+            return Cell(_step(number), self.start, {"step": number, "weights": tried}, self.select)
+        scores, mask = self._scores(accepted), read_mask(self.folder, accepted)
+        mask = mask.without([*scores.pruning_order(HEADS)[: tried.heads], *scores.pruning_order(FFN)[: tried.blocks]])
+        facts = self._facts(number, mask, {"tried": asdict(tried), "after": accepted})
+        return Cell(_step(number), mask, facts, self.select)
+
+    def _scores(self, accepted: str) -> Scores:
+        """Importance under an accepted mask: stored by an earlier run, or estimated now."""
+        path = self.folder.path / "scores" / f"{accepted}.json"
+        if not path.exists():
+            path.parent.mkdir(exist_ok=True)
+            with self.session.gates.masked(read_mask(self.folder, accepted)):
+                estimate_scores(self.session, self.how.score).save(path)
+        return Scores.load(path)
+
+    def _facts(self, number: int, mask: Mask, more: Mapping[str, Any]) -> dict[str, Any]:
+        """What the list of cells says of a step."""
+        if self.mode == "magnitude":
+            return {"step": number, "weights": 0, **more}
+        counts = {"heads": len(mask.dropped(HEADS)), "blocks": len(mask.dropped(FFN))}
+        kept = {c: n["kept"] for c, n in mask.counts().items()}
+        return {"step": number, "pruned": counts, "kept": kept, **more}
+
+    def result(self, cells: Mapping[str, Done]) -> Document:
+        """Say what is left, and what it scores."""
+        full = cells.get(UNPRUNED)
+        title = f"Lottery ticket ({self.mode}), chosen on {self.select}"
+        told = cells.get(f"{self.split}@{TICKET}")
+        ended = full is not None and self._move(cells) is None and (told is not None or not self.reports)
+        missing = [] if ended else ["the search has not ended: run headprune lottery find again with its settings"]
+        document = self.document(title, full, missing, len(cells) - 1)
+        document.state["done"] = len(cells)
+        if full is None:
+            return document
+        steps = self.steps(cells)
+        document.tables = [_steps_table(full, steps, self.measure, self.select)]
+        threshold = float(Fraction(self.settings["threshold"]))
+        document.notes = [
+            f"a step is accepted if {self.measure} on {self.select} is at least {threshold:g} of the full model's "
+            f"({threshold * full['score']:.2f}); {full['signature']}",
+            *self.warnings(),
+        ]
+        ticket = self._ticket(cells)
+        document.data = {"baseline": full, "steps": steps, "ticket": ticket, **document.data}
+        if told:
+            document.data["reported"] = {"baseline": cells[f"{self.split}@{UNPRUNED}"], "ticket": told}
+        if ended:
+            document.findings = [self._found(ticket, full, told, cells)]
+        return document
+
+    def _found(self, ticket: Done, full: Done, told: Done | None, cells: Mapping[str, Done]) -> str:
+        """Say in a sentence what is left."""
+        if self.mode == "magnitude":
+            left, total = self.settings["weights"] - ticket["weights"], self.settings["weights"]
+            size, all_gone = f"{left:,} of {total:,} weights ({left / total:.1%})", left == 0
+        else:
+            names = {"heads": HEADS, "blocks": FFN}
+            wanted = [what for what in names if self.mode in (what, "both")]
+            total_of = {what: len(self.start.kept(names[what])) for what in wanted}
+            left_of = {what: total_of[what] - ticket["pruned"][what] for what in wanted}
+            size = " and ".join(f"{left_of[what]} of {total_of[what]} {what}" for what in wanted)
+            all_gone = not any(left_of.values())
+        scores = f"{self.measure} {ticket['score']:.2f} on {self.select}, full model {full['score']:.2f}"
+        found = f"The ticket keeps {size}: {scores}."
+        if told:
+            other = cells[f"{self.split}@{UNPRUNED}"]["score"]
+            found += f" On {self.split}: {told['score']:.2f}, full model {other:.2f} (p = {told['p']:.3f})."
+        return found + (" Everything is pruned: what remains of the model answers as well." if all_gone else "")
+
+
+def _step(number: int) -> str:
+    return f"step-{number:03d}"
+
+
+def _steps_table(full: Done, steps: Sequence[Done], measure: str, split: str) -> Table:
+    weights = "weights" in full
+    header = [
+        "Step",
+        *(["Weights pruned"] if weights else ["Tried", "Heads pruned", "Blocks pruned"]),
+        measure,
+        "Accepted",
+    ]
+    rows = []
+    for cell in [{**full, "accepted": None}, *steps]:
+        tried = cell.get("tried")
+        what = "-" if tried is None else "+".join(f"{tried[n]} {n}" for n in ("heads", "blocks") if tried[n])
+        size = [f"{cell['weights']:,}"] if weights else [what, cell["pruned"]["heads"], cell["pruned"]["blocks"]]
+        accepted = "-" if cell["accepted"] is None else "yes" if cell["accepted"] else "no"
+        rows.append([cell["step"], *size, f"{cell['score']:.2f}", accepted])
+    caption = f"Steps of the search, {measure} on {split}"
+    return Table(header, rows, caption=caption)
+
+
+class LotteryWork(MaskWork):
+    """Computes the cells of a search: masks of parts, or the model without its lowest weights."""
+
+    def compute(self, cells: Sequence[Cell]) -> Iterator[None]:
+        """Answer, compare with the full model, and append."""
+        if self.study.mode != "magnitude":
+            yield from super().compute(cells)
+            return
+        matrices = layer_matrices(self.session.model)
+        for cell in cells:
+            began = time.perf_counter()
+            with zeroed(matrices, without_lowest(matrices, cell.facts["weights"])):
+                answers = self.session.evaluator(cell.split or self.split).answers()
+            self.save(cell, answers, time.perf_counter() - began)
+            yield
