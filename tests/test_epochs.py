@@ -2,11 +2,13 @@
 
 import os
 import re
+from argparse import Namespace
 
 import pytest
 import tiny
 import torch
 
+from fairseq_headprune.studies import sweep
 from fairseq_headprune.studies.epochs import EpochCheckpoints, epoch_list, parse_epochs
 
 
@@ -86,3 +88,19 @@ def test_what_fairseq_saves_at_the_end_says_so(data_bin, tmp_path):
     assert list(checkpoints.readable()) == [1, 2] and checkpoints.training_ended()
     (tmp_path / "checkpoint1.pt").rename(tmp_path / "checkpoint_last.pt")
     assert not checkpoints.training_ended()
+
+
+def test_a_run_whose_checkpoints_are_all_refused_is_not_waited_for(tmp_path, monkeypatch, capsys):
+    path, sizes = tmp_path / "checkpoint1.pt", iter((60, 90, 90))
+    path.write_bytes(b"x" * 30)
+    # It is being written while it grows: at the fourth look it is as it was at the third.
+    waits = []
+    monkeypatch.setattr(
+        sweep.time, "sleep", lambda seconds: (waits.append(seconds), path.write_bytes(b"x" * next(sizes)))
+    )
+    monkeypatch.setattr(EpochCheckpoints, "_state_of", staticmethod(lambda path: (0, path.stat().st_size)))
+    with pytest.raises(ValueError, match="no checkpointN.pt that can be used; epoch 1: .*not a checkpoint"):
+        sweep.first_session(Namespace(), EpochCheckpoints(tmp_path), sweep.Follow(None, 3600.0))
+    assert len(waits) == 3
+    told = capsys.readouterr().err.splitlines()
+    assert len(told) == 3 and all("waiting for the first checkpoint" in line and "epoch 1: " in line for line in told)

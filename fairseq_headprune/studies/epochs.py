@@ -83,6 +83,10 @@ class EpochCheckpoints:
             self._bad[epoch] = (self._state_of(path), reason)
             self.skipped[epoch] = reason
 
+    def refused(self) -> dict[int, tuple[int, int]]:
+        """Return the checkpoints that were refused at the last look, each with the state of its file."""
+        return {epoch: self._bad[epoch][0] for epoch in self.skipped}
+
     def missing(self, found: Iterable[int]) -> list[int]:
         """Return the gaps: wanted epochs, or those up to the last that was found, that have no checkpoint."""
         found = set(found) | set(self.skipped)

@@ -1,12 +1,13 @@
 """Reading the files of finished cells: where one is gone or damaged, how to have its cell done again."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from fairseq_headprune.files import read_lines
 from fairseq_headprune.parts import Mask
 from fairseq_headprune.studies.folder import StudyFolder
+from fairseq_headprune.studies.study import Cell
 
 
 def read_mask(folder: StudyFolder, cell_id: str) -> Mask:
@@ -45,6 +46,24 @@ def finished_cells(folder: StudyFolder) -> dict[str, dict[str, Any]]:
         if not all(isinstance(number, (int, float)) for number in numbers) or "signature" not in cell:
             raise ValueError(f"a cell is damaged: {way_out(folder, cell_id)}")
     return cells
+
+
+def check_masks(folder: StudyFolder, cells: Sequence[Cell]) -> None:
+    """Before a study goes on, make sure that its finished cells are of the masks that its settings give now.
+
+    A finished study is left as it is: it is whole, whatever drew its masks.
+
+    Raises:
+        ValueError: a cell is of another mask.
+    """
+    done = folder.cells()
+    begun = [cell for cell in cells if cell.mask is not None and cell.id in done]
+    for cell in begun if len(begun) < len(cells) else []:
+        if folder.mask_path(cell.id).is_file() and read_mask(folder, cell.id).rows != cell.mask.rows:
+            raise ValueError(
+                f"{folder.path} cannot go on: {cell.id} is of another mask than its settings give now (older versions "
+                "drew heads by chance in another way); name another folder"
+            )
 
 
 def way_out(folder: StudyFolder, cell_id: str) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
+from fairseq_headprune.studies.finished import check_masks
 from fairseq_headprune.studies.folder import StudyFolder
 from fairseq_headprune.studies.study import Cell, Done, Study
 
@@ -24,9 +25,14 @@ class Work(Protocol):
 
 
 def run(study: Study, work: Work) -> Iterator[Done]:
-    """Yield every cell of an opened study as it is finished, here or by another process, or was finished before."""
+    """Yield every cell of an opened study as it is finished, here or by another process, or was finished before.
+
+    Raises:
+        ValueError: the folder's finished cells are of other masks than the study's.
+    """
     cells: Sequence[Cell] = study.plan() or study.next(study.folder.cells())
     while cells:
+        check_masks(study.folder, cells)
         first = [cell for cell in cells if cell.id == cell.against]
         yield from shared(study.folder, first, work)
         yield from shared(study.folder, [cell for cell in cells if cell.id != cell.against], work)

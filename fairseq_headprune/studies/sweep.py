@@ -231,20 +231,22 @@ def first_session(args: argparse.Namespace, checkpoints: EpochCheckpoints, follo
     """Load the first checkpoint that can be used, waiting for it while training runs.
 
     Raises:
-        ValueError: there is none; the message says why.
+        ValueError: there is none, or all that are there are refused, and none of them is being written; the message
+            says why.
     """
-    end, told = time.monotonic() + (follow.idle if follow else 0), False
+    end, refused = time.monotonic() + (follow.idle if follow else 0), None
     while True:
         for path in checkpoints.readable().values():
             return session_of(args, path)
-        if time.monotonic() >= end:
-            why = "".join(f"; epoch {epoch}: {reason}" for epoch, reason in checkpoints.skipped.items())
+        why = "".join(f"; epoch {epoch}: {reason}" for epoch, reason in checkpoints.skipped.items())
+        before, refused = refused, checkpoints.refused()
+        if time.monotonic() >= end or (refused and refused == before):
             named = f" of the epochs {epoch_list(checkpoints.wanted)} that --epochs names" if checkpoints.wanted else ""
             raise ValueError(f"{checkpoints.folder} holds no checkpointN.pt{named} that can be used{why}")
-        if not told:
-            print(f"sweep-epochs: waiting for the first checkpoint in {checkpoints.folder} {follow}", file=sys.stderr)
-            told = True
-        time.sleep(LOOK)
+        if before != refused:
+            waiting = f"waiting for the first checkpoint in {checkpoints.folder} {follow}"
+            print(f"sweep-epochs: {waiting}{why}", file=sys.stderr)
+        time.sleep(min(LOOK, follow.idle if follow else LOOK))
 
 
 def _cell_id(epoch: int) -> str:
