@@ -3,9 +3,11 @@
 import pytest
 import tiny
 import torch
+from trainings import Here
 from verbs import generated, refused, run_json, write_lively
 
 from fairseq_headprune.checkpoints import read_state, stored_mask
+from fairseq_headprune.cli import main
 from fairseq_headprune.parts import COMPONENTS, FFN, HEADS, Mask
 from fairseq_headprune.parts.scores import Scores
 
@@ -161,3 +163,49 @@ def test_studies_of_feed_forward_parts(pruned, tmp_path):
     # 12 heads and 256 units are in play: half of them, then all.
     assert [point["pruned"] for point in curve] == [0, 134, 268]
     assert sum(curve[1]["kept"].values()) == 134 and not sum(curve[2]["kept"].values())
+    mask = Mask.load(pruned["units", "names"]["mask.json"])
+    rows = {c: [[1, 1] + [0] * 62, [1] + [0] * 63] for c in FFN}
+    Mask({**mask.rows, **rows}).save(tmp_path / "few.json")
+    flags = [
+        "--head-mask",
+        tmp_path / "few.json",
+        "--components",
+        "enc_ffn",
+        "--ffn",
+        "units",
+        "--select-subset",
+        "test",
+    ]
+    found = run_json("keep-one", *call, *flags, "-o", tmp_path / "alone")
+    assert [cell["id"] for cell in found["candidates"]] == ["test@enc_ffn-0-0", "test@enc_ffn-0-1"]
+    kept = Mask.load(tmp_path / "alone" / "masks" / "test@enc_ffn-0-1.json").rows
+    assert kept == {**mask.rows, **rows, "enc_ffn": [[0, 1] + [0] * 62, rows["enc_ffn"][1]]}
+
+
+def test_random_study_of_feed_forward_blocks(pruned, tmp_path, capsys):
+    """Fine-tuned as a slim model: the block that a sampling prunes is no longer there."""
+    train = "--arch transformer_gated_tiny --share-all-embeddings --optimizer adam --lr 0.01 --batch-size 16 --cpu "
+    call = [pruned["data"], "--path", pruned["path"], "--cpu", "--beam", "1", "--resamples", "10", "--updates", "1"]
+    call += [
+        "--train-flags",
+        f"{train} --num-workers 0",
+        "--components",
+        "dec_ffn",
+        "--seeds",
+        "1",
+        "-o",
+        tmp_path / "s",
+    ]
+    with Here().instead():
+        found = run_json("random-study", *call, "--random", "1", "--slim")
+    [cell] = found["cells"]
+    assert (cell["percent"], cell["pruned"]) == (50, 1) and sum(cell["kept"].values()) == 12 + 3
+    mask = Mask.load(tmp_path / "s" / "masks" / f"{cell['id']}.json")
+    state = read_state(tmp_path / "s" / cell["tuned"]["checkpoint"])
+    assert stored_mask(state).rows["dec_ffn"] == mask.rows["dec_ffn"] != [[1], [1]]
+    for layer, [kept] in enumerate(mask.rows["dec_ffn"]):
+        weight = state["model"].get(f"decoder.layers.{layer}.fc1.weight")
+        assert (weight is not None and weight.numel() > 0) == bool(kept)
+    assert main(["random-study", *map(str, call), "--random", "1", "--slim"]) == 0
+    assert "50 (1 parts)" in capsys.readouterr().out
+    assert "--components goes with --random and --layers" in refused(capsys, "random-study", *call, "--triple", "1,1,1")

@@ -119,6 +119,15 @@ def test_ablation_scores_are_those_of_each_mask_alone(tuned, tmp_path, capsys):
     )
 
 
+def test_ablation_of_feed_forward_blocks(tuned, tmp_path):
+    value = study("ablate", tuned, "SST-2", tmp_path / "a", "--components", "ffn", "--resamples", "20")
+    path, full = tuned / "SST-2" / "checkpoint_last.pt", Mask.full({**SHAPE, "enc_ffn": [1, 1, 1]})
+    assert [cell["layer"] for cell in value["cells"]] == [None, 0, 1, 2]
+    for cell in value["cells"][1:]:
+        found, targets = logits(path, "dev", full.without([Part("enc_ffn", cell["layer"], 0)]))
+        assert cell["score"] == pytest.approx(100 * (found.argmax(1) == targets).mean())
+
+
 def test_the_oracle_order_is_that_of_the_ablation(tuned, tmp_path):
     """The head whose removal hurts least goes first; ties by lowest layer and head."""
     ablated = study("ablate", tuned, "SST-2", tmp_path / "a", "--gen-subset", "train", "--resamples", "50")

@@ -72,6 +72,20 @@ def test_wrong_input(call, message):
         call()
 
 
+def test_feed_forward_parts_are_drawn_alone_or_with_heads():
+    start = Mask.full({"enc_self": [2, 2], "enc_ffn": [1, 1, 1, 1], "dec_ffn": [3, 3]})
+    for seed in range(5):
+        # Source: by hand: half of 4 blocks and 6 units, then a third of all but the blocks.
+        mask = Item("random", "50%").mask(start, seed, ("enc_ffn", "dec_ffn"))
+        assert facts(Item("random"), seed, start, mask, ("enc_ffn", "dec_ffn"))["percent"] == 50
+        assert mask.only(HEADS) == start.only(HEADS) and len(mask.dropped(("enc_ffn", "dec_ffn"))) == 5
+        mask = Item("random", "3").mask(start, seed, ("enc_self", "dec_ffn"))
+        assert facts(Item("random"), seed, start, mask, ("enc_self", "dec_ffn"))["percent"] == 30
+        assert len(mask.dropped(("enc_self", "dec_ffn"))) == 3 and not mask.dropped(("enc_ffn",))
+    layers = Item("layers", "top:1").mask(start, 1, ("enc_ffn",))
+    assert layers.rows["enc_ffn"] == [[1], [1], [1], [0]] and not layers.dropped(("enc_self", "dec_ffn"))
+
+
 def test_layers_are_recorded_from_0():
     start = Mask.full({"enc_self": [2, 2, 2], "dec_self": [2, 2]})
     drawn = Item("layers", "top:1").mask(start, 1).source["drawn"]

@@ -3,7 +3,7 @@
 import pytest
 
 from fairseq_headprune.parts import Mask, Part
-from fairseq_headprune.single_heads import one_kept, one_removed
+from fairseq_headprune.single_heads import one_kept, one_removed, passed_over
 
 START = Mask({"enc_self": [[1, 1, 1], [0, 1]], "dec_self": [[1, 0, 1], [0, 0]]})
 
@@ -32,6 +32,24 @@ def test_one_kept_keeps_one_head_there_and_all_elsewhere():
             assert [h for h in mask.kept([component]) if h.layer == layer] == [head]
             elsewhere = [h for h in START.kept() if (h.component, h.layer) != (component, layer)]
             assert [h for h in mask.kept() if (h.component, h.layer) != (component, layer)] == elsewhere
+
+
+def test_units_are_kept_alone_as_heads_are():
+    start = Mask({"enc_self": [[1, 1]], "enc_ffn": [[1, 0, 1], [1]], "dec_ffn": [[0, 1, 0]]})
+    layers = one_kept(start, ["enc_ffn", "dec_ffn"])
+    # By hand: a block, and a layer of one unit, have nothing to choose from.
+    assert {
+        layer: {part.index: mask.rows["enc_ffn"] for part, mask in masks.items()} for layer, masks in layers.items()
+    } == {("enc_ffn", 0): {0: [[1, 0, 0], [1]], 2: [[0, 0, 1], [1]]}}
+    assert all(
+        mask.only(["enc_self", "dec_ffn"]) == start.only(["enc_self", "dec_ffn"])
+        for mask in layers["enc_ffn", 0].values()
+    )
+    skipped = passed_over(start, ["enc_ffn", "dec_ffn"])
+    assert [(layer["component"], layer["layer"], layer["heads"]) for layer in skipped] == [
+        ("enc_ffn", 1, [0]),
+        ("dec_ffn", 0, [1]),
+    ]
 
 
 def test_only_the_chosen_components():

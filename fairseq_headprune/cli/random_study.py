@@ -5,7 +5,7 @@ import shlex
 from functools import partial
 from typing import Any
 
-from fairseq_headprune.cli.common import Parser
+from fairseq_headprune.cli.common import Parser, add_ffn_flag
 from fairseq_headprune.cli.comparison_flags import add_comparison_flags, comparison_settings
 from fairseq_headprune.cli.progress import Progress
 from fairseq_headprune.cli.scale_flags import (
@@ -39,7 +39,7 @@ def run(argv: list[str]) -> int:
     chosen = items(args.random, args.config, args.triple, args.layers, args.mirror, args.control)
     check_launcher_flags(args)
     args.jobs = args.jobs or len(visible_gpus())
-    study = RandomStudy.of(open_session(args), args.gen_subset, chosen, args.seeds, how, comparison)
+    study = RandomStudy.of(open_session(args), args.gen_subset, chosen, args.seeds, how, comparison, args.components)
     study.generate, study.base = _generation_flags(argv), args.baseline
     study.check()
     folder = study.open(args.output, environment(args.headprune_command))
@@ -82,6 +82,10 @@ def parse(argv: list[str]) -> argparse.Namespace:
             raise ValueError(f"--{name} must be at least 1, got {number}")
     if args.baseline == "control" and not args.control:
         raise ValueError("--baseline control needs --control, which fine-tunes it")
+    if args.components and (args.config or args.triple):
+        raise ValueError(
+            "--components goes with --random and --layers: --config and --triple name components themselves"
+        )
     if args.mirror and not args.config:
         raise ValueError("--mirror needs --config, whose configurations it mirrors")
     if min(args.seeds) < 0:
@@ -116,6 +120,13 @@ def _add_flags(parser: argparse.ArgumentParser) -> None:
         "top:1,bottom:1; the first is 1 (default: none)",
     )
     add = group.add_argument
+    add(
+        "--components",
+        metavar="all|LIST",
+        help="--random and --layers prune the parts of these, also of enc_ffn, dec_ffn or both, ffn (default: all, "
+        "which is all heads)",
+    )
+    add_ffn_flag(group, "what a part of enc_ffn and dec_ffn is, where --components names them (default: blocks)")
     add("-o", "--output", metavar="DIR", required=True, help="study folder (required)")
     add("--mirror", action="store_true", help="also the mirror of every configuration (default: off)")
     add("--control", action="store_true", help="also fine-tune with no head pruned (default: off)")

@@ -51,7 +51,8 @@ def _train(job: TrainingJob, run: Run) -> None:
         from fairseq_headprune.parts import Mask
         from fairseq_headprune.removal.checkpoint import slim_checkpoint
 
-        slim_checkpoint(job.start, run.slim, Mask.load(run.mask))
+        mask = Mask.load(run.mask)
+        slim_checkpoint(job.start, run.slim, mask, ffn=mask.prunes_ffn())
     # fairseq-train reads sys.argv.
     before, sys.argv = sys.argv, ["fairseq-train", *job.words()[3:]]
     try:

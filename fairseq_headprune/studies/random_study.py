@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_headprune.jobs.training import TrainingJob
-from fairseq_headprune.parts import Mask
+from fairseq_headprune.parts import HEADS, Mask, has_ffn
+from fairseq_headprune.pruning import chosen_components
 from fairseq_headprune.report.document import Curves, Document
 from fairseq_headprune.studies.curves import line, mean_of
 from fairseq_headprune.studies.mask_study import Comparison, MaskStudy, model_settings
@@ -88,10 +89,23 @@ class RandomStudy(MaskStudy):
         seeds: Sequence[int],
         how: FineTuning,
         comparison: Comparison,
+        components: str | None = None,
     ) -> "RandomStudy":
-        """Make the study of a loaded model."""
+        """Make the study of a loaded model; ``components``: whose parts are pruned (default: attention, all heads)."""
         drawn = {"items": [asdict(item) for item in items], "seeds": list(seeds), "fine_tuning": asdict(how)}
+        if components:
+            drawn["components"] = chosen_components(components, list(session.gates.shape))
         return cls({**model_settings(session, cls.name, split), **drawn, **vars(comparison)}, session)
+
+    @property
+    def components(self) -> Sequence[str]:
+        """The components whose parts are pruned."""
+        return self.settings.get("components", HEADS)
+
+    @property
+    def noun(self) -> str:
+        """What is pruned."""
+        return "parts" if has_ffn(self.components) else "heads"
 
     @property
     def items(self) -> list[Item]:
@@ -101,7 +115,7 @@ class RandomStudy(MaskStudy):
     @cached_property
     def drawn(self) -> dict[str, tuple[Mask, dict[str, Any]]]:
         """Every sampling: id of the cell -> mask and facts; what cannot be drawn raises ValueError or KeyError."""
-        return samplings(self.start, self.items, self.settings["seeds"])
+        return samplings(self.start, self.items, self.settings["seeds"], self.components)
 
     def check(self) -> None:
         """Refuse what this model cannot meet."""
@@ -114,7 +128,7 @@ class RandomStudy(MaskStudy):
 
     def plan(self) -> list[Cell]:
         """The unpruned model, and a training for each item and seed."""
-        unpruned = self.unpruned(**facts(Item(UNPRUNED), 0, self.start, self.start))
+        unpruned = self.unpruned(**facts(Item(UNPRUNED), 0, self.start, self.start, self.components))
         return [unpruned, *(Cell(name, *drawn, job=self._job(name, *drawn)) for name, drawn in self.drawn.items())]
 
     def _job(self, name: str, mask: Mask, found: Mapping[str, Any]) -> TrainingJob:
@@ -140,7 +154,7 @@ class RandomStudy(MaskStudy):
         comparisons = sum(map(len, found.values()))
         of, again = f"{len(cells)} of {self.planned()}", "run headprune random-study again with its settings"
         missing = [f"{of} cells are done: {again}"] if len(cells) < self.planned() else []
-        title = f"Random heads, fine-tuned ({' '.join(settings['fine_tuning']['limit'])}), on {self.split}"
+        title = f"Random {self.noun}, fine-tuned ({' '.join(settings['fine_tuning']['limit'])}), on {self.split}"
         document = self.document(title, unpruned, missing, comparisons)
         document.state["done"] = len(cells)
         if unpruned is None or not found:
@@ -152,7 +166,7 @@ class RandomStudy(MaskStudy):
         # An encoder that is pruned before it is fine-tuned on a task guesses: to be better than that is no finding.
         random = _random(list(found.values()))
         if random and not missing and "task" not in settings["data"] and self.base == UNPRUNED:
-            document.findings = [_found(unpruned, random, self.alpha)]
+            document.findings = [_found(unpruned, random, self.alpha, self.noun)]
         return document
 
     def _tell_samplings(self, document: Document, unpruned: Done, items: list[list[Done]], comparisons: int) -> None:
@@ -169,7 +183,7 @@ class RandomStudy(MaskStudy):
         order = [UNPRUNED, *self.drawn]
         value = summary(Means(self), cells, order, self.items, self.base)
         baseline, items, settings = value["baseline"], value["items"], self.settings
-        document.tables = paper_tables(baseline["score"], self.start, items, self.alpha, self.measure)
+        document.tables = paper_tables(baseline["score"], self.start, items, self.alpha, self.measure, self.noun)
         seeds, how = settings["seeds"], settings["fine_tuning"]
         legend = self.family(len(items)).legend(items, baseline["id"])
         document.notes = [
@@ -183,7 +197,7 @@ class RandomStudy(MaskStudy):
         document.data |= value
 
     def _chart(self, baseline: float, points: list[Done], name: str | None) -> list[Any]:
-        caption = f"{self.measure} on {self.split} by share of heads pruned at random"
+        caption = f"{self.measure} on {self.split} by share of {self.noun} pruned at random"
         curves = [line("Random", points)]
         return [Curves(caption, self.measure, baseline, curves, name, self.alpha)] if len(points) > 1 else []
 
@@ -201,7 +215,7 @@ def _mean(cells: list[Done]) -> Done:
     return {**same, **mean_of(cells), "seeds": [cell["seed"] for cell in cells]}
 
 
-def _found(unpruned: Done, random: list[list[Done]], alpha: float) -> str:
+def _found(unpruned: Done, random: list[list[Done]], alpha: float, noun: str) -> str:
     """Say how far random pruning goes before a sampling is significantly worse."""
     reached = None
     for cells in random:
@@ -209,5 +223,5 @@ def _found(unpruned: Done, random: list[list[Done]], alpha: float) -> str:
             break
         reached = cells[0]["percent"]
     if reached is None:
-        return f"Random heads: at {random[0][0]['percent']:.0f}% pruned a sampling is significantly worse already."
-    return f"Random heads: up to {reached:.0f}% pruned no sampling is significantly worse than the unpruned model."
+        return f"Random {noun}: at {random[0][0]['percent']:.0f}% pruned a sampling is significantly worse already."
+    return f"Random {noun}: up to {reached:.0f}% pruned no sampling is significantly worse than the unpruned model."

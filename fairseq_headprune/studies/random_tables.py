@@ -14,7 +14,9 @@ from fairseq_headprune.studies.study import UNPRUNED, Done
 Entry = Mapping[str, Any]
 
 
-def paper_tables(baseline: float, start: Mask, items: Sequence[Entry], alpha: float, measure: str) -> list[Table]:
+def paper_tables(
+    baseline: float, start: Mask, items: Sequence[Entry], alpha: float, measure: str, noun: str = "heads"
+) -> list[Table]:
     """Return the paper's tables: percentages (Table 1), configurations (2), triples (3), layers (5 and 6).
 
     Args:
@@ -22,16 +24,17 @@ def paper_tables(baseline: float, start: Mask, items: Sequence[Entry], alpha: fl
         start: the mask of the unpruned model.
         items: an entry an item: ``kind``, ``text``, ``percent``, ``pruned``, ``config``, ``score``, ``sd``, ``delta``,
             ``p`` and ``p_holm``. A table without any is omitted.
+        noun: what is pruned.
     """
     full = {component: n["kept"] for component, n in start.counts().items()}
     config = format_config(start)
     forms: list[tuple[str, tuple[str, ...], list[str], list[Any], Callable[[Entry], list[Any]]]] = [
         (
-            "Heads pruned at random",
+            f"{noun.capitalize()} pruned at random",
             (CONTROL, "random"),
             ["% Pruning"],
             ["0 (Baseline)"],
-            lambda item: [_percentage(item)],
+            lambda item: [_percentage(item, noun)],
         ),
         (
             "Heads kept in each layer",
@@ -48,7 +51,7 @@ def paper_tables(baseline: float, start: Mask, items: Sequence[Entry], alpha: fl
             lambda item: [f"{item['percent']:.0f}%", _triple(parse_triple(item["text"]))],
         ),
         (
-            "Layers without heads",
+            f"Layers without {noun}",
             ("layers",),
             ["Layers pruned", "%"],
             ["0 (Baseline)", None],
@@ -128,11 +131,11 @@ def kept_heads(item: Entry) -> str:
     return words.get(item["kind"], "random, one a layer at least" if item["text"].endswith(AT_LEAST_ONE) else "random")
 
 
-def _percentage(item: Entry) -> str:
+def _percentage(item: Entry, noun: str) -> str:
     if item["kind"] == CONTROL:
         return "0, fine-tuned"
     amount, *rest = item["text"].split(":")
-    share = amount.removesuffix("%") if amount.endswith("%") else f"{item['percent']:.0f} ({item['pruned']} heads)"
+    share = amount.removesuffix("%") if amount.endswith("%") else f"{item['percent']:.0f} ({item['pruned']} {noun})"
     return ", ".join([share, *rest])
 
 

@@ -37,22 +37,26 @@ class Item:
         text = "+".join(self.text.replace(AT_LEAST_ONE, "-at-least-one").split()).replace(":", "")
         return "-".join(part for part in (self.kind, text, "mirror" if self.mirror else "") if part)
 
-    def mask(self, start: Mask, seed: int) -> Mask:
+    def mask(self, start: Mask, seed: int, components: Sequence[str] = HEADS) -> Mask:
         """Draw the mask of a seed.
+
+        Args:
+            components: whose parts a share, a number or a set of layers is of.
 
         Raises:
             ValueError, KeyError: what is not written as it should be, or cannot be met by this model.
         """
+        present = [component for component in components if component in start.rows]
         if self.kind == "random":
             amount, at_least_one = self.text.removesuffix(AT_LEAST_ONE), self.text.endswith(AT_LEAST_ONE)
-            mask = prune_random(start, parse_amount(amount), [list(start.only(HEADS).rows)], seed, at_least_one)
+            mask = prune_random(start, parse_amount(amount), [present], seed, at_least_one)
         elif self.kind == "config":
             config = parse_config([self.text])
             mask = keep_per_layer(start, mirrored(config) if self.mirror else config, picking_by_chance(seed))
         elif self.kind == "triple":
             mask = keep_random(start, parse_triple(self.text), seed)
         elif self.kind == "layers":
-            mask, layers = prune_layers(start, self.text, list(start.only(HEADS).rows))
+            mask, layers = prune_layers(start, self.text, present)
         else:
             mask = start.without([])
         drawn = {"kind": self.kind, "text": self.text, "mirror": self.mirror, "seed": seed}
@@ -87,10 +91,10 @@ def items(
     return found
 
 
-def facts(item: Item, seed: int, start: Mask, mask: Mask) -> dict[str, Any]:
-    """What the list of cells says of a sampling; ``percent`` is the exact share of the heads in play."""
-    play = len(start.kept())
-    pruned = play - len(mask.kept())
+def facts(item: Item, seed: int, start: Mask, mask: Mask, components: Sequence[str] = HEADS) -> dict[str, Any]:
+    """What the list of cells says of a sampling; ``percent`` is the exact share of the parts of these components."""
+    play = len(start.kept(components))
+    pruned = play - len(mask.kept(components))
     return {
         "item": item.name,
         "kind": item.kind,
@@ -104,7 +108,9 @@ def facts(item: Item, seed: int, start: Mask, mask: Mask) -> dict[str, Any]:
     }
 
 
-def samplings(start: Mask, chosen: Sequence[Item], seeds: Sequence[int]) -> dict[str, tuple[Mask, dict[str, Any]]]:
+def samplings(
+    start: Mask, chosen: Sequence[Item], seeds: Sequence[int], components: Sequence[str] = HEADS
+) -> dict[str, tuple[Mask, dict[str, Any]]]:
     """Draw every mask of a study: id of the cell -> mask and facts.
 
     Raises:
@@ -115,6 +121,6 @@ def samplings(start: Mask, chosen: Sequence[Item], seeds: Sequence[int]) -> dict
     drawn = {}
     for item in chosen:
         for seed in seeds:
-            mask = item.mask(start, seed)
-            drawn[f"{item.name}-{seed}"] = (mask, facts(item, seed, start, mask))
+            mask = item.mask(start, seed, components)
+            drawn[f"{item.name}-{seed}"] = (mask, facts(item, seed, start, mask, components))
     return drawn
