@@ -222,6 +222,6 @@ def test_wrong_input_is_one_line(flags, tmp_path, capsys, monkeypatch):
     ):
         assert message in refused(capsys, *call, *more)
         assert not (tmp_path / "o").exists()
-    assert "there is no 'win'; there is find" in refused(capsys, "lottery", "win")
+    assert "invalid choice: 'win'" in refused(capsys, "lottery", "win")
     monkeypatch.setenv("WORLD_SIZE", "2")
     assert "each step needs the one before" in refused(capsys, *call)
