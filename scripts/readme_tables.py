@@ -1,7 +1,8 @@
 """Make the README's tables from the JSON files under examples/*/results, so that no figure is typed by hand.
 
-Without arguments every table is printed as Markdown. ``--write FILE`` replaces in a Markdown file what stands between
-``<!-- table NAME EXAMPLE -->`` and ``<!-- end -->``; a table whose results are missing stays as it is.
+Without arguments every table is printed as Markdown. ``--write FILE …`` replaces in Markdown files what stands between
+``<!-- table NAME EXAMPLE -->`` and ``<!-- end -->``; a table whose results are missing stays as it is. The tables of
+benchmarks are in bench_tables.py.
 """
 
 import argparse
@@ -9,201 +10,274 @@ import re
 import statistics
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks import shown
-from glue_result_tables import (
-    bench_finetune,
-    classifier_heads,
-    classifier_orders,
-    classifier_pruners,
-    classifier_random,
-    fine_tuned,
-)
-from random_pruning_table import random_pruning, random_samplings
-from removal_result_tables import ablation_speed, removal, speed
-from speed_result_tables import speed_by_heads
-from study_result_tables import epochs, one_head, orders, single_heads
+import bench_tables
+from bench_tables import Value, machine, values
 
 from fairseq_headprune.files import read_json, read_lines, write_text
-from fairseq_headprune.parts import PAPER_NAMES
+from fairseq_headprune.parts import HEADS, PAPER_NAMES
+from fairseq_headprune.report.document import Document
+from fairseq_headprune.report.marks import Family
 from fairseq_headprune.report.tables import Marked, Table
+from fairseq_headprune.studies.curves import curve_rows
 from fairseq_headprune.studies.pruners.tables import COST_NOTE, cost_table, score_note, score_table
+from fairseq_headprune.studies.random_tables import kept_heads
 
 _EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 _MARKER = re.compile(r"<!-- table (\S+) (\S+) -->")
+_TASKS = ("SST-2", "CoLA", "MRPC")
+_MARKS = "{holm} p < 0.01 after Holm's correction, {raw} only before it"
 
 
-def training(results: Path) -> str:
+def training(results: Path) -> Table:
     """BLEU of every trained model, and the mean of each architecture."""
     value = read_json(results / "train.json")
     runs = value["runs"]
     sets = [name for name in ("test2016", "test2017", "mscoco2017") if name in runs[0]]
     rows: list[list[Any]] = []
+    by_arch: dict[str, list[Value]] = {}
     for run in runs:
-        cells = [f"{run[name]['bleu']:.2f}" for name in sets]
-        rows.append([run["arch"], run["seed"], *cells, run["best_epoch"], f"{run['valid_loss']:.3f}"])
-    for arch in dict.fromkeys(run["arch"] for run in runs):
-        of_arch = [run for run in runs if run["arch"] == arch]
+        by_arch.setdefault(run["arch"], []).append(run)
+        scores = [f"{run[name]['bleu']:.2f}" for name in sets]
+        rows.append([run["arch"], run["seed"], *scores, run["best_epoch"], f"{run['valid_loss']:.3f}"])
+    for arch, of_arch in by_arch.items():
         means = [f"{statistics.mean(run[name]['bleu'] for run in of_arch):.2f}" for name in sets]
         rows.append([arch, "mean", *means, "", f"{statistics.mean(run['valid_loss'] for run in of_arch):.3f}"])
-    table = Table(["architecture", "seed", *sets, "best epoch", "valid loss"], rows)
-    note = f"BLEU, {runs[0][sets[0]]['signature']}; {_where(value['environment'])}."
-    return _with_note(table, f"{note} {_difference(runs, sets)}")
+    where = f"{machine(value)}, Python {value['environment']['python']}"
+    apart = "Gated minus stock, means: " + ", ".join(f"{name} {_welch(runs, name)}" for name in sets)
+    notes = [f"BLEU, {runs[0][sets[0]]['signature']}; {where}. {apart}."]
+    return Table(["architecture", "seed", *sets, "best epoch", "valid loss"], rows, notes=notes)
 
 
-def _difference(runs: list[dict], sets: list[str]) -> str:
-    """Say how far the means of gated and stock models are apart, with Welch's t over seeds."""
-    parts = []
-    for name in sets:
-        sides: list[list[float]] = [[], []]
-        for run in runs:
-            sides["gated" in run["arch"]].append(run[name]["bleu"])
-        stock, gated = sides
-        apart = statistics.mean(gated) - statistics.mean(stock)
-        error = (statistics.variance(stock) / len(stock) + statistics.variance(gated) / len(gated)) ** 0.5
-        parts.append(f"{name} {apart:+.2f} (Welch's t {apart / error:.2f})")
-    return f"Gated minus stock, means: {', '.join(parts)}."
+def _welch(runs: list[Value], name: str) -> str:
+    sides = [[run[name]["bleu"] for run in runs if ("gated" in run["arch"]) is gated] for gated in (False, True)]
+    apart = statistics.mean(sides[1]) - statistics.mean(sides[0])
+    error = sum(statistics.variance(side) / len(side) for side in sides) ** 0.5
+    return f"{apart:+.2f} (Welch's t {apart / error:.2f})"
 
 
-def pruning(results: Path) -> str:
+def pruning(results: Path) -> Table:
     """BLEU by share of heads pruned, one column a curve of every study."""
-    columns: dict[str, list[dict]] = {}
-    for path in sorted(results.glob("prune-*.json")):
-        value = read_json(path)
-        rest = path.stem.removeprefix("prune-").split("-")[1:]
+    columns, value = {}, {}
+    for name, value in values(results, "prune-*.json").items():
+        words = name.split("-")[2:]
         for label, points in value["curves"].items():
-            name = PAPER_NAMES.get(label, "all" if label == "all" else label)
-            columns[" ".join([name, *(f"({word})" for word in rest)])] = points
+            columns[" ".join([PAPER_NAMES.get(label, label), *(f"({word})" for word in words)])] = points, _tests(value)
+    marks = "{holm} differs from the unpruned model at p < 0.01 after Holm's correction, {raw} only before it"
+    notes = [f"BLEU, {value['signature']}; {marks} (paired bootstrap)."]
+    return Table(["pruned", *columns], curve_rows(columns), notes=notes)
+
+
+def orders(results: Path) -> Table:
+    """BLEU by share of heads pruned in the order of importance, of an oracle, and of chance (Michel, Figure 3)."""
+    found = values(results, "studies/order-*.json")
+    columns = {name.removeprefix("order-"): _curve(value) for name, value in found.items()}
+    return Table(["pruned", *columns], curve_rows(columns), notes=[_tested(*found.values())])
+
+
+def classifier_orders(results: Path) -> Table:
+    """The score by share of heads pruned, a column a task and order (Michel et al., Figures 3b and 6)."""
+    found = {task: values(results, f"{task}/order-*.json") for task in _TASKS if (results / task).is_dir()}
+    columns = {
+        f"{task}, {name.removeprefix('order-')}": _curve(value)
+        for task, orders in found.items()
+        for name, value in orders.items()
+    }
     if not columns:
-        raise FileNotFoundError(f"{results}/prune-*.json")
-    alpha = value["alpha"]
-    percents = sorted({point["percent"] for points in columns.values() for point in points})
-    by_percent = [{point["percent"]: _point(point, alpha) for point in points} for points in columns.values()]
-    rows = [[f"{percent:.0f}%", *(points.get(percent) for points in by_percent)] for percent in percents]
-    table = Table(["pruned", *columns], rows)
-    marks = f"** differs from the unpruned model at p < {alpha:g} after Holm's correction, * only before it"
-    return _with_note(table, f"BLEU, {value['signature']}; {marks} (paired bootstrap).")
+        raise FileNotFoundError(f"{results}/*/order-*.json")
+    notes = [f"Accuracy, Matthews, mean of accuracy and F1; {_MARKS}."]
+    return Table(["pruned", *columns], curve_rows(columns, digits=1), notes=notes)
 
 
-def comparison(results: Path) -> str:
-    """BLEU of every pruning method and number of heads, in the form of Li et al. 2021, Table 3b."""
-    value = read_json(results / "compare.json")
-    return _with_note(score_table(value["points"], value["alpha"]), score_note(value))
+def single_heads(results: Path) -> Table:
+    """Every head alone: how many matter, by test set and component (the summary of Michel's Table 1 and Figure 1)."""
+    rows, found = [], values(results, "studies/ablate-*.json", "ablate-*.json")
+    for name, value in found.items():
+        tests = _tests(value)
+        for component in HEADS:
+            cells = [cell for cell in value["cells"] if cell["component"] == component]
+            worst = min(cells, key=lambda cell: cell["delta"])
+            place = f"layer {worst['layer'] + 1}, head {worst['head'] + 1}"
+            row = [name.removeprefix("ablate-"), PAPER_NAMES[component], len(cells), *_changed(cells, tests)]
+            rows.append([*row, _difference(worst, tests), place])
+    header = ["test set", "component", "heads", "lose BLEU", "gain BLEU", "largest loss", "where (from 1)"]
+    return Table(header, rows, "llrrrrl", notes=[_tested(*found.values())])
 
 
-def comparison_costs(results: Path) -> str:
+def one_head(results: Path) -> Table:
+    """One head kept in a layer: the difference for the best one (Michel, Tables 2 and 5)."""
+    value = read_json(results / "studies" / "keep-one.json")
+    tests, cells = _tests(value), {(cell["component"], cell["layer"]): cell for cell in value["cells"]}
+    layers = sorted({layer for _, layer in cells})
+    rows = [[layer + 1, *(_difference(cells.get((c, layer)), tests) for c in HEADS)] for layer in layers]
+    chosen, shown = value["select_data"]["split"], value["data"]["split"]
+    note = f"Difference in BLEU; the head is chosen on {chosen}, the difference is that on {shown}. {_tested(value)}"
+    return Table(["layer", *(PAPER_NAMES[c] for c in HEADS)], rows, notes=[note])
+
+
+def classifier_heads(results: Path) -> Table:
+    """Every head alone on two sets, and how the effects agree (Michel, Figure 2)."""
+    rows: list[list[Any]] = []
+    for task in (task for task in _TASKS if (results / task / "effects.json").exists()):
+        read = {name: read_json(results / task / f"{name}.json") for name in ("effects", "keep-one")}
+        row: list[Any] = [task]
+        for name in ("dev", "train"):
+            value = read_json(results / task / f"ablate-{name}.json")
+            row.append(" / ".join(map(str, _changed(value["cells"], _tests(value)))))
+        both = [read["effects"][name] for name in ("pearson", "spearman")]
+        row += [f"{found['value']:+.2f} (p = {found['p']:.1g})" for found in both]
+        worst = min(read["keep-one"]["cells"], key=lambda cell: cell["delta"])
+        mark = _tests(read["keep-one"]).mark(worst)
+        rows.append([*row, Marked(f"{worst['delta']:+.2f} (layer {worst['layer'] + 1})", mark)])
+    if not rows:
+        raise FileNotFoundError(f"{results}/*/effects.json")
+    header = ["task", "lose / gain, dev", "lose / gain, train", "Pearson", "Spearman", "worst layer with one head"]
+    note = (
+        "Of 72 heads, how many change the score significantly when masked alone (p < 0.01 after Holm's correction), on "
+        "the development set and on train; correlation of the effects on both; the largest loss with the best single "
+        "head of a layer, chosen on train ({holm} significant after Holm's correction)."
+    )
+    return Table(header, rows, "lrrrrr", notes=[note])
+
+
+def epochs(results: Path) -> Table:
+    """BLEU of each epoch and what is left of it after pruning (Michel, Figure 5)."""
+    (value, *_) = values(results, "studies/sweep.json", "sweep.json").values()
+    rows, shown = [], (20, 40, 60, 80)
+    for row in value["epochs"]:
+        left = {round(point["percent"]): point["relative"] for point in row["curves"]["all"]}
+        kept = value["kept_within"]["all"][str(row["epoch"])]
+        shares = [None if left[share] is None else f"{left[share]:.0%}" for share in shown]
+        last = None if kept is None else f"{kept:.0f}%"
+        rows.append([row["epoch"], f"{row['baseline']['score']:.2f}", *shares, last])
+    header = ["epoch", "unpruned BLEU", *(f"{share}% pruned" for share in shown), "90% kept up to"]
+    note = f"Share of each epoch's unpruned BLEU; {value['epochs'][0]['baseline']['signature']}."
+    return Table(header, rows, "r" * len(header), notes=[note])
+
+
+def random_pruning(results: Path) -> Table:
+    """Random pruning with fine-tuning, beside the paper's differences (Budhraja et al. 2020, Tables 1 to 3)."""
+    value = read_json(results / "random.json")
+    note = (
+        f"Mean of {{samplings}} samplings, each fine-tuned; BLEU, {value['signature']}; {{{{holm}}}} the mean differs "
+        "from the baseline, which is not tuned further, at p < 0.01 after Holm's correction, {{raw}} only before it "
+        "(paired bootstrap). The paper's columns: its differences from its own baselines."
+    )
+    header = ["pruned", "heads kept", "BLEU", "difference", "sd"]
+    return _random(value, results, header, "all (baseline)", kept_heads, note)
+
+
+def classifier_random(results: Path) -> Table:
+    """Random heads and whole layers pruned before fine-tuning on SST-2, beside the paper's (Tables 4 to 6)."""
+    value = read_json(results / "random-SST-2.json")
+    note = (
+        "Mean of {samplings} samplings, each fine-tuned, and its difference from the unpruned models of the same "
+        f"seeds; {value['signature']}; {_MARKS.replace('{', '{{').replace('}', '}}')} (paired bootstrap). The paper's "
+        "differences are BERT-base's, for the same shares of its layers."
+    )
+    return _random(value, results, ["pruned", "what", "accuracy", "difference", "sd"], "none", _pruned, note)
+
+
+def _pruned(item: Value) -> str:
+    return "random heads" if item["kind"] == "random" else f"layers {item['text'].replace(':', ' ')}"
+
+
+def _random(
+    value: Value, results: Path, header: list[str], whole: str, name: Callable[[Value], str], note: str
+) -> Table:
+    """Tabulate the means of a study's items, the unpruned model first, beside examples/NAME/paper-random.json."""
+    paper, tests, items = read_json(results.parent / "paper-random.json"), _tests(value), value["items"]
+    none = [None] * len(paper["columns"])
+    rows: list[list[Any]] = [["0%", whole, f"{value['baseline']['score']:.2f}", None, None, *none]]
+    for item in items:
+        spread = None if item["sd"] is None else f"{item['sd']:.2f}"
+        row = [f"{item['percent']:.0f}%", name(item), f"{item['score']:.2f}", _difference(item, tests), spread]
+        rows.append([*row, *paper["items"].get(item["item"], none)])
+    header = [*header, *paper["columns"]]
+    samplings = max(item["samplings"] for item in items)
+    return Table(header, rows, "ll" + "r" * (len(header) - 2), notes=[note.format(samplings=samplings)])
+
+
+def comparison(results: Path) -> Table:
+    """Scores of every pruning method and number of heads, in the form of Li et al. 2021, Table 3b."""
+    (value,) = values(results, "compare.json", "pruners-*.json").values()
+    return replace(score_table(value["points"], value["alpha"]), notes=[score_note(value, None)])
+
+
+def comparison_costs(results: Path) -> Table:
     """Cost, control and quality of every pruning method: Li et al. 2021, Table 1, measured."""
     value = read_json(results / "compare.json")
-    return _with_note(cost_table(value["costs"], value["measure"]), COST_NOTE)
+    return replace(cost_table(value["costs"], value["measure"]), notes=[COST_NOTE])
 
 
-def bench_train(results: Path) -> str:
-    """Training speed of every side, by device."""
-    rows = []
-    for value, side, found in _sides(results, "bench-train-*.json"):
-        speed, words = shown(found["speed_to_stock"]), shown(found["words_per_second"], 0)
-        rows.append([_device(value), side, shown(found["ms_per_update"], 1), words, speed])
-    header = ["device", "model", "ms/update", "words/s", "speed (stock = 1)"]
-    return _with_note(Table(header, rows, "llrrr"), f"Median (min-max) of {value['rounds']} interleaved rounds.")
+def fine_tuned(results: Path) -> Table:
+    """Development scores of fine-tuned models, beside those of the same recipe in a plain loop over transformers."""
+    rows: list[list[Any]] = []
+    found = values(results, "tuned-*.json", "reference-*.json")
+    for task in ("SST-2", "MRPC", "CoLA", "RTE", "STS-B"):
+        mine = [value for name, value in found.items() if name.startswith(f"tuned-{task}-")]
+        theirs = [value["best"]["score"] for name, value in found.items() if name.startswith(f"reference-{task}-")]
+        if mine:
+            scores = [value["results"][0]["scores"]["score"] for value in mine]
+            rows.append([task, mine[0]["metric"], len(scores), _mean(scores), _mean(theirs) if theirs else None])
+    note = "Best epoch of three on the development set; mean, and in brackets the standard deviation over seeds."
+    return Table(["task", "metric", "seeds", "bert_gated", "transformers"], rows, "llrrr", notes=[note])
 
 
-def bench_score(results: Path) -> str:
-    """Cost of scoring against a plain forward and backward pass, by device."""
-    rows = []
-    for path in sorted(results.glob("bench-score-*.json")):
-        value = read_json(path)
-        peaks, gates = value["peak_bytes"], value["gates"]
-        extra = (peaks["score"] - peaks["plain"]) / 2**20 if peaks["score"] else None
-        ratios = [shown(value["time_to_plain"]), shown(value["time_to_stock"])]
-        memory = None if extra is None else f"{extra:+,.1f}"
-        size = f"{gates['layers']} x {gates['bytes_per_layer'] / 1024:.1f} KiB"
-        rows.append([_device(value), shown(value["seconds"]["score"], 2), *ratios, memory, size])
-    if not rows:
-        raise FileNotFoundError(f"{results}/bench-score-*.json")
-    header = ["device", "seconds", "time / plain", "time / stock", "extra peak MiB", "gates"]
-    return _with_note(Table(header, rows), f"Median (min-max) of {value['rounds']} interleaved rounds.")
-
-
-def bench_bootstrap(results: Path) -> str:
-    """The bootstrap of many systems, ours and compare-mt's."""
-    value = read_json(results / "bench-bootstrap.json")
-    cpus = f"{value['environment']['cpus']} CPUs"
-    rows = [
-        ["headprune compare, all systems", shown(value["ours_seconds_all_systems"])],
-        ["compare-mt, one pair", shown(value["compare_mt_seconds_per_pair"])],
-        ["compare-mt, all pairs (extrapolated)", f"{value['compare_mt_seconds_all_pairs_extrapolated']:,.0f}"],
-        ["times faster (extrapolated)", f"{value['times_faster_extrapolated']:,.0f}"],
-    ]
-    what = f"{value['systems']} systems, {value['sentences']} sentences, {value['resamples']} resamples, {cpus}"
-    return (
-        f"{Table(['', 'seconds'], rows).render('markdown')}\n\n{what}; median (min-max) of {value['repeats']} repeats."
-    )
-
-
-TABLES: dict[str, Callable[[Path], str]] = {
+TABLES: dict[str, Callable[[Path], Table]] = {
     "training": training,
     "pruning": pruning,
-    **{
-        name: lambda results, make=make: _with_note(*make(results))
-        for name, make in {
-            "random": random_pruning,
-            "random-samplings": random_samplings,
-            "single-heads": single_heads,
-            "one-head": one_head,
-            "orders": orders,
-            "epochs": epochs,
-            "removal": removal,
-            "speed": speed,
-            "speed-by-heads": speed_by_heads,
-            "bench-ablation": ablation_speed,
-            "fine-tuned": fine_tuned,
-            "classifier-orders": classifier_orders,
-            "classifier-heads": classifier_heads,
-            "classifier-pruners": classifier_pruners,
-            "classifier-random": classifier_random,
-            "bench-finetune": bench_finetune,
-        }.items()
-    },
+    "random": random_pruning,
+    "single-heads": single_heads,
+    "one-head": one_head,
+    "orders": orders,
+    "epochs": epochs,
+    "fine-tuned": fine_tuned,
+    "classifier-orders": classifier_orders,
+    "classifier-heads": classifier_heads,
+    "classifier-pruners": comparison,
+    "classifier-random": classifier_random,
     "comparison": comparison,
     "comparison-costs": comparison_costs,
-    "bench-train": bench_train,
-    "bench-score": bench_score,
-    "bench-bootstrap": bench_bootstrap,
+    **bench_tables.TABLES,
 }
 
 
-def _sides(results: Path, pattern: str) -> list[tuple[dict, str, dict]]:
-    values = [read_json(path) for path in sorted(results.glob(pattern))]
-    if not values:
-        raise FileNotFoundError(f"{results}/{pattern}")
-    return [(value, name, side) for value in values for name, side in value["sides"].items()]
+def _tests(value: Value) -> Family:
+    """The family of tests of a study; marks as they were computed."""
+    return Family(value["alpha"], 10**9, 0, 1)
 
 
-def _device(value: dict) -> str:
-    environment = value["environment"]
-    machine = environment["gpu"] if value["device"] == "cuda" else f"{environment['threads']} CPU threads"
-    return f"{machine}, {value['precision']}"
+def _tested(*found: Value) -> str:
+    return f"{found[-1]['signature']}; {_MARKS} (paired bootstrap)."
 
 
-def _where(environment: dict) -> str:
-    return f"{environment['gpu'] or 'CPU'}, torch {environment['torch']}, Python {environment['python']}"
+def _curve(value: Value) -> tuple[list[Value], Family]:
+    return value.get("means", value["curves"])["all"], _tests(value)
 
 
-def _point(point: dict, alpha: float) -> Marked:
-    mark = "holm" if point["p_holm"] < alpha else "raw" if point["p"] < alpha else ""
-    return Marked(f"{point['score']:.2f}", mark)
+def _changed(cells: list[Value], tests: Family) -> list[int]:
+    """Count the cells with a significant loss, and with a significant gain."""
+    sure = [cell["delta"] for cell in cells if "delta" in cell and tests.significant(cell)]
+    return [sum(delta < 0 for delta in sure), sum(delta > 0 for delta in sure)]
 
 
-def _with_note(table: Table, note: str) -> str:
-    escaped = note.replace("*", "\\*")
-    return f"{table.render('markdown')}\n\n{escaped}"
+def _difference(cell: Value | None, tests: Family) -> Marked | None:
+    return None if cell is None else Marked(f"{cell['delta']:+.2f}", tests.mark(cell))
 
 
-def _table(name: str, example: str) -> str | None:
+def _mean(scores: list[float]) -> str:
+    spread = f" ({statistics.stdev(scores):.2f})" if len(scores) > 1 else ""
+    return f"{statistics.mean(scores):.2f}{spread}"
+
+
+def rendered(name: str, example: str) -> str | None:
+    """Return a table in Markdown with its notes, or None where its results are missing."""
     try:
-        return TABLES[name](_EXAMPLES / example / "results")
+        return Document("", [TABLES[name](_EXAMPLES / example / "results")]).render("markdown")
     except FileNotFoundError as error:
         print(f"{name} {example}: no results ({error})", file=sys.stderr)
         return None
@@ -211,37 +285,31 @@ def _table(name: str, example: str) -> str | None:
 
 def _replaced(lines: list[str], path: str) -> str:
     kept: list[str] = []
-    inside: list[str] | None = None
-    for line in lines:
+    skipping = False
+    for number, line in enumerate(lines, 1):
+        end = line.strip() == "<!-- end -->"
+        if not skipping or end:
+            kept.append(line)
         marker = _MARKER.fullmatch(line.strip())
-        if marker:
-            kept.append(line)
-            table = _table(*marker.groups())
-            inside = [] if table is None else ["", *table.split("\n"), ""]
-            replace = table is not None
-        elif inside is not None and line.strip() == "<!-- end -->":
-            kept += [*inside, line]
-            inside = None
-        elif inside is None:
-            kept.append(line)
-        elif not replace:
-            inside.append(line)
-    if inside is not None:
-        raise SystemExit(f"{path}: a table marker has no <!-- end --> after it")
+        if marker and "<!-- end -->" not in map(str.strip, lines[number:]):
+            raise SystemExit(f"{path}: a table marker has no <!-- end --> after it")
+        table = rendered(*marker.groups()) if marker else None
+        kept += ["", *table.split("\n"), ""] if table else []
+        skipping = bool(table) or skipping and not end
     return "\n".join(kept) + "\n"
 
 
 def main() -> None:
-    """Print the tables or write them into a file."""
+    """Print the tables or write them into files."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--write", metavar="FILE", help="replace the tables in this Markdown file (default: print all)")
+    text = "replace the tables in these Markdown files (default: print all)"
+    parser.add_argument("--write", metavar="FILE", nargs="+", default=[], help=text)
     args = parser.parse_args()
-    if args.write:
-        write_text(args.write, _replaced(read_lines(args.write), args.write))
-        return
-    for results in sorted(_EXAMPLES.glob("*/results")):
+    for path in args.write:
+        write_text(path, _replaced(read_lines(path), path))
+    for results in [] if args.write else sorted(_EXAMPLES.glob("*/results")):
         for name in TABLES:
-            table = _table(name, results.parent.name)
+            table = rendered(name, results.parent.name)
             if table is not None:
                 print(f"<!-- table {name} {results.parent.name} -->\n\n{table}\n\n<!-- end -->\n")
 

@@ -18,7 +18,7 @@ from fairseq_headprune.speed.levels import level
 from fairseq_headprune.speed.points import read_points
 
 sys.path.insert(0, str(tiny.ROOT / "scripts"))
-from speed_result_tables import speed_by_heads  # noqa: E402
+from bench_tables import speed_by_heads  # noqa: E402
 
 FULL = Mask.full({"enc_self": [4, 4, 4]})
 
@@ -153,12 +153,12 @@ def test_the_table_of_the_readme(tmp_path):
     value |= {"settings": {"rounds": 2, "examples": 64}, "data": {"task": "RTE", "split": "dev"}}
     value["environment"] = {"gpu": None}
     (tmp_path / "speed-by-heads-cpu.json").write_text(json.dumps(value))
-    table, note = speed_by_heads(tmp_path)
+    table = speed_by_heads(tmp_path)
     assert [row[1:] for row in table.rows] == [
         ["unpruned", "12", "5,000", "2.5", "100 (1.00x)"],
         ["10", "6", "4,000", "1.9", "120 (1.20x)"],
     ]
-    assert table.rows[0][0] == "2 CPU threads, fp32" and "64 examples of RTE dev" in note
+    assert table.rows[0][0] == "2 CPU threads, fp32" and "64 examples of RTE dev" in table.notes[0]
     with pytest.raises(FileNotFoundError):
         speed_by_heads(tmp_path / "nothing")
 

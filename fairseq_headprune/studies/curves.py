@@ -1,7 +1,7 @@
 """Pruning curves: finished cells as curves, their means over random orders, their table and what they say."""
 
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any
 
@@ -92,18 +92,25 @@ def line(name: str, points: Iterable[Done]) -> dict[str, Any]:
 
 def curve_table(curves: dict[str, list[Done]], family: Family, caption: str = "") -> Table:
     """Tabulate pruning curves: a row a step, a column a curve; steps that are not done yet show as ``-``."""
+    columns = {curve_name(label): (points, family) for label, points in curves.items()}
+    return Table(["Pruned", *columns], curve_rows(columns), caption=caption)
+
+
+def curve_rows(columns: Mapping[str, tuple[Sequence[Done], Family]], digits: int = 2) -> list[list[Any]]:
+    """Return a row a step: the share of pruned heads, and the score of each curve, marked by its family of tests."""
     rows: list[list[Any]] = []
-    for points in zip_longest(*curves.values()):
+    for points in zip_longest(*(points for points, _ in columns.values())):
         percent = next(point["percent"] for point in points if point)
-        rows.append([f"{percent:.0f}%", *(_shown(point, family) for point in points)])
-    return Table(["Pruned", *map(curve_name, curves)], rows, caption=caption)
+        cells = [_shown(point, tests, digits) for point, (_, tests) in zip(points, columns.values(), strict=True)]
+        rows.append([f"{percent:.0f}%", *cells])
+    return rows
 
 
-def _shown(point: Done | None, family: Family) -> Any:
+def _shown(point: Done | None, family: Family, digits: int) -> Any:
     if point is None:
         return None
-    text = f"{point['score']:.2f}"
-    return f"{text} (sd {point['sd']:.2f})" if "sd" in point else Marked(text, family.mark(point))
+    text = f"{point['score']:.{digits}f}"
+    return f"{text} (sd {point['sd']:.{digits}f})" if "sd" in point else Marked(text, family.mark(point))
 
 
 def curve_found(label: str, points: list[Done], family: Family, measure: str) -> str:
