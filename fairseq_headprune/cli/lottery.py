@@ -5,7 +5,10 @@ import importlib
 from fairseq_headprune.cli.common import Parser
 
 #: what is done -> in one line; the code is in ``cli/lottery_NAME.py``
-PARTS = {"find": "prune while the score holds: the good subnetwork of one model"}
+PARTS = {
+    "find": "prune while the score holds: the good subnetwork of one model",
+    "tickets": "good, random and bad subnetworks of one size from several searches; do they agree?",
+}
 
 
 def run(argv: list[str]) -> int:

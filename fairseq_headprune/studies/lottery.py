@@ -134,11 +134,11 @@ class LotteryFind(MaskStudy):
             )
         steps, tried = self.steps(done), self._move(done)
         if tried is not None:
-            return [self._cell(len(steps) + 1, tried, self._ticket(done)["id"])]
+            return [self._cell(len(steps) + 1, tried, self.ticket(done)["id"])]
         against, ticket = f"{self.split}@{UNPRUNED}", f"{self.split}@{TICKET}"
         if not self.reports or ticket in done:
             return []
-        last = self._ticket(done)
+        last = self.ticket(done)
         facts = {name: last[name] for name in self._facts(0, self.start, {})}
         cells = [
             Cell(against, self.start, self._facts(0, self.start, {}), self.split, against),
@@ -155,9 +155,13 @@ class LotteryFind(MaskStudy):
         names = takewhile(cells.__contains__, (_step(number) for number in count(1)))
         return [{**cells[name], "accepted": self.holds(cells[name], cells[UNPRUNED])} for name in names]
 
-    def _ticket(self, cells: Mapping[str, Done]) -> Done:
-        """The cell of the last accepted mask."""
+    def ticket(self, cells: Mapping[str, Done]) -> Done:
+        """Return the cell of the last accepted mask."""
         return [cells[UNPRUNED], *(cell for cell in self.steps(cells) if cell["accepted"])][-1]
+
+    def ended(self, cells: Mapping[str, Done]) -> bool:
+        """Whether nothing is left to do."""
+        return self._move(cells) is None and (not self.reports or f"{self.split}@{TICKET}" in cells)
 
     def _move(self, done: Mapping[str, Done]) -> Move | int | None:
         """What is to be tried now: parts to prune, or how many weights are pruned; None if the search has ended."""
@@ -201,7 +205,7 @@ class LotteryFind(MaskStudy):
         full = cells.get(UNPRUNED)
         title = f"Lottery ticket ({self.mode}), chosen on {self.select}"
         told = cells.get(f"{self.split}@{TICKET}")
-        ended = full is not None and self._move(cells) is None and (told is not None or not self.reports)
+        ended = full is not None and self.ended(cells)
         missing = [] if ended else ["the search has not ended: run headprune lottery find again with its settings"]
         document = self.document(title, full, missing, len(cells) - 1)
         document.state["done"] = len(cells)
@@ -215,7 +219,7 @@ class LotteryFind(MaskStudy):
             f"({threshold * full['score']:.2f}); {full['signature']}",
             *self.warnings(),
         ]
-        ticket = self._ticket(cells)
+        ticket = self.ticket(cells)
         document.data = {"baseline": full, "steps": steps, "ticket": ticket, **document.data}
         if told:
             document.data["reported"] = {"baseline": cells[f"{self.split}@{UNPRUNED}"], "ticket": told}

@@ -1,0 +1,40 @@
+"""``headprune lottery tickets``: what several searches found, and tickets of the same size to compare it with."""
+
+import argparse
+from pathlib import Path
+
+from fairseq_headprune.cli.common import Parser, emit
+from fairseq_headprune.cli.comparison_flags import add_output_flags
+
+_DESCRIPTION = """From searches of headprune lottery find that differ only in the seed of the model: the good ticket of
+each, a random and a bad one of exactly the same size, the super-survivors of all (Prasanna et al. 2020, §4.2); for
+translation also as many parts of each component at random. And do the searches agree: a map of survival, Fleiss' kappa,
+Cochran's Q, overlaps of pairs (§5.1)."""
+
+
+def run(argv: list[str]) -> int:
+    """Run the verb."""
+    from fairseq_headprune.report.drawings import draw
+    from fairseq_headprune.studies.lottery_tickets import Searches, write_tickets
+
+    args = _parser().parse_args(argv)
+    if args.seed < 0:
+        raise ValueError(f"--seed must be 0 or more, got {args.seed}")
+    output = Path(args.output)
+    if output.exists() and not (output.is_dir() and ((output / "tickets.json").exists() or not any(output.iterdir()))):
+        raise ValueError(f"{output} is there and holds no tickets; name another folder")
+    searches = Searches(args.searches)
+    document = write_tickets(searches, output, args.seed)
+    figures = [str(path) for path in draw(document, lambda name: output / name)]
+    emit({**document.data, "output": str(output), "figures": figures}, args.json, document.render(args.format, figures))
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = Parser(prog="headprune lottery tickets", description=_DESCRIPTION)
+    add = parser.add_argument
+    add("searches", metavar="STUDY", nargs="+", help="folder of headprune lottery find, one a seed of the model")
+    add("-o", "--output", metavar="DIR", required=True, help="folder of the tickets, a subfolder a search (required)")
+    add("--seed", type=int, default=1, metavar="S", help="seed of the draws (default: 1)")
+    add_output_flags(parser)
+    return parser

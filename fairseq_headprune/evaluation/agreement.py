@@ -1,0 +1,60 @@
+"""Do several searches choose the same parts? Fleiss' kappa, Cochran's Q, and what pairs share."""
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """How far several binary judgements of the same subjects agree.
+
+    Attributes:
+        kappa: Fleiss' kappa; None where all judgements are the same, so that no agreement can be expected by chance.
+        q, p: Cochran's Q and its p: the hypothesis is that all judges say yes equally often; None where they always
+            agree.
+    """
+
+    kappa: float | None
+    q: float | None
+    p: float | None
+
+
+def agreement(judgements: Sequence[Sequence[int]]) -> Agreement:
+    """Return the agreement of judges on subjects.
+
+    Args:
+        judgements: one row of 0 and 1 a subject, one column a judge.
+
+    Raises:
+        ImportError: statsmodels is not installed.
+    """
+    try:
+        from statsmodels.stats.contingency_tables import cochrans_q
+        from statsmodels.stats.inter_rater import fleiss_kappa
+    except ImportError as error:
+        raise ImportError('this needs statsmodels: pip install "fairseq_headprune[lottery]"') from error
+    table = np.asarray(judgements)
+    yes = table.sum(axis=1)
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        kappa = fleiss_kappa(np.stack([table.shape[1] - yes, yes], axis=1))
+        test = cochrans_q(table)
+    return Agreement(*(float(value) if np.isfinite(value) else None for value in (kappa, test.statistic, test.pvalue)))
+
+
+def overlaps(judgements: Sequence[Sequence[int]]) -> dict[tuple[int, int], dict[str, float]]:
+    """Return for each pair of judges how many subjects both chose, how many by chance, and Jaccard's index.
+
+    By chance: two sets of these sizes that are drawn independently share size x size / subjects on average.
+    """
+    table = np.asarray(judgements, dtype=bool)
+    found = {}
+    for a, b in combinations(range(table.shape[1]), 2):
+        both, either = int((table[:, a] & table[:, b]).sum()), int((table[:, a] | table[:, b]).sum())
+        expected = float(table[:, a].sum() * table[:, b].sum() / len(table))
+        found[a, b] = {"both": both, "expected": expected, "jaccard": both / either if either else 1.0}
+    return found

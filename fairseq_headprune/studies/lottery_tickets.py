@@ -1,0 +1,256 @@
+"""Tickets from the searches of several seeds: good, random, bad, super-survivors; and whether the seeds agree."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fairseq_headprune.checkpoints import read_state
+from fairseq_headprune.choosing.chance import generator
+from fairseq_headprune.choosing.magnitude import Kept, without_lowest
+from fairseq_headprune.choosing.tickets import (
+    KINDS,
+    bad_ticket,
+    bad_weights,
+    random_ticket,
+    random_weights,
+    super_survivors,
+)
+from fairseq_headprune.evaluation.agreement import agreement, overlaps
+from fairseq_headprune.files import PathLike, sha256, write_json, write_with
+from fairseq_headprune.parts import COMPONENTS, HEADS, PAPER_NAMES, Mask
+from fairseq_headprune.report.document import Document, HeadMap
+from fairseq_headprune.report.tables import Table
+from fairseq_headprune.studies.finished import read_mask
+from fairseq_headprune.studies.folder import StudyFolder
+from fairseq_headprune.studies.lottery import LotteryFind
+from fairseq_headprune.studies.study import UNPRUNED
+from fairseq_headprune.values import first_difference
+
+WEIGHTS_FORMAT = "headprune.weights/1"
+
+
+class Searches:
+    """The finished searches of several models (seeds) that differ in nothing else.
+
+    Attributes:
+        studies: of ``headprune lottery find``.
+        start: the mask that all of them started from.
+    """
+
+    def __init__(self, paths: Sequence[PathLike]) -> None:
+        """Read the studies.
+
+        Raises:
+            ValueError, FileNotFoundError: a folder of something else, a search that has not ended, or searches that
+                differ in more than the checkpoint, or not in that.
+        """
+        self.studies = [_read(path) for path in paths]
+        first = self.studies[0]
+        seen: dict[str, Path] = {}
+        for study in self.studies:
+            here, same = study.folder.path, {"checkpoint": None}
+            if difference := first_difference(first.settings | same, study.settings | same):
+                name, before, now = difference
+                raise ValueError(
+                    f"{first.folder.path} and {here} differ in more than the seed of the model: {name} is {before} "
+                    f"there and {now} here"
+                )
+            other = seen.setdefault(study.settings["checkpoint"], here)
+            if other is not here:
+                raise ValueError(f"{other} and {here} are searches of the same checkpoint; give one for each seed")
+        self.start, self.mode, self.settings = first.start, first.mode, first.settings
+        self.tickets = [study.ticket(study.cells()) for study in self.studies]
+
+    @property
+    def goods(self) -> list[Mask]:
+        """What survived in each search."""
+        pairs = zip(self.studies, self.tickets, strict=True)
+        return [read_mask(study.folder, ticket["id"]) for study, ticket in pairs]
+
+
+def _read(path: PathLike) -> LotteryFind:
+    folder = StudyFolder(path)
+    if folder.settings.get("study") != LotteryFind.name:
+        raise ValueError(
+            f"{path} is a study of headprune {folder.settings.get('study')}, not of headprune lottery find"
+        )
+    study = LotteryFind(folder.settings, folder=folder)
+    cells = study.cells()
+    if UNPRUNED not in cells or not study.ended(cells):
+        raise ValueError(f"{path}: the search has not ended; run headprune lottery find again with its settings")
+    return study
+
+
+def write_tickets(searches: Searches, output: Path, seed: int) -> Document:
+    """Write the tickets of each search below a folder and return what they are, and whether they agree.
+
+    Args:
+        seed: of all draws, which follow each other in the order of the searches.
+    """
+    document = _weights(searches, output, seed) if searches.mode == "magnitude" else _parts(searches, output, seed)
+    document.data |= {"seed": seed, "settings": {**searches.settings, "checkpoint": None}}
+    document.data["searches"] = [
+        {"path": str(study.folder.path), "checkpoint": study.settings["checkpoint"], "ticket": ticket}
+        for study, ticket in zip(searches.studies, searches.tickets, strict=True)
+    ]
+    write_json(output / "tickets.json", document.data)
+    return document
+
+
+def _parts(searches: Searches, output: Path, seed: int) -> Document:
+    """Write tickets of heads and blocks as mask files."""
+    start, goods, chance = searches.start, searches.goods, generator(seed)
+    rows = []
+    for number, good in enumerate(goods, 1):
+        found = {"good": Mask(good.rows)}
+        found |= {"random": random_ticket(start, good, chance), "bad": bad_ticket(start, good, chance)}
+        if len(set(start.rows) & set(HEADS)) > 1:
+            found["random-by-component"] = random_ticket(start, good, chance, [[c] for c in COMPONENTS])
+        survivor = set(good.kept(COMPONENTS))
+        for name, mask in found.items():
+            _save(mask, output / str(number) / f"{name}.json", seed, name, [searches.studies[number - 1]])
+            kept = mask.kept(COMPONENTS)
+            size = [len(mask.kept(kind)) for kind in KINDS]
+            rows.append([f"{number} {name}", *size, sum(part in survivor for part in kept)])
+    always = super_survivors(goods)
+    _save(always, output / "super-survivors.json", seed, "super-survivors", searches.studies)
+    rows.append(["super-survivors", *(len(always.kept(kind)) for kind in KINDS), len(always.kept(COMPONENTS))])
+    document = Document(f"Tickets of {len(goods)} searches ({searches.mode})")
+    caption = "Tickets: how many heads and blocks each keeps, and how many of these survived the search"
+    document.tables = [Table(["Ticket", "Heads", "Blocks", "Survived"], rows, caption=caption)]
+    _add_stability(document, start, goods)
+    return document
+
+
+def _save(mask: Mask, path: Path, seed: int, kind: str, studies: Sequence[LotteryFind]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    checkpoints = [study.settings["checkpoint"] for study in studies]
+    mask.source = {"ticket": kind, "seed": seed, "checkpoints": checkpoints}
+    mask.save(path)
+
+
+def _add_stability(document: Document, start: Mask, goods: Sequence[Mask]) -> None:
+    """Say how far the searches agree on what survives (Prasanna et al. 2020, §5.1, Figure 1b, appendix A)."""
+    components = [[_component(c, start, goods) for c in start.rows]]
+    caption = f"Share of {len(goods)} searches in which each part survived"
+    document.maps = [HeadMap(caption, "importance", components[0], "share of searches", "survival")]
+    if len(goods) < 2:
+        document.notes.append("one search: agreement needs two or more")
+        return
+    rows, pairs = [], []
+    found: dict[str, Any] = {}
+    for what, kind in zip(("heads", "blocks"), KINDS, strict=True):
+        parts = start.kept(kind)
+        table = [[int(good[part] != 0) for good in goods] for part in parts]
+        if not parts or all(map(all, table)):
+            continue  # not pruned in this mode, or never
+        found[what] = {**asdict(agreement(table)), "overlaps": []}
+        rows.append([what.capitalize(), len(parts), *(_number(found[what][name]) for name in ("kappa", "q", "p"))])
+        for (a, b), pair in overlaps(table).items():
+            found[what]["overlaps"].append({"searches": [a + 1, b + 1], **pair})
+            pairs.append(
+                [f"{what}, {a + 1} and {b + 1}", pair["both"], f"{pair['expected']:.1f}", _number(pair["jaccard"])]
+            )
+    note = (
+        "kappa: 1 if all searches agree, 0 if they agree as often as by chance; Q tests only whether all searches keep "
+        "equally many: a large p is no sign of agreement"
+    )
+    if rows:
+        header = ["Parts", "In all", "Fleiss' kappa", "Cochran's Q", "p"]
+        document.tables.append(Table(header, rows, caption="Do the searches agree on what survives?", notes=[note]))
+        header = ["Pair of searches", "Kept by both", "By chance", "Jaccard"]
+        document.tables.append(Table(header, pairs, caption="What pairs of searches share"))
+    document.data["stability"] = found
+
+
+def _component(component: str, start: Mask, goods: Sequence[Mask]) -> dict[str, Any]:
+    """One component of the map of survival."""
+    layers = []
+    for layer, row in enumerate(start.rows[component]):
+        cells = []
+        for index, here in enumerate(row):
+            share = float(np.mean([good.rows[component][layer][index] for good in goods]))
+            cells.append({"layer": layer, "head": index, **({"importance": share} if here else {"state": "pruned"})})
+        layers.append(cells)
+    return {"component": component, "name": PAPER_NAMES[component], "layers": layers}
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
+
+
+def _weights(searches: Searches, output: Path, seed: int) -> Document:
+    """Write tickets of single weights: which weights of each matrix are kept, packed as bits."""
+    rows, goods = [], []
+    for number, (good, source) in enumerate(_good_weights(searches), 1):
+        found = {"good": good, "random": random_weights(good, seed + number), "bad": bad_weights(good, seed + number)}
+        for name, kept in found.items():
+            save_weights(kept, output / str(number) / f"{name}.pt", {"ticket": name, "seed": seed, **source})
+            survived = sum(int((kept[m] & good[m]).sum()) for m in kept)
+            rows.append([f"{number} {name}", f"{_count(kept):,}", f"{survived:,}"])
+        goods.append(good)
+    always = {m: torch.stack([good[m] for good in goods]).all(dim=0) for m in goods[0]}
+    save_weights(always, output / "super-survivors.pt", {"ticket": "super-survivors", "seed": seed})
+    rows.append(["super-survivors", f"{_count(always):,}", f"{_count(always):,}"])
+    document = Document(f"Tickets of {len(goods)} searches (magnitude)")
+    caption = "Tickets: how many weights each keeps, the same number of each matrix, and how many survived the search"
+    shares = [[float(good[m].float().mean()) for good in goods] for m in always]
+    matrices = [
+        [
+            m,
+            always[m].numel(),
+            f"{100 * np.mean(share):.1f}",
+            f"{100 * np.std(share, ddof=1):.1f}" if share[1:] else None,
+        ]
+        for m, share in zip(always, shares, strict=True)
+    ]
+    document.tables = [
+        Table(["Ticket", "Weights", "Survived"], rows, caption=caption),
+        Table(["Matrix", "Weights", "Survive (%)", "sd"], matrices, caption="Weights that survive, mean over searches"),
+    ]
+    document.data["survival"] = dict(zip(always, shares, strict=True))
+    return document
+
+
+def _good_weights(searches: Searches) -> Iterator[tuple[Kept, dict[str, Any]]]:
+    """Yield the weights that survived each search, which follow from its checkpoint and how many were pruned."""
+    for study, ticket in zip(searches.studies, searches.tickets, strict=True):
+        source = read_mask(study.folder, UNPRUNED).source["checkpoint"]
+        if sha256(source["path"]) != study.settings["checkpoint"]:
+            raise ValueError(f"{source['path']} is not the checkpoint of {study.folder.path} any more")
+        matrices: dict[str, Tensor] = {
+            name: value
+            for name, value in read_state(source["path"])["model"].items()
+            if ".layers." in f".{name}" and name.endswith("weight") and value.dim() == 2
+        }
+        if sum(value.numel() for value in matrices.values()) != study.settings["weights"]:
+            raise ValueError(f"{source['path']} has other matrices than {study.folder.path} pruned")
+        yield without_lowest(matrices, ticket["weights"]), {"checkpoint": source}
+
+
+def save_weights(kept: Kept, path: Path, source: dict[str, Any]) -> None:
+    """Write which weights are kept, a bit each."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    packed = {name: torch.from_numpy(np.packbits(value.numpy())) for name, value in kept.items()}
+    shapes = {name: list(value.shape) for name, value in kept.items()}
+    content = {"format": WEIGHTS_FORMAT, "source": source, "shapes": shapes, "kept": packed}
+    write_with(path, lambda stream: torch.save(content, stream))
+
+
+def load_weights(path: PathLike) -> Kept:
+    """Read which weights are kept."""
+    content = torch.load(path, weights_only=True)
+    shapes = content["shapes"]
+    bits = {
+        name: np.unpackbits(value.numpy(), count=int(np.prod(shapes[name]))) for name, value in content["kept"].items()
+    }
+    return {name: torch.from_numpy(value).bool().view(shapes[name]) for name, value in bits.items()}
+
+
+def _count(kept: Kept) -> int:
+    return sum(int(value.sum()) for value in kept.values())
