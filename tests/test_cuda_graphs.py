@@ -23,13 +23,11 @@ from fairseq_headprune.modules.attention import attend, combine_masks
 from fairseq_headprune.modules.few_launches import attend_short
 from fairseq_headprune.parts import Mask, Part
 from fairseq_headprune.training import fast, support
-from fairseq_headprune.training.adam import FusedAdam
-from fairseq_headprune.training.batch import PaddedBatch, shape_of
+from fairseq_headprune.training.batch import PaddedBatch, Recordings, Shape, padded, shape_of
 from fairseq_headprune.training.capture import AssumePadding, PlainRecorder
 from fairseq_headprune.training.host import ModeSwitch, QuickSeed
-from fairseq_headprune.training.optimizer import Readings, speed_up
+from fairseq_headprune.training.optimizer import FusedAdam, Readings, speed_up
 from fairseq_headprune.training.passes import Passes, Work
-from fairseq_headprune.training.shapes import Recordings, Shape, padded
 
 DICTIONARY = tiny.make_dictionary()
 ROWS = Shape(3, 7, 6)

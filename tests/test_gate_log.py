@@ -6,8 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from fairseq_headprune.gates.log import GateLog, read_log
-from fairseq_headprune.gates.metrics import gate_metrics
+from fairseq_headprune.gates.log import GateLog, gate_metrics, read_log
 from fairseq_headprune.parts import Part
 
 HEADS = [Part("enc_self", 0, 0), Part("enc_self", 0, 1), Part("enc_self", 1, 0), Part("dec_self", 0, 0)]

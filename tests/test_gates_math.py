@@ -9,10 +9,8 @@ from scipy.stats import chisquare
 
 from fairseq_headprune.gates.hard_concrete import HardConcrete
 from fairseq_headprune.gates.learner import GateLearner
-from fairseq_headprune.gates.noise import uniform
-from fairseq_headprune.gates.rules import L0Rule, SubsetRule
-from fairseq_headprune.gates.subset import gumbel, soft_top_k, top_k
-from fairseq_headprune.gates.temperature import Temperature
+from fairseq_headprune.gates.rules import L0Rule, SubsetRule, uniform
+from fairseq_headprune.gates.subset import Temperature, gumbel, soft_top_k, top_k
 from fairseq_headprune.parts import Part
 
 #: two layers of three heads in each component

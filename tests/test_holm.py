@@ -2,7 +2,7 @@
 
 import pytest
 
-from fairseq_headprune.evaluation.holm import holm
+from fairseq_headprune.evaluation.p_values import holm
 
 
 def test_worked_example():

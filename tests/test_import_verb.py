@@ -110,7 +110,7 @@ def test_files_are_refused_by_name(marian, tmp_path, capsys):
     folder = hf.copy(marian.folder, tmp_path / "bomb")
     (folder / NAME).unlink()
     torch.save({"model": tiny.Bomb(tmp_path / "boom")}, folder / "pytorch_model.bin")
-    assert "it was not loaded" in refused(capsys, "import", folder, "-o", tmp_path / "out")
+    assert "refused and not executed" in refused(capsys, "import", folder, "-o", tmp_path / "out")
     assert not (tmp_path / "boom").exists()
     assert "exists; name a new folder" in refused(capsys, "import", marian.folder, "-o", tmp_path)
 

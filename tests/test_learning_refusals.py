@@ -8,7 +8,7 @@ from learning import DSP, L0, SHAPE, train
 
 from fairseq_headprune.checkpoints import read_state
 from fairseq_headprune.gates.log import read_log
-from fairseq_headprune.learning.run_length import run_length, updates_in_epochs
+from fairseq_headprune.learning.training import run_length, updates_in_epochs
 from fairseq_headprune.learning.watch import NotFiniteError
 from fairseq_headprune.parts import Mask, Part
 

@@ -8,11 +8,10 @@ import torch
 from verbs import refused, run_json
 
 from fairseq_headprune.checkpoints import read_state, stored_mask
-from fairseq_headprune.gates.choice import choose
 from fairseq_headprune.gates.learner import GateLearner
 from fairseq_headprune.gates.rules import L0Rule, SubsetRule
-from fairseq_headprune.gates.saved import saved_gates
-from fairseq_headprune.gates.temperature import Temperature
+from fairseq_headprune.gates.saved import choose, saved_gates
+from fairseq_headprune.gates.subset import Temperature
 from fairseq_headprune.parts import Mask, all_heads
 
 #: transformer_gated_tiny: 12 heads, four a component

@@ -1,14 +1,13 @@
 """BERT's weights: the names that Hugging Face gives them, and those they have here."""
 
-import pickle
 import re
 from collections.abc import Mapping
 from pathlib import Path
 
-import torch
 from torch import Tensor
 
 from fairseq_headprune.files import PathLike
+from fairseq_headprune.imports.folder import WEIGHTS, read_weights_file
 
 #: the classification head, as fairseq's criterion names it
 HEAD = "sentence_classification_head"
@@ -46,7 +45,7 @@ def weights_path(folder: PathLike) -> Path:
     Raises:
         FileNotFoundError: neither file is there.
     """
-    for name in ("model.safetensors", "pytorch_model.bin"):
+    for name in WEIGHTS:
         if Path(folder, name).is_file():
             return Path(folder, name)
     raise FileNotFoundError(f"--bert {folder}: neither model.safetensors nor pytorch_model.bin is there")
@@ -63,24 +62,10 @@ def read_weights(folder: PathLike) -> dict[str, Tensor]:
         ValueError: a damaged file, or one that would run code.
     """
     path = weights_path(folder)
-    try:
-        is_safe = path.suffix == ".safetensors"
-        weights = _read_safetensors(path) if is_safe else torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        raise ValueError(f"{path}: refused and not executed, since it holds more than weights") from error
-    except OSError:
-        raise
-    except Exception as error:  # SafetensorError, RuntimeError, EOFError…
-        raise ValueError(f"{path}: a damaged or truncated file; copy it again ({error})") from error
-    if not isinstance(weights, Mapping) or not all(isinstance(tensor, Tensor) for tensor in weights.values()):
+    weights = read_weights_file(path)
+    if not all(isinstance(tensor, Tensor) for tensor in weights.values()):
         raise ValueError(f"{path}: not a file of weights")
     return {_modern(name): tensor for name, tensor in weights.items()}
-
-
-def _read_safetensors(path: Path) -> dict[str, Tensor]:
-    from safetensors.torch import load_file
-
-    return load_file(path)
 
 
 def _modern(name: str) -> str:

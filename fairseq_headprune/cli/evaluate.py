@@ -96,7 +96,7 @@ def _scored(session: Any, split: str) -> tuple[dict[str, Any], np.ndarray]:
 
 
 def _prediction_paths(task: Any, splits: list[str], path: str | None) -> dict[str, Path]:
-    from fairseq_headprune.glue.paths import output_paths
+    from fairseq_headprune.glue.submission import output_paths
 
     names = {split: f"{task.name}-{split}.json" for split in splits}
     return output_paths("--predictions", path, names, f"there are {len(names)} splits to score") if path else {}

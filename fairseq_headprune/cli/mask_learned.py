@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from fairseq_headprune.files import sha256
-from fairseq_headprune.gates.counts import parse_count
+from fairseq_headprune.gates.subset import parse_count
 from fairseq_headprune.parts import HEADS, Mask, Part
 from fairseq_headprune.parts.soft_gates import SoftGates
 
@@ -32,7 +32,7 @@ def learned_mask(args: argparse.Namespace) -> tuple[Mask, dict[str, Any]]:
         ValueError: a checkpoint without learned gates, a number of heads out of range, or a flag that does not go with
             ``--from-checkpoint``.
     """
-    from fairseq_headprune.gates.choice import choose  # loads torch, which other masks do without
+    from fairseq_headprune.gates.saved import choose  # loads torch, which other masks do without
 
     with _read(args) as (full, gates):
         choice = choose(gates, args.heads)

@@ -7,9 +7,8 @@ from contextlib import contextmanager
 from typing import Any, Optional
 
 from fairseq_headprune.criterions.settings import PRESETS, DSPConfig, GateConfig, L0Config
-from fairseq_headprune.gates.counts import parse_count
 from fairseq_headprune.gates.rules import L0Rule, SubsetRule
-from fairseq_headprune.gates.temperature import Temperature
+from fairseq_headprune.gates.subset import Temperature, parse_count
 from fairseq_headprune.parts import Part, parse_components
 
 logger = logging.getLogger(__name__)
@@ -76,10 +75,25 @@ class GatedCriterion:
 class L0Criterion(GatedCriterion):
     """The same for gates under L0 regularisation; ``gate_config`` is an :class:`L0Config`."""
 
-    def rule(self, heads: list[Part], run: Optional[int]) -> Any:
-        """Build the L0 rule; warn where the run is too short for a target."""
-        rule = l0_rule(self.gate_config, heads, run)
-        if rule.target is not None and run is not None and run * self.gate_rate() < _L0_WAY:
+    gate_config: L0Config
+
+    def rule(self, heads: list[Part], run: Optional[int]) -> L0Rule:
+        """Build the L0 rule; a target is approached in the first quarter of the run (or 1,000 updates).
+
+        Raises:
+            ValueError: neither or both of --l0-penalty and --l0-target-heads; a value out of range or not finite.
+        """
+        cfg = self.gate_config
+        if (cfg.l0_penalty is None) == (cfg.l0_target_heads is None):
+            raise ValueError("L0 needs one of --l0-penalty LAMBDA and --l0-target-heads K")
+        target = None if cfg.l0_target_heads is None else parse_count("--l0-target-heads", cfg.l0_target_heads)
+        warm_up = 1000 if run is None else max(1, round(_SHARE * run))
+        _check_shared(cfg)
+        if not (cfg.l0_beta > 0 and math.isfinite(cfg.l0_beta)):
+            raise ValueError(f"--l0-beta {cfg.l0_beta:g}: a temperature must be finite and above 0")
+        with _about("--l0-penalty" if target is None else "--l0-target-heads"):
+            rule = L0Rule(heads, cfg.l0_penalty, target, cfg.l0_beta, cfg.gate_init, warm_up)
+        if target is not None and run is not None and run * self.gate_rate() < _L0_WAY:
             logger.warning(
                 f"--l0-target-heads: {run} updates at --gate-lr {self.gate_rate():g} may not reach the number: give "
                 f"{_L0_WAY / self.gate_rate():.0f} updates or a higher rate (headprune mask --heads corrects the rest)"
@@ -94,58 +108,34 @@ class L0Criterion(GatedCriterion):
 class SubsetCriterion(GatedCriterion):
     """The same for DSP and STE; ``gate_config`` is a :class:`DSPConfig`."""
 
-    def rule(self, heads: list[Part], run: Optional[int]) -> Any:
-        """Build the rule of DSP, or of STE."""
-        return subset_rule(self.gate_config, heads, run)
+    gate_config: DSPConfig
+
+    def rule(self, heads: list[Part], run: Optional[int]) -> SubsetRule:
+        """Build the rule of DSP, or of STE.
+
+        Raises:
+            ValueError: no --heads-kept, a value out of range, temperatures given for STE, or a share of a run whose
+                length is not known.
+        """
+        cfg = self.gate_config
+        if cfg.heads_kept is None:
+            raise ValueError("DSP and STE need --heads-kept K, the number of heads to keep")
+        kept = parse_count("--heads-kept", cfg.heads_kept)
+        _check_shared(cfg)
+        if cfg.straight_through:
+            given = [name for name in ("tau_start", "tau_end", "tau_updates") if getattr(cfg, name) is not None]
+            if given:
+                flags = ", ".join("--" + name.replace("_", "-") for name in given)
+                raise ValueError(f"--straight-through has no temperature: omit {flags}")
+        temperature = None if cfg.straight_through else _temperature(cfg, run)
+        with _about("--heads-kept"):
+            return SubsetRule(heads, kept, temperature, cfg.straight_through, cfg.gate_init)
 
     def gate_rate(self) -> float:
         """Learning rate of the gates."""
-        return subset_rate(self.gate_config)
-
-
-def l0_rule(cfg: L0Config, heads: list[Part], run: Optional[int]) -> L0Rule:
-    """Build the L0 rule from its flags; a target is approached in the first quarter of the run (or 1,000 updates).
-
-    Raises:
-        ValueError: neither or both of --l0-penalty and --l0-target-heads; a value out of range or not finite.
-    """
-    if (cfg.l0_penalty is None) == (cfg.l0_target_heads is None):
-        raise ValueError("L0 needs one of --l0-penalty LAMBDA and --l0-target-heads K")
-    target = None if cfg.l0_target_heads is None else parse_count("--l0-target-heads", cfg.l0_target_heads)
-    warm_up = 1000 if run is None else max(1, round(_SHARE * run))
-    _check_shared(cfg)
-    if not (cfg.l0_beta > 0 and math.isfinite(cfg.l0_beta)):
-        raise ValueError(f"--l0-beta {cfg.l0_beta:g}: a temperature must be finite and above 0")
-    with _about("--l0-penalty" if target is None else "--l0-target-heads"):
-        return L0Rule(heads, cfg.l0_penalty, target, cfg.l0_beta, cfg.gate_init, warm_up)
-
-
-def subset_rule(cfg: DSPConfig, heads: list[Part], run: Optional[int]) -> SubsetRule:
-    """Build the rule of DSP or STE from its flags.
-
-    Raises:
-        ValueError: no --heads-kept, a value out of range, temperatures given for STE, or a share of a run whose length
-            is not known.
-    """
-    if cfg.heads_kept is None:
-        raise ValueError("DSP and STE need --heads-kept K, the number of heads to keep")
-    kept = parse_count("--heads-kept", cfg.heads_kept)
-    _check_shared(cfg)
-    if cfg.straight_through:
-        given = [name for name in ("tau_start", "tau_end", "tau_updates") if getattr(cfg, name) is not None]
-        if given:
-            flags = ", ".join("--" + name.replace("_", "-") for name in given)
-            raise ValueError(f"--straight-through has no temperature: leave out {flags}")
-    temperature = None if cfg.straight_through else _temperature(cfg, run)
-    with _about("--heads-kept"):
-        return SubsetRule(heads, kept, temperature, cfg.straight_through, cfg.gate_init)
-
-
-def subset_rate(cfg: DSPConfig) -> float:
-    """Learning rate of DSP's and STE's gates."""
-    if cfg.gate_lr is not None:
-        return cfg.gate_lr
-    return 0.2 if cfg.preset is None else PRESETS[str(cfg.preset)][3]
+        if self.gate_config.gate_lr is not None:
+            return self.gate_config.gate_lr
+        return 0.2 if self.gate_config.preset is None else PRESETS[str(self.gate_config.preset)][3]
 
 
 def _check_shared(cfg: GateConfig) -> None:

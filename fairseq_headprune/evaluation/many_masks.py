@@ -20,7 +20,7 @@ from fairseq.sequence_generator import SequenceGenerator
 from torch import Tensor
 
 from fairseq_headprune.evaluation.beams import Beams
-from fairseq_headprune.evaluation.forcing import ForcingGenerator
+from fairseq_headprune.evaluation.generation import ForcingGenerator
 from fairseq_headprune.modules.attach import GatedParts, without_attention_weights
 from fairseq_headprune.modules.cache import select_rows, select_static_rows, set_static_rows
 from fairseq_headprune.modules.row_masks import RowMasks, branching

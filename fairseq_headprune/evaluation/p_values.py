@@ -1,12 +1,33 @@
-"""The p values of a paired bootstrap in tables, and notes on what they cannot show."""
+"""p-values of many comparisons: Holm's correction, how they stand in tables, and what they cannot show."""
 
 import math
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
-from fairseq_headprune.evaluation.significance import SystemResult
+if TYPE_CHECKING:
+    from fairseq_headprune.evaluation.significance import SystemResult
 
 
-def too_few_resamples(results: Sequence[SystemResult], alpha: float, resamples: int) -> list[str]:
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Return the adjusted p-values in the order given (Holm 1979, step-down).
+
+    The k-th smallest of m (k from 0) is multiplied by m - k, made at least the one before it, and capped at 1.
+
+    Raises:
+        ValueError: a value is not in [0, 1].
+    """
+    for p in p_values:
+        if not 0.0 <= p <= 1.0:
+            raise ValueError(f"a p-value must be between 0 and 1, got {p}")
+    adjusted = [0.0] * len(p_values)
+    largest = 0.0
+    for rank, index in enumerate(sorted(range(len(p_values)), key=lambda i: p_values[i])):
+        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[index]))
+        adjusted[index] = largest
+    return adjusted
+
+
+def too_few_resamples(results: Sequence["SystemResult"], alpha: float, resamples: int) -> list[str]:
     """Return a note if p = 0 may not be significant only because there are too few resamples; else nothing."""
     note = coarse_zero([result.p_holm for result in results[1:]], len(results) - 1, alpha, resamples, "system")
     return [note] if note else []
@@ -28,7 +49,7 @@ def coarse_zero(p_holm: Iterable[float | None], tests: int, alpha: float, resamp
     )
 
 
-def bootstrap_p_values(result: SystemResult, resamples: int, comparisons: int) -> list[str]:
+def bootstrap_p_values(result: "SystemResult", resamples: int, comparisons: int) -> list[str]:
     """Return p and p (Holm) as texts; 0 says no more than "below the smallest p that so many resamples can show"."""
     smallest = (2 / resamples, 2 / resamples * comparisons)
     return [

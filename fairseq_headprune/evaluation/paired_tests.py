@@ -6,7 +6,7 @@ from typing import Optional, TypeVar
 
 import numpy as np
 
-from fairseq_headprune.evaluation.holm import holm
+from fairseq_headprune.evaluation.p_values import holm
 
 #: Differences that vary by less than this share of the largest value are equal; the rest is rounding.
 _ROUNDING = 1e-12

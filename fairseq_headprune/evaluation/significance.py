@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from fairseq_headprune.evaluation.holm import holm
+from fairseq_headprune.evaluation.p_values import holm
 from fairseq_headprune.evaluation.statistics import check_lengths, corpus_metric
 
 #: Differences below this many points are rounding, and count as ties.

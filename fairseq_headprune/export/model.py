@@ -14,8 +14,7 @@ from fairseq_headprune.checkpoints import State, head_shape, saved_settings, sto
 from fairseq_headprune.files import PathLike
 from fairseq_headprune.parts import Mask
 from fairseq_headprune.removal.checkpoint import remove_heads
-from fairseq_headprune.tasks.imported import ImportedModels
-from fairseq_headprune.tasks.translation_headprune import check_dictionaries
+from fairseq_headprune.tasks.translation_headprune import ImportedModels, check_dictionaries
 
 
 class _Task(ImportedModels, TranslationTask):

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from fairseq_headprune.export.check import Pairs, gathered
 from fairseq_headprune.export.model import Exportable
 from fairseq_headprune.files import PathLike
-from fairseq_headprune.models.positions import HalvesPositions
+from fairseq_headprune.models.imported import HalvesPositions
 
 OPSET = 17
 

@@ -1,18 +1,29 @@
 """Learns the weights of gates, outside of the model's optimizer."""
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fairseq_headprune.gates.noise import uniform
-from fairseq_headprune.gates.rules import L0Rule, SubsetRule
+from fairseq_headprune.gates.rules import L0Rule, SubsetRule, uniform
 from fairseq_headprune.parts import Part
 
 #: version of what :meth:`GateLearner.description` returns
 VERSION = 1
+
+
+def check_version(description: Mapping[str, Any]) -> None:
+    """Refuse gates of a checkpoint that a newer version of this package has written.
+
+    Raises:
+        ValueError: they are.
+    """
+    found = description.get("version", VERSION)
+    if found > VERSION:
+        raise ValueError(f"the checkpoint's gates have version {found}, known is up to {VERSION}: update this package")
 
 
 class GateLearner:
@@ -158,11 +169,7 @@ class GateLearner:
             ValueError: the state is of another kind, of other heads or of a newer version, is incomplete or not finite.
         """
         mine = self.description()
-        found = description.get("version", VERSION)
-        if found > VERSION:
-            raise ValueError(
-                f"the checkpoint's gates have version {found}, known is up to {VERSION}: update the package"
-            )
+        check_version(description)
         if description.get("kind") != mine["kind"]:
             raise ValueError(
                 f"the checkpoint's gates are {description.get('kind')}, asked for are {mine['kind']}: train with the "

@@ -1,4 +1,4 @@
-"""How weights become gates: the rule of L0, and that of DSP and STE."""
+"""How weights become gates: the rule of L0, that of DSP and STE, and the random numbers of both."""
 
 from collections.abc import Callable
 from typing import Any, Optional
@@ -6,10 +6,8 @@ from typing import Any, Optional
 import numpy as np
 
 from fairseq_headprune.gates.hard_concrete import HardConcrete
-from fairseq_headprune.gates.noise import small_weights
 from fairseq_headprune.gates.penalty import FixedPenalty, TargetPenalty
-from fairseq_headprune.gates.subset import Array, check_count, gumbel, soft_top_k, top_k
-from fairseq_headprune.gates.temperature import Temperature
+from fairseq_headprune.gates.subset import Array, Temperature, check_count, gumbel, soft_top_k, top_k
 from fairseq_headprune.parts import Part
 
 Gates = tuple[Array, Callable[[Array], Array]]
@@ -192,3 +190,17 @@ class L0Rule:
     def description(self) -> dict[str, Any]:
         """Describe the rule with plain values."""
         return {"kind": self.kind, "heads_kept": self.target, "beta": self.concrete.beta, **self.penalty.description()}
+
+
+#: "gate", to keep seeds apart from whoever else seeds a generator with (seed, update)
+_STREAM = 0x67617465
+
+
+def uniform(seed: int, update: int, count: int) -> np.ndarray:
+    """Return uniform noise in [0, 1), (count,), which depends on the seed and the update alone."""
+    return np.random.default_rng([_STREAM, seed, update]).random(count)
+
+
+def small_weights(seed: int, count: int) -> np.ndarray:
+    """Return small normal weights (standard deviation 0.01), (count,), with which gates start."""
+    return 0.01 * np.random.default_rng([_STREAM, seed]).standard_normal(count)

@@ -1,4 +1,4 @@
-"""Learned gates in a checkpoint: their weights, and what these mean."""
+"""Learned gates in a checkpoint: their weights, what these mean, and the set of heads to keep."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from fairseq_headprune.gates.hard_concrete import HardConcrete
-from fairseq_headprune.gates.learner import VERSION
+from fairseq_headprune.gates.learner import check_version
 from fairseq_headprune.gates.rules import groups_of
 from fairseq_headprune.gates.subset import Array, top_k
 from fairseq_headprune.parts import Part
@@ -72,11 +72,7 @@ def saved_gates(state: Mapping[str, Any]) -> SavedGates | None:
     if f"{_NAME}.weight" not in model:
         return None
     description = getattr(model, "_metadata", {}).get(_NAME, {})
-    if description.get("version", VERSION) > VERSION:
-        raise ValueError(
-            f"the checkpoint's gates have version {description['version']}, known is up to {VERSION}: update this "
-            "package"
-        )
+    check_version(description)
     heads = [Part(*place) for place in description.get("heads", [])]
     weight = model[f"{_NAME}.weight"].double().numpy()
     if description.get("kind") not in ("l0", "dsp", "ste") or weight.shape != (len(heads),):
@@ -87,3 +83,54 @@ def saved_gates(state: Mapping[str, Any]) -> SavedGates | None:
     if not np.isfinite(weight).all():
         raise ValueError(f"the weight of the gate of {heads[int(np.argmin(np.isfinite(weight)))]} is not finite")
     return SavedGates(description, heads, weight, int(model[f"{_NAME}.updates"]))
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which gated heads are kept, and how that differs from what was learned.
+
+    Attributes:
+        kept: the gated heads that are kept.
+        dropped: the others.
+        learned: how many heads the learned set had.
+        included: heads that the learned set had dropped.
+        excluded: heads that the learned set had kept.
+    """
+
+    kept: list[Part]
+    dropped: list[Part]
+    learned: int
+    included: list[Part]
+    excluded: list[Part]
+
+
+def choose(gates: SavedGates, count: int | dict[str, int] | None = None) -> Choice:
+    """Return the learned set, or the nearest one with exactly ``count`` heads (in all, or one number a component).
+
+    Too few learned ones: the highest of the dropped are included again. Too many: the lowest of the kept are excluded
+    (Li et al. 2021, §4.3). The order is that of the weights and not of the gates, which tie at 0 and 1; among equal
+    weights the lowest index is the highest. As no dropped gate has a weight above a kept one's, these are the ``count``
+    highest weights.
+
+    Raises:
+        ValueError: a number out of range, components that are not the gated ones, or one number for gates that were
+            learned for each component by itself: their weights have no common scale.
+    """
+    learned = gates.hard()
+    trained = gates.description.get("heads_kept")
+    if count is None:
+        chosen = learned
+    elif isinstance(count, int) and isinstance(trained, dict) and gates.description["kind"] != "l0":
+        asked = ",".join(f"{component}={number}" for component, number in trained.items())
+        raise ValueError(
+            f"cannot keep {count} heads over all components: the gates were learned for each component by itself "
+            f"({asked}); give a number for each"
+        )
+    else:
+        chosen = highest(gates, count)
+
+    def where(marks) -> list[Part]:
+        return [head for head, mark in zip(gates.heads, marks, strict=True) if mark]
+
+    included, excluded = where(chosen & ~learned), where(learned & ~chosen)
+    return Choice(where(chosen), where(~chosen), int(learned.sum()), included, excluded)

@@ -1,12 +1,15 @@
-"""Choosing K of H heads: the hard set, and its relaxation by iterated softmax (Li et al. 2021, eqs. 6-20).
+"""Choosing K of H heads: the hard set, and its relaxation by iterated softmax (Li et al. 2021, eqs. 6-20, 24).
 
 Everything is float64 and runs on the CPU: at most 72 or 144 numbers, where each kernel launch would cost more.
 """
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
+
+from fairseq_headprune.parts import HEADS
 
 Array = np.ndarray
 Pullback = Callable[[Array], Array]
@@ -154,3 +157,52 @@ def _project(values: Array, k: int) -> tuple[Array, Array]:
         if not low < shift < high:
             shift = (low + high) / 2
     return np.clip(shifted, 0.0, 1.0), free
+
+
+def parse_count(flag: str, text: str | None) -> int | dict[str, int]:
+    """Read a number of heads: ``24``, or one a component: ``enc_self=8,enc_dec=8,dec_self=8``.
+
+    Raises:
+        ValueError: not integers, an unknown or repeated component.
+    """
+    try:
+        if "=" not in str(text):
+            return int(str(text))
+        pairs = [part.split("=") for part in str(text).split(",")]
+        counts = {component.strip(): int(number) for component, number in pairs}
+    except ValueError:
+        raise ValueError(
+            f"{flag} {text}: not a number of heads; give an integer, or one a component as in enc_self=8,enc_dec=8"
+        ) from None
+    if set(counts) - set(HEADS) or len(counts) != len(pairs):
+        raise ValueError(f"{flag} {text}: name each of {', '.join(HEADS)} at most once")
+    return counts
+
+
+@dataclass(frozen=True)
+class Temperature:
+    """Falls from ``start`` to ``end`` log-linearly within ``updates`` updates, and stays there.
+
+    Raises:
+        ValueError: a temperature that is not finite and above 0, one that would rise, or less than one update.
+    """
+
+    start: float
+    end: float
+    updates: int
+
+    def __post_init__(self) -> None:
+        for name, value in (("tau-start", self.start), ("tau-end", self.end)):
+            if not (value > 0 and math.isfinite(value)):
+                raise ValueError(f"{name} {value:g}: a temperature must be finite and above 0")
+        if self.start < self.end:
+            raise ValueError(f"tau-start {self.start:g} is below tau-end {self.end:g}: the temperature must not rise")
+        if self.updates < 1:
+            raise ValueError(f"tau-updates {self.updates}: the temperature needs at least 1 update to fall")
+
+    def at(self, update: int) -> float:
+        """Return the temperature after a number of updates."""
+        share = min(update / self.updates, 1.0)
+        if share == 1.0:
+            return self.end
+        return math.exp(math.log(self.start) - share * (math.log(self.start) - math.log(self.end)))

@@ -1,10 +1,12 @@
-"""fairseq's view of a split: batches that are padded to their longest example."""
+"""fairseq's view of a split: batches that are padded to their longest example, and the losses of their examples."""
 
 from typing import Any, Optional
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from fairseq.data import FairseqDataset
+from torch import Tensor, nn
 
 from fairseq_headprune.glue.examples import Split
 
@@ -72,3 +74,27 @@ class GlueDataset(FairseqDataset):
         if self.targets is not None:
             sample["target"] = torch.from_numpy(self.targets[samples])
         return sample
+
+
+class ExampleLosses:
+    """Cross entropy of each classified example, or squared error of each graded one."""
+
+    def __init__(self, pad: int, is_regression: bool) -> None:
+        self.pad, self.is_regression = pad, is_regression
+
+    def __call__(self, model: nn.Module, sample: dict[str, Any]) -> Tensor:
+        """Run the model and return losses, (batch,)."""
+        logits = model(**sample["net_input"])[0]
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        if self.is_regression:
+            return (logits.view(-1) - sample["target"]).square()
+        return F.cross_entropy(logits, sample["target"], reduction="none")
+
+    def counts(self, sample: dict[str, Any]) -> dict[str, int]:
+        """Return the counts; tokens are those that are read."""
+        tokens = int(sample["net_input"]["src_tokens"].ne(self.pad).sum())
+        return {"sentences": sample["target"].numel(), "batches": 1, "tokens": tokens, "source_tokens": tokens}
+
+    def positions(self, component: str, sample: dict[str, Any]) -> int:
+        """The tokens that are read."""
+        return sample["net_input"]["src_tokens"].size(1)

@@ -1,13 +1,12 @@
-"""The files that GLUE's server takes: predictions for the unlabelled test sets."""
+"""The files of an evaluation: one for each split, and those that GLUE's server takes for the unlabelled test sets."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from fairseq_headprune.files import PathLike, write_text
+from fairseq_headprune.files import PathLike, check_output, write_text
 from fairseq_headprune.glue.catalogue import GlueTask
-from fairseq_headprune.glue.paths import output_paths
 
 
 def submission_paths(task: GlueTask, path: PathLike) -> dict[str, Path]:
@@ -34,3 +33,24 @@ def write_submission(path: PathLike, task: GlueTask, numbers: Sequence[int], pre
         answers = [task.labels[int(number)] for number in predicted]
     lines = [f"{number}\t{answer}\n" for number, answer in zip(numbers, answers, strict=True)]
     write_text(path, "index\tprediction\n" + "".join(lines))
+
+
+def output_paths(flag: str, path: PathLike, names: Mapping[str, str], what: str) -> dict[str, Path]:
+    """Return the file of each split: ``path``, or in a folder the split's own name.
+
+    Args:
+        flag: the flag that gave the path, for the message.
+        names: split -> the file's name in a folder.
+        what: what has several splits, for the message: "MNLI has 2 test sets".
+
+    Raises:
+        ValueError: one file for several splits, or something that is no file.
+        FileNotFoundError: a file in a folder that is not there.
+    """
+    path = Path(path)
+    if path.is_dir():
+        return {split: path / name for split, name in names.items()}
+    if len(names) > 1:
+        raise ValueError(f"{flag} {path}: {what}; name an existing folder")
+    check_output(path)
+    return {split: path for split in names}

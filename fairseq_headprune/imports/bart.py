@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_headprune.imports.family import Family, single_token
-from fairseq_headprune.imports.multilingual import SPECIALS, check_specials
 from fairseq_headprune.imports.vocabulary import (
+    SPECIALS,
     Vocabulary,
     about,
     added_tokens,
+    check_specials,
+    cut_by,
     framed,
     in_order,
     read_numbers,
@@ -24,10 +26,10 @@ def _vocabulary(folder: Path, config: Mapping[str, Any]) -> Vocabulary:
     check_specials(config)
     if (folder / "tokenizer.json").is_file():
         numbers = tokenizer_numbers(folder / "tokenizer.json")
-        pieces = {"kind": "tokenizer", "source": "tokenizer.json", "target": "tokenizer.json"}
+        pieces = cut_by("tokenizer", "tokenizer.json")
     else:
         numbers = {**read_numbers(folder / "vocab.json"), **added_tokens(folder)}
-        pieces = {"kind": "byte-level", "source": "vocab.json", "target": "vocab.json"}
+        pieces = cut_by("byte-level", "vocab.json")
     symbols = in_order(numbers, config["vocab_size"], str(folder))
     generation = config.get("generation") or {}
     key = "forced_bos_token_id"

@@ -2,19 +2,17 @@
 
 import json
 from collections.abc import Sequence
+from functools import cache
 from typing import Any, Optional
 
 from fairseq.data import Dictionary
 from fairseq.data.data_utils import post_process
 
 from fairseq_headprune.files import PathLike, write_text
-from fairseq_headprune.imports.byte_level import joined
+from fairseq_headprune.imports.vocabulary import LANGUAGE
 
 #: what the first line of such a file begins with; stock fairseq refuses the file instead of shifting the numbers
 MARK = "#headprune:numbers "
-
-#: value of ``start``: sentences start with the token of the target language
-LANGUAGE = "language"
 
 #: value of ``--post-process`` for models whose symbols are bytes (BART)
 BYTES = "byte-level"
@@ -111,3 +109,19 @@ class ImportedDictionary(Dictionary):
             ignored.discard(self.eos_index)
         text = super().string(tensor, None, escape_unk, ignored, **kwargs)
         return joined(text) if bpe_symbol == BYTES else post_process(text, bpe_symbol)
+
+
+@cache
+def byte_of() -> dict[str, int]:
+    """Return the byte that each character stands for: printable Latin-1 is itself, the rest follows from U+0100 on."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in printable]
+    return {chr(byte): byte for byte in printable} | {chr(256 + place): byte for place, byte in enumerate(others)}
+
+
+def joined(text: str) -> str:
+    """Return the text that symbols, joined by spaces, spell; other characters are left as they are."""
+    known, data = byte_of(), bytearray()
+    for character in text.replace(" ", ""):
+        data += bytes([known[character]]) if character in known else character.encode()
+    return data.decode("utf-8", errors="replace").strip()

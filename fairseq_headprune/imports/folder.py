@@ -1,7 +1,7 @@
 """A Hugging Face folder: its configuration, its weights (safe loading only) and its small files."""
 
 import importlib.util
-import json
+import pickle
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -78,26 +78,33 @@ def _read(path: Path) -> dict[str, Tensor]:
         raise ValueError(f"{path}: outside of the folder")
     if not path.is_file():
         raise FileNotFoundError(f"{path}: the index names it, and it is not there")
-    if path.name.endswith(".safetensors"):
-        _need_safetensors(path)
+    return read_weights_file(path)
+
+
+def read_weights_file(path: Path) -> dict[str, Tensor]:
+    """Return what one file of weights holds, ``.safetensors`` or read with torch's safe loader.
+
+    Raises:
+        ValueError: a damaged file, one that would run code (it does not run), or safetensors is not installed.
+    """
+    is_safe = path.suffix == ".safetensors"
+    if is_safe and importlib.util.find_spec("safetensors") is None:
+        raise ValueError(f"{path} needs safetensors: pip install safetensors")
     try:
-        if path.name.endswith(".safetensors"):
+        if is_safe:
             from safetensors.torch import load_file
 
             return load_file(path)
         found = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
+    except pickle.UnpicklingError as error:
+        raise ValueError(f"{path}: refused and not executed, since it holds more than weights") from error
     except OSError:
         raise
-    except Exception as error:
-        raise ValueError(f"{path}: a damaged file, or one that holds more than weights; it was not loaded") from error
+    except Exception as error:  # SafetensorError, RuntimeError, EOFError…
+        raise ValueError(f"{path}: a damaged or truncated file; copy it again ({error})") from error
     if not isinstance(found, Mapping):
         raise ValueError(f"{path}: not a file of weights")
     return dict(found)
-
-
-def _need_safetensors(path: Path) -> None:
-    if importlib.util.find_spec("safetensors") is None:
-        raise ValueError(f'{path} needs safetensors: pip install "fairseq_headprune[import]"')
 
 
 def _checked(weights: dict[str, Tensor], folder: Path) -> dict[str, Tensor]:
@@ -121,8 +128,3 @@ def copy_small_files(folder: PathLike, target: PathLike) -> list[str]:
                 copyfile(path, Path(target, path.name))
                 copied.append(path.name)
     return copied
-
-
-def to_text(config: Mapping[str, Any]) -> str:
-    """Return a configuration as one line of JSON, as it is kept in a checkpoint."""
-    return json.dumps(config, ensure_ascii=False, sort_keys=True)

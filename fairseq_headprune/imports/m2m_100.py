@@ -9,16 +9,20 @@ from typing import Any
 
 from fairseq_headprune.imports.family import Family
 from fairseq_headprune.imports.folder import optional_json
-from fairseq_headprune.imports.multilingual import SPECIALS, check_specials, fairseq_order, tokenizer_or_sentencepiece
 from fairseq_headprune.imports.vocabulary import (
     LANGUAGE,
+    SPECIALS,
     Vocabulary,
     about,
     added_tokens,
+    check_specials,
+    cut_by,
+    fairseq_order,
     framed,
     in_order,
     listed_tokens,
     read_numbers,
+    tokenizer_or_sentencepiece,
 )
 
 #: a sentence of either side, source and target
@@ -54,8 +58,7 @@ def _m2m(folder: Path, size: int) -> Vocabulary:
         added.setdefault(token, len(numbers) + place)
     languages = [token for token in added if token in spelled]
     numbers = {**numbers, **{token: added[token] for token in languages}}
-    pieces = {"kind": "sentencepiece", "source": _MODEL, "target": _MODEL}
-    return _made(folder, numbers, size, "__{}__", languages, pieces)
+    return _made(folder, numbers, size, "__{}__", languages, cut_by("sentencepiece", _MODEL))
 
 
 def _made(folder: Path, numbers: dict, size: int, spelling: str, languages: list[str], pieces: dict) -> Vocabulary:

@@ -10,8 +10,17 @@ from typing import Any
 
 from fairseq_headprune.imports.family import Family
 from fairseq_headprune.imports.folder import optional_json
-from fairseq_headprune.imports.multilingual import SPECIALS, check_specials, fairseq_order, tokenizer_or_sentencepiece
-from fairseq_headprune.imports.vocabulary import LANGUAGE, Vocabulary, about, framed, in_order
+from fairseq_headprune.imports.vocabulary import (
+    LANGUAGE,
+    SPECIALS,
+    Vocabulary,
+    about,
+    check_specials,
+    fairseq_order,
+    framed,
+    in_order,
+    tokenizer_or_sentencepiece,
+)
 
 _MODEL = "sentencepiece.bpe.model"
 

@@ -1,6 +1,6 @@
 """The vocabulary of a folder: the symbol of each number, special symbols, languages, and what cuts text."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -8,7 +8,7 @@ from typing import Any
 from fairseq_headprune.files import read_json
 from fairseq_headprune.imports.folder import optional_json
 
-#: the token of the language, among the symbols that a sentence is framed by
+#: stands for the token of a language: around a sentence, or as what a sentence starts with (``start``, ``forced``)
 LANGUAGE = "language"
 
 
@@ -144,6 +144,11 @@ def framed(before: Sequence[str], after: Sequence[str]) -> dict[str, list[str]]:
     return {"before": list(before), "after": list(after)}
 
 
+def cut_by(kind: str, file: str) -> dict[str, str]:
+    """Return how text becomes symbols where one file tells it for both sides; see :class:`Vocabulary`."""
+    return {"kind": kind, "source": file, "target": file}
+
+
 def about(
     specials: Mapping[str, str | None],
     frames: Mapping[str, dict[str, list[str]]],
@@ -161,3 +166,42 @@ def about(
         "start": start,
         "forced": forced,
     }
+
+
+SPECIALS = {"bos": "<s>", "pad": "<pad>", "eos": "</s>", "unk": "<unk>"}
+
+_NUMBERS = {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2}
+
+
+def check_specials(config: Mapping[str, Any], start: int | None = 2) -> None:
+    """Make sure that special symbols have fairseq's numbers, which the models of these families were trained with.
+
+    Raises:
+        ValueError: they have others.
+    """
+    expected = {**_NUMBERS, **({} if start is None else {"decoder_start_token_id": start})}
+    for key, number in expected.items():
+        found = config.get(key, number)
+        if found not in (number, [number]):
+            raise ValueError(f"config.json: {key} is {found!r}; in models of this family it is {number}")
+
+
+def tokenizer_or_sentencepiece(
+    folder: Path, model: str, numbers: Callable[[], dict[str, int]]
+) -> tuple[dict[str, int], dict[str, str]]:
+    """Return the numbers of symbols, and how text becomes symbols: ``tokenizer.json`` if it is there, as transformers.
+
+    Raises:
+        FileNotFoundError: neither is there.
+    """
+    if (folder / "tokenizer.json").is_file():
+        return tokenizer_numbers(folder / "tokenizer.json"), cut_by("tokenizer", "tokenizer.json")
+    if not (folder / model).is_file():
+        raise FileNotFoundError(f"{folder} has neither tokenizer.json nor {model}")
+    return numbers(), cut_by("sentencepiece", model)
+
+
+def fairseq_order(folder: Path, model: str, further: Sequence[str]) -> dict[str, int]:
+    """Return numbers: fairseq's special symbols, those of a sentencepiece model, and further ones."""
+    pieces = sentencepiece_symbols(folder / model)[3:]
+    return {symbol: number for number, symbol in enumerate([*SPECIALS.values(), *pieces, *further])}

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from fairseq_headprune.imports.family import Family
-from fairseq_headprune.imports.sine_table import halves
 
 #: weight of an output layer's bias there; in fairseq's form it is part of a linear layer
 _BIAS = ("final_logits_bias", "decoder.output_projection.bias")
@@ -155,3 +154,11 @@ def to_hugging_face(weights: Mapping[str, Tensor], family: Family, ties: tuple[b
     if family.bias:
         result[_BIAS[0]] = weights[_BIAS[1]].reshape(1, -1)
     return result
+
+
+def halves(count: int, width: int) -> Tensor:
+    """Return the table (count, width): sin(p / 10000^(2 i / width)) for i < width / 2, then the cosines."""
+    place = torch.arange(count, dtype=torch.float64)[:, None]
+    exponents = 2 * torch.div(torch.arange(width), 2, rounding_mode="floor").double() / width
+    angles = place / torch.pow(torch.tensor(10000.0, dtype=torch.float64), exponents)
+    return torch.cat([angles[:, 0::2].sin(), angles[:, 1::2].cos()], dim=1).float()

@@ -1,5 +1,6 @@
 """``headprune import``: a Hugging Face folder as a fairseq checkpoint, with dictionaries and ``prepare.sh``."""
 
+import json
 import os
 import stat
 import warnings
@@ -13,7 +14,7 @@ import torch
 from fairseq_headprune.files import PathLike, sha256, write_json, write_text, write_with
 from fairseq_headprune.imports.dictionary import BYTES, ImportedDictionary
 from fairseq_headprune.imports.families import family_of
-from fairseq_headprune.imports.folder import copy_small_files, optional_json, read_config, read_weights, to_text
+from fairseq_headprune.imports.folder import copy_small_files, optional_json, read_config, read_weights
 from fairseq_headprune.imports.pieces import FILE, FOLDER
 from fairseq_headprune.imports.vocabulary import Vocabulary
 from fairseq_headprune.imports.weights import to_fairseq
@@ -54,7 +55,9 @@ def import_folder(
         dictionaries[side].save(output / f"dict.{language}.txt")
     sizes = (len(vocabulary.source), len(vocabulary.target))
     weights = to_fairseq(read_weights(folder), settings, family, sizes, ties)
-    args = Namespace(arch=family.arch, imported_config=to_text(config), **settings)
+    args = Namespace(
+        arch=family.arch, imported_config=json.dumps(config, ensure_ascii=False, sort_keys=True), **settings
+    )
     state = {**_state(args, output, source_lang, target_lang, dictionaries), "model": weights}
     write_with(output / CHECKPOINT, lambda stream: torch.save(state, stream))
     copied = _write_preparation(folder, output, vocabulary.pieces, source_lang, target_lang)

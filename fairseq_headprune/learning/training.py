@@ -1,6 +1,8 @@
 """What learned gates need of fairseq's trainer: one gradient an update, over all micro-batches and ranks."""
 
 import logging
+import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Optional
 
@@ -9,8 +11,7 @@ from fairseq.distributed import utils as distributed
 from torch import Tensor, nn
 
 from fairseq_headprune.gates.learner import GateLearner
-from fairseq_headprune.gates.log import GateLog
-from fairseq_headprune.gates.metrics import gate_metrics
+from fairseq_headprune.gates.log import GateLog, gate_metrics
 from fairseq_headprune.learning.learned import LearnedGates, present_heads
 from fairseq_headprune.learning.watch import NotFiniteError, loss_scale, report_overflow, watch
 from fairseq_headprune.modules.attach import GatedParts
@@ -197,3 +198,26 @@ def freeze(model: nn.Module) -> None:
 
 def _is_master() -> bool:
     return not torch.distributed.is_initialized() or torch.distributed.get_rank() == 0
+
+
+def run_length(config: Any, batches: Optional[int]) -> Optional[int]:
+    """Return the number of updates of a run, from ``--max-update`` and ``--max-epoch``; None where neither is set.
+
+    Args:
+        config: has ``max_update``, ``max_epoch`` and ``update_freq``.
+        batches: of one epoch and one rank, None where they are not known.
+    """
+    lengths = []
+    if config.max_update:
+        lengths.append(int(config.max_update))
+    if config.max_epoch and batches:
+        lengths.append(updates_in_epochs(batches, config.update_freq, int(config.max_epoch)))
+    return min(lengths, default=None)
+
+
+def updates_in_epochs(batches: int, update_freq: Sequence[int], epochs: int) -> int:
+    """Return the updates that some epochs of ``batches`` make; epochs beyond ``--update-freq``'s list have its last."""
+    frequencies = [int(number) for number in update_freq or [1]]
+    listed = frequencies[:epochs]
+    later = (epochs - len(listed)) * math.ceil(batches / frequencies[-1])
+    return sum(math.ceil(batches / frequency) for frequency in listed) + later

@@ -4,10 +4,10 @@ The terminal, Markdown, LaTeX, the figures, the report page and the README's tab
 captions, marks and legends are written once, where the document is made.
 """
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from fairseq_headprune.evaluation.input_notes import input_notes
 from fairseq_headprune.report.marks import marks_named
 from fairseq_headprune.report.tables import Marked, Table, render_parts
 
@@ -164,3 +164,18 @@ def _part(part: str | Table) -> dict[str, Any]:
 
 def _cell(cell: Any) -> dict[str, str]:
     return {"text": "-" if cell is None else str(cell), "mark": cell.mark if isinstance(cell, Marked) else ""}
+
+
+def input_notes(settings: Mapping[str, Any]) -> list[str]:
+    """Return a line each for what a study's settings (as in ``study.json``) say of this; usually none."""
+    notes = []
+    count = (settings.get("data") or {}).get("sentences")
+    if count:
+        notes.append(
+            f"{count['scored']} of {count['of']} sentences were scored: the others are longer than the model or "
+            "--max-source-positions and --max-target-positions allow"
+        )
+    size = (settings.get("generation") or {}).get("prefix_size", 0)
+    if size > 0:
+        notes.append(f"the first {size} tokens of every reference were given to the search (--prefix-size {size})")
+    return notes

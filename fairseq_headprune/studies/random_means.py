@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fairseq_headprune.evaluation.holm import holm
+from fairseq_headprune.evaluation.p_values import holm
 from fairseq_headprune.evaluation.significance import bootstrap_statistics
 from fairseq_headprune.evaluation.statistics import mean_score
 from fairseq_headprune.studies.finished import read_hypotheses

@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from fairseq_headprune.evaluation.holm import holm
+from fairseq_headprune.evaluation.p_values import holm
 from fairseq_headprune.parts import HEADS, Mask
 from fairseq_headprune.parts.notation import format_config, parse_triple
 from fairseq_headprune.report.tables import Marked, Table, mark_of

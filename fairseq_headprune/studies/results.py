@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from fairseq_headprune.evaluation.holm import holm
+from fairseq_headprune.evaluation.p_values import holm
 from fairseq_headprune.files import PathLike, sha256
 from fairseq_headprune.parts import HEADS, KEYS, Mask, Part
 from fairseq_headprune.parts.scores import Scores

@@ -10,8 +10,7 @@ from omegaconf import OmegaConf
 
 from fairseq_headprune.criterions.gated import GatedCriterion
 from fairseq_headprune.files import sha256
-from fairseq_headprune.learning.run_length import run_length
-from fairseq_headprune.learning.training import GateTraining, freeze
+from fairseq_headprune.learning.training import GateTraining, freeze, run_length
 from fairseq_headprune.learning.watch import skip_step
 from fairseq_headprune.models.starting import name_plugin, refuse_other_heads, settings_to_start_from
 from fairseq_headprune.modules.attach import GatedParts, attach_gates, find_gates

@@ -20,9 +20,8 @@ from fairseq_headprune.bert.vocabulary import Vocabulary
 from fairseq_headprune.evaluation.evaluator import Evaluator
 from fairseq_headprune.files import PathLike
 from fairseq_headprune.glue.catalogue import glue_task
-from fairseq_headprune.glue.dataset import GlueDataset
+from fairseq_headprune.glue.dataset import ExampleLosses, GlueDataset
 from fairseq_headprune.glue.examples import Holdout, read
-from fairseq_headprune.glue.losses import ExampleLosses
 from fairseq_headprune.glue.metrics import AND, metric_of, scores
 from fairseq_headprune.glue.validation import noted_logits, of_all_ranks, predictions
 from fairseq_headprune.models.bert_gated import BertGatedModel

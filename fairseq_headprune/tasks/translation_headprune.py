@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Optional
 
+from fairseq.data import Dictionary
 from fairseq.tasks import TASK_REGISTRY, register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from omegaconf import OmegaConf
@@ -13,13 +14,14 @@ from torch import Tensor
 from fairseq_headprune.binarised import load_split
 from fairseq_headprune.checkpoints import task_settings
 from fairseq_headprune.evaluation.evaluator import Evaluator
+from fairseq_headprune.evaluation.generation import ForcingGenerator
 from fairseq_headprune.files import sha256
 from fairseq_headprune.importance.losses import TokenLosses
+from fairseq_headprune.imports.dictionary import ImportedDictionary
 from fairseq_headprune.models.starting import state_to_start_from
 from fairseq_headprune.stored.dictionaries import differing_sides, hash_symbols, noted_hashes
 from fairseq_headprune.stored.released import refuse_task
 from fairseq_headprune.tasks.gated import HEAD_MASK_HELP, GatedTask
-from fairseq_headprune.tasks.imported import ImportedModels
 from fairseq_headprune.tasks.seam import PrunableTask, changed_settings
 from fairseq_headprune.training.fast import CUDA_GRAPHS_HELP, MODES
 
@@ -39,6 +41,28 @@ class TranslationHeadpruneConfig(TranslationConfig):
 
     head_mask: Optional[str] = field(default=None, metadata={"help": HEAD_MASK_HELP})
     cuda_graphs: MODES = field(default="off", metadata={"help": CUDA_GRAPHS_HELP})  # type: ignore[valid-type]
+
+
+class ImportedModels:
+    """What a translation task does for imported models: their dictionaries, and the token that translations begin with.
+
+    A mixin; name it before the task among the base classes.
+    """
+
+    @classmethod
+    def load_dictionary(cls, filename: str) -> Dictionary:
+        """Load a dictionary: an imported model's if the file is of one, else fairseq's."""
+        return ImportedDictionary.read(filename) or super().load_dictionary(filename)  # type: ignore[misc]
+
+    def build_generator(self, models, args, seq_gen_cls=None, extra_gen_cls_kwargs=None, **kwargs: Any) -> Any:
+        """Build the search; translations begin with the token of the target language where the model wants it."""
+        forced = None
+        if isinstance(self.target_dictionary, ImportedDictionary):  # type: ignore[attr-defined]
+            forced = self.target_dictionary.forced(self.cfg.target_lang)  # type: ignore[attr-defined]
+        wanted = not getattr(args, "score_reference", False) and not getattr(args, "print_alignment", False)
+        if forced is not None and seq_gen_cls is None and wanted:
+            seq_gen_cls, extra_gen_cls_kwargs = ForcingGenerator, {**(extra_gen_cls_kwargs or {}), "forced": forced}
+        return super().build_generator(models, args, seq_gen_cls, extra_gen_cls_kwargs, **kwargs)  # type: ignore[misc]
 
 
 @register_task("translation_headprune", dataclass=TranslationHeadpruneConfig)

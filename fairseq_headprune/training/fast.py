@@ -7,12 +7,11 @@ from fairseq.dataclass import ChoiceEnum
 from fairseq.optim import FP16Optimizer
 from torch import nn
 
-from fairseq_headprune.training.batch import shape_of
+from fairseq_headprune.training.batch import LENGTH, SENTENCES, padded, shape_of
 from fairseq_headprune.training.capture import CudaRecorder
 from fairseq_headprune.training.host import ModeSwitch, QuickSeed
 from fairseq_headprune.training.optimizer import Readings, speed_up
 from fairseq_headprune.training.passes import Passes, Work
-from fairseq_headprune.training.shapes import LENGTH, SENTENCES, padded
 from fairseq_headprune.training.support import can_speed_up, why_not, why_not_batch
 
 logger = logging.getLogger(__name__)

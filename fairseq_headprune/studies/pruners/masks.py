@@ -81,8 +81,7 @@ def learned_mask(checkpoint: PathLike, count: int | None) -> MadeMask:
         ValueError: no learned gates, or a number out of range.
     """
     from fairseq_headprune.checkpoints import read_state, stored_layout
-    from fairseq_headprune.gates.choice import choose
-    from fairseq_headprune.gates.saved import saved_gates
+    from fairseq_headprune.gates.saved import choose, saved_gates
 
     state = read_state(checkpoint)
     gates = saved_gates(state)

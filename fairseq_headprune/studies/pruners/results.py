@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from fairseq_headprune.evaluation.holm import holm
 from fairseq_headprune.evaluation.hypotheses import read_references
+from fairseq_headprune.evaluation.p_values import holm
 from fairseq_headprune.evaluation.significance import bootstrap_statistics
 from fairseq_headprune.evaluation.statistics import mean_score
 from fairseq_headprune.files import read_lines
