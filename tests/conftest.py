@@ -108,6 +108,14 @@ def trained_stock(data_bin, tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
+def lively(trained, tmp_path_factory):
+    """The gated model with large random weights, so that translations depend on the source and on every mask."""
+    import verbs
+
+    return verbs.write_lively(trained, tmp_path_factory.mktemp("lively"))
+
+
+@pytest.fixture(scope="session")
 def tuned(tmp_path_factory):
     """A folder with GLUE data, and BERT checkpoints of SST-2, STS-B and MNLI (see ``glue_data.write_tuned``)."""
     import glue_data  # most tests need none of it

@@ -3,12 +3,11 @@
 import hashlib
 import json
 import math
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from sacrebleu.metrics import BLEU, CHRF
+from verbs import refused, run_json
 
 from fairseq_headprune.cli import main
 from fairseq_headprune.evaluation.statistics import METRICS
@@ -33,25 +32,13 @@ def files(tmp_path):
     return paths
 
 
-def _json(capsys, *argv):
-    assert main(["compare", *argv, "--json"]) == 0
-    return json.loads(capsys.readouterr().out)
+def compared(*argv, resamples=50):
+    return run_json("compare", "--resamples", resamples, *argv)
 
 
-def _one_line_error(capsys, *argv):
-    try:
-        status = main(["compare", *argv])
-    except SystemExit as leaving:
-        status = leaving.code
-    assert status == 2
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert len(captured.err.splitlines()) == 1
-    return captured.err
-
-
-def test_json_has_the_fixed_keys_and_sacrebleus_scores(files, capsys):
-    value = _json(capsys, files["ref"], files["base"], files["sys"], "--resamples", "200", "--seed", "0")
+def test_json_has_the_fixed_keys_and_sacrebleus_scores(files):
+    command = (files["ref"], files["base"], files["sys"])
+    value = compared(*command, "--seed", "0", resamples=200)
     assert (value["resamples"], value["seed"], value["baseline"]) == (200, 0, files["base"])
     bleu = BLEU()
     for row, lines in zip(value["systems"], (WORSE, SYSTEM), strict=True):
@@ -67,25 +54,20 @@ def test_json_has_the_fixed_keys_and_sacrebleus_scores(files, capsys):
     assert system["wins"] > 0.95 and system["losses"] == 0
     assert system["p"] == system["p_holm"] == pytest.approx(2 * system["ties"])
     assert value["detokenised"] == {"reference": True, "systems": True}
-
-
-def test_the_same_command_twice_and_another_seed(files, capsys):
-    command = (files["ref"], files["base"], files["sys"], "--resamples", "100")
-    first = _json(capsys, *command, "--seed", "0")
-    assert _json(capsys, *command, "--seed", "0") == first
-    assert _json(capsys, *command, "--seed", "1")["systems"] != first["systems"]
+    assert compared(*command, "--seed", "0", resamples=200) == value
+    assert compared(*command, "--seed", "1", resamples=200)["systems"] != value["systems"]
 
 
 def test_a_file_against_itself(files, capsys):
-    value = _json(capsys, files["ref"], files["sys"], files["sys"], "--resamples", "100")
+    value = compared(files["ref"], files["sys"], files["sys"])
     assert [row["name"] for row in value["systems"]] == [files["sys"], files["sys"] + " (2)"]
     assert (value["systems"][1]["p"], value["systems"][1]["ties"]) == (1, 1)
     assert main(["compare", files["ref"], files["sys"], files["sys"]]) == 0
     assert "no difference" in capsys.readouterr().out
 
 
-def test_chrf_and_tokenised_bleu(files, tmp_path, capsys):
-    value = _json(capsys, files["ref"], files["base"], files["sys"], "--metric", "chrf", "--resamples", "50")
+def test_chrf_and_tokenised_bleu(files, tmp_path):
+    value = compared(files["ref"], files["base"], files["sys"], "--metric", "chrf")
     assert value["systems"][1]["score"] == pytest.approx(CHRF().corpus_score(SYSTEM, [REFERENCES]).score, abs=1e-9)
     tokenised = {
         "r": ["the cat sat on the mat today .", "a dog runs very fast ."],
@@ -93,20 +75,20 @@ def test_chrf_and_tokenised_bleu(files, tmp_path, capsys):
     }
     for name, lines in tokenised.items():
         (tmp_path / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
-    paths = (str(tmp_path / "r"), str(tmp_path / "h"), str(tmp_path / "r"), "--resamples", "50")
-    value = _json(capsys, *paths, "--bleu", "tok")
+    paths = (tmp_path / "r", tmp_path / "h", tmp_path / "r")
+    value = compared(*paths, "--bleu", "tok")
     # Source: counted by hand, see test_statistics.py.
     expected = 100 * math.exp(1 - 14 / 12) * (11 / 12 * 7 / 10 * 4 / 8 * 2 / 6) ** 0.25
     assert value["systems"][0]["score"] == pytest.approx(expected, abs=1e-9)
     assert "tok:none|smooth:none" in value["signature"]
-    assert _json(capsys, *paths, "--tokenize", "tok")["systems"] == value["systems"]
+    assert compared(*paths, "--tokenize", "tok")["systems"] == value["systems"]
 
 
-def test_generated_output_is_read_in_order(files, tmp_path, capsys):
+def test_generated_output_is_read_in_order(files, tmp_path):
     generated = tmp_path / "generated"
     lines = [f"H-{number}\t-0.5\t{SYSTEM[number]}\n" for number in reversed(range(len(SYSTEM)))]
     generated.write_text("".join(lines), encoding="utf-8")
-    value = _json(capsys, files["ref"], files["sys"], str(generated), "--resamples", "50")
+    value = compared(files["ref"], files["sys"], generated)
     assert value["systems"][1]["ties"] == 1
     assert [row["lines"] for row in value["systems"]] == ["text", "H"]
 
@@ -116,13 +98,13 @@ def test_a_byte_order_mark_is_no_text_and_empty_references_are_told(files, tmp_p
     marked.write_text("\ufeff" + "".join(f"{line}\n" for line in REFERENCES), encoding="utf-8")
     lines = "".join(f"H-{number}\t-0.5\t{line}\n" for number, line in enumerate(REFERENCES))
     generated.write_text("\ufeff" + lines, encoding="utf-8")
-    value = _json(capsys, files["ref"], str(marked), str(generated), "--resamples", "9")
+    value = compared(files["ref"], marked, generated)
     assert [row["score"] for row in value["systems"]] == pytest.approx([100, 100])
     # Source: sacrebleu, which counts 6 of 18 words as wrong in one metric and leaves them out in the other.
     for name, text in (("r", "One, two, three, four.\n\n"), ("h", "One, two, three, four.\nOne, two, three\n")):
         (tmp_path / name).write_text(text, encoding="utf-8")
     paths = [str(tmp_path / name) for name in "rhh"]
-    scores = {m: _json(capsys, *paths, "--metric", m, "--resamples", "9")["systems"][0]["score"] for m in METRICS}
+    scores = {m: compared(*paths, "--metric", m)["systems"][0]["score"] for m in METRICS}
     assert scores["chrf"] == pytest.approx(100) and scores["bleu"] == pytest.approx(
         BLEU().corpus_score(["One, two, three, four.", "One, two, three"], [["One, two, three, four.", ""]]).score
     )
@@ -141,16 +123,16 @@ def test_tokenised_against_detokenised_warns_in_one_line(tmp_path, capsys):
 
 
 def test_compare_mt_stands_beside_ours(files, capsys):
-    command = (files["ref"], files["base"], files["sys"], "--engine", "compare-mt", "--resamples", "100")
-    value = _json(capsys, *command)
+    command = (files["ref"], files["base"], files["sys"], "--engine", "compare-mt")
+    value = compared(*command)
     theirs = value["systems"][1]["compare_mt"]
     assert "compare_mt" not in value["systems"][0]
     assert (value["sample_fraction"], theirs["sample_fraction"]) == (1.0, 0.5)
     # No sentence is shorter than 4 tokens and every order has matches: both BLEUs are the same number.
     assert theirs["score"] == pytest.approx(value["systems"][1]["score"], abs=1e-9)
     assert theirs["wins"] + theirs["losses"] + theirs["ties_corrected"] == pytest.approx(1)
-    assert _json(capsys, *command) == value
-    assert "compares BLEU only" in _one_line_error(capsys, *command, "--metric", "chrf")
+    assert compared(*command) == value
+    assert "compares BLEU only" in refused(capsys, "compare", *command, "--metric", "chrf")
 
 
 def test_table_formats(files, capsys):
@@ -169,40 +151,33 @@ def test_table_formats(files, capsys):
 
 
 def test_wrong_input_is_one_line_and_status_2(files, tmp_path, capsys):
-    short = tmp_path / "short"
+    short, empty, latin, missing, marked = (
+        tmp_path / name for name in ("short", "empty", "latin", "missing", "marked")
+    )
     short.write_text("a\n", encoding="utf-8")
-    empty = tmp_path / "empty"
     empty.write_text("", encoding="utf-8")
-    latin = tmp_path / "latin"
     latin.write_bytes(b"caf\xe9\n")
-    ref, base, system = files["ref"], files["base"], files["sys"]
-    marked = tmp_path / "marked"
     marked.write_text("".join(f"{line}\n" for line in [*SYSTEM[:-1], "One, two, th@@ ree, four."]), encoding="utf-8")
-    missing = str(tmp_path / "missing")
-    assert missing in _one_line_error(capsys, ref, base, missing)
-    assert "1 hypotheses for 12 references" in _one_line_error(capsys, ref, base, str(short))
-    assert "12 hypotheses for 1 references" in _one_line_error(capsys, str(short), base, system)
-    assert "0 hypotheses for 0 references" in _one_line_error(capsys, *[str(empty)] * 3)
-    assert "at least 2 sentences" in _one_line_error(capsys, *[str(short)] * 3)
-    said = _one_line_error(capsys, ref, base, str(marked))
-    assert f"{marked}: 1 of 12 sentences have marks of subwords" in said and "line 12" in said
-    assert main(["compare", ref, base, str(marked), "--keep-marks", "--resamples", "9"]) == 0
-    capsys.readouterr()
-    assert "not a UTF-8" in _one_line_error(capsys, ref, base, str(latin))
-    assert "'ter'" in _one_line_error(capsys, ref, base, system, "--metric", "ter")
-    assert "unknown tokeniser '14a'" in _one_line_error(capsys, ref, base, system, "--tokenize", "14a")
-    assert "does not tokenise" in _one_line_error(capsys, ref, base, system, "--bleu", "tok", "--tokenize", "13a")
-    assert "no tokeniser" in _one_line_error(capsys, ref, base, system, "--metric", "chrf", "--bleu", "tok")
-    assert "got 0" in _one_line_error(capsys, ref, base, system, "--resamples", "0")
-    assert "--alpha" in _one_line_error(capsys, ref, base, system, "--alpha", "1")
-    assert "required: SYS" in _one_line_error(capsys, ref, base)
-
-
-def test_the_script_runs_without_installing(files, tmp_path):
-    script = Path(__file__).resolve().parent.parent / "scripts" / "bootstrap.py"
-    command = [sys.executable, str(script), files["ref"], files["base"], files["sys"], "--json", "--resamples", "20"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert json.loads(done.stdout)["sentences"] == 12
+    two = [files["ref"], files["base"]]
+    three = [*two, files["sys"]]
+    for call, message in (
+        ([*two, missing], str(missing)),
+        ([*two, short], "1 hypotheses for 12 references"),
+        ([short, *three[1:]], "12 hypotheses for 1 references"),
+        ([empty] * 3, "0 hypotheses for 0 references"),
+        ([short] * 3, "at least 2 sentences"),
+        ([*two, marked], f"{marked}: 1 of 12 sentences have marks of subwords (@@ or ▁; the first is line 12)"),
+        ([*two, latin], "not a UTF-8"),
+        ([*three, "--metric", "ter"], "'ter'"),
+        ([*three, "--tokenize", "14a"], "unknown tokeniser '14a'"),
+        ([*three, "--bleu", "tok", "--tokenize", "13a"], "does not tokenise"),
+        ([*three, "--metric", "chrf", "--bleu", "tok"], "no tokeniser"),
+        ([*three, "--resamples", "0"], "got 0"),
+        ([*three, "--alpha", "1"], "--alpha"),
+        (two, "required: SYS"),
+    ):
+        assert message in refused(capsys, "compare", *call)
+    assert main(["compare", *two, str(marked), "--keep-marks", "--resamples", "9"]) == 0
 
 
 def test_p_of_zero_is_not_shown_as_zero(files, tmp_path, capsys):

@@ -41,18 +41,15 @@ def recorded(monkeypatch):
     monkeypatch.setattr(fairseq.utils, "set_torch_seed", fairseq.utils.set_torch_seed)
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    return tiny.write_data(tmp_path_factory.mktemp("data"))
-
-
 def make_criterion():
     task = SimpleNamespace(target_dictionary=DICTIONARY)
     return LabelSmoothedCrossEntropyCriterion(task, sentence_avg=False, label_smoothing=0.1)
 
 
-def make_work(model):
-    return Work(model, make_criterion(), [p for p in model.parameters() if p.requires_grad])
+def make_passes(model, recorder=None):
+    """What runs batches of a model, and the work it does with each."""
+    work = Work(model, make_criterion(), [p for p in model.parameters() if p.requires_grad])
+    return Passes(work, model, recorder, DICTIONARY.pad(), DICTIONARY.eos()), work
 
 
 def make_model(dtype=torch.float64, mask=None):
@@ -113,8 +110,7 @@ def test_padding_changes_neither_loss_nor_gradients(dtype, limit, mask):
     model = make_model(dtype, mask)
     logged, expected = eager(model, tiny.make_batch())
     model.zero_grad(set_to_none=True)
-    work = make_work(model)
-    passes = Passes(work, model, PlainRecorder(), DICTIONARY.pad(), DICTIONARY.eos())
+    passes, work = make_passes(model, PlainRecorder())
     for times in range(1, 4):  # eagerly, recorded, replayed: gradients add up
         passes.run(tiny.make_batch(), Shape(16, 8, 8))
         torch.testing.assert_close(work.losses[0], logged["loss"].to(work.losses.dtype), rtol=1e-5, atol=0)
@@ -131,9 +127,9 @@ def test_the_loss_scale_is_a_tensor():
     model = make_model()
     _, expected = eager(model, tiny.make_batch())
     model.zero_grad(set_to_none=True)
-    work = make_work(model)
+    passes, work = make_passes(model)
     work.scale.fill_(64.0)
-    Passes(work, model, None, DICTIONARY.pad(), DICTIONARY.eos()).run(tiny.make_batch(), Shape(16, 8, 8))
+    passes.run(tiny.make_batch(), Shape(16, 8, 8))
     for name, parameter in model.named_parameters():
         torch.testing.assert_close(parameter.grad, 64 * expected[name], rtol=1e-9, atol=1e-12)
 
@@ -142,15 +138,15 @@ def test_another_mask_makes_recordings_void_and_the_same_one_does_not():
     model = make_model()
     shape, gates = {component: [4, 4] for component in learning.SHAPE}, find_gates(model)
     mask = Mask.full(shape).without([Part("enc_self", 0, 1)])
-    passes = Passes(make_work(model), model, PlainRecorder(), DICTIONARY.pad(), DICTIONARY.eos())
+    passes, work = make_passes(model, PlainRecorder())
     counts = []
     for changed in (None, None, mask, None, copy.deepcopy(mask)):
         if changed is not None:
             gates.set_mask(changed)
         passes.run(tiny.make_batch(), Shape(16, 8, 8))
-        counts.append(passes._work.losses[0].item())
+        counts.append(work.losses[0].item())
     assert counts[0] == counts[1] != counts[2] == counts[3] == counts[4]
-    learned = Passes(make_work(model), model, PlainRecorder(), 1, 2, learned=True)
+    learned = Passes(work, model, PlainRecorder(), 1, 2, learned=True)
     assert "head_keep" not in {name for _, name in learned._places}
 
 
@@ -159,9 +155,7 @@ def test_what_cannot_be_recorded_runs_all_the_same():
         def record(self, work):
             raise RuntimeError("operation not permitted\nmore")
 
-    model = make_model()
-    work = make_work(model)
-    passes = Passes(work, model, Failing(), DICTIONARY.pad(), DICTIONARY.eos())
+    passes, work = make_passes(make_model(), Failing())
     for _ in range(3):
         passes.run(tiny.make_batch(), Shape(16, 8, 8))
     assert passes.failure == "operation not permitted" and work.losses[0] > 0 and not passes.recordings
@@ -333,10 +327,10 @@ def difference(left, right):
     return max(float((mine[name] - other[name]).abs().max()) for name in mine)
 
 
-def test_on_a_cpu_nothing_changes_and_one_line_says_why(data, tmp_path):
-    stock, _ = train(data, tmp_path / "off")
-    on, said = train(data, tmp_path / "on", "--cuda-graphs", "on")
-    auto, silent = train(data, tmp_path / "auto", "--cuda-graphs", "auto")
+def test_on_a_cpu_nothing_changes_and_one_line_says_why(data_bin, tmp_path):
+    stock, _ = train(data_bin, tmp_path / "off")
+    on, said = train(data_bin, tmp_path / "on", "--cuda-graphs", "on")
+    auto, silent = train(data_bin, tmp_path / "auto", "--cuda-graphs", "auto")
     assert learning.same(stock["model"], on["model"]) and learning.same(stock["model"], auto["model"])
     assert sum("--cuda-graphs: training on the CPU cannot be recorded" in line for line in said) == 1
     assert not any("recorded" in line for line in silent)
@@ -353,13 +347,13 @@ def test_on_a_cpu_nothing_changes_and_one_line_says_why(data, tmp_path):
     ],
     ids=["plain", "update-freq", "l0", "dsp", "gates-only"],
 )
-def test_a_training_is_the_same_as_without(data, tmp_path, recorded, more):
+def test_a_training_is_the_same_as_without(data_bin, tmp_path, recorded, more):
     if "--gates-only" in more:
-        train(data, tmp_path / "start")
+        train(data_bin, tmp_path / "start")
         more = (*more, "--finetune-from-model", tmp_path / "start" / "checkpoint_last.pt")
     rate = ["--lr", "1e-4", "--dropout", "0"]
-    stock, _ = train(data, tmp_path / "off", *more, *rate)
-    found, said = train(data, tmp_path / "on", "--cuda-graphs", "on", *more, *rate)
+    stock, _ = train(data_bin, tmp_path / "off", *more, *rate)
+    found, said = train(data_bin, tmp_path / "on", "--cuda-graphs", "on", *more, *rate)
     assert sum("CUDA graphs: batches are padded" in line for line in said) == 1
     assert found["optimizer_history"][-1]["num_updates"] == stock["optimizer_history"][-1]["num_updates"]
     assert difference(stock, found) < 2e-5
@@ -370,11 +364,11 @@ def test_a_training_is_the_same_as_without(data, tmp_path, recorded, more):
 
 
 @pytest.mark.parametrize("more", [(), (*learning.L0, "--l0-penalty", "0.01")], ids=["plain", "l0"])
-def test_a_training_that_was_interrupted_ends_like_one_that_was_not(data, tmp_path, recorded, more):
+def test_a_training_that_was_interrupted_ends_like_one_that_was_not(data_bin, tmp_path, recorded, more):
     flags = ["--cuda-graphs", "on", "--dropout", "0.3", "--save-interval-updates", "6", *more]
-    whole, _ = train(data, tmp_path / "whole", *flags)
-    train(data, tmp_path / "part", *flags, "--max-update", "6")
-    resumed, _ = train(data, tmp_path / "part", *flags)
+    whole, _ = train(data_bin, tmp_path / "whole", *flags)
+    train(data_bin, tmp_path / "part", *flags, "--max-update", "6")
+    resumed, _ = train(data_bin, tmp_path / "part", *flags)
     assert learning.same(whole["model"], resumed["model"])
 
 
@@ -390,7 +384,7 @@ def test_the_check_of_a_gpu_runs_and_finds_a_difference(recorded, monkeypatch, c
     assert check_graphs.main() == 1
 
 
-def test_an_optimizer_state_goes_over_to_a_training_without(data, tmp_path, recorded):
-    train(data, tmp_path / "run", "--cuda-graphs", "on", "--max-update", "6")
-    state, _ = train(data, tmp_path / "run")
+def test_an_optimizer_state_goes_over_to_a_training_without(data_bin, tmp_path, recorded):
+    train(data_bin, tmp_path / "run", "--cuda-graphs", "on", "--max-update", "6")
+    state, _ = train(data_bin, tmp_path / "run")
     assert state["optimizer_history"][-1]["num_updates"] == 12

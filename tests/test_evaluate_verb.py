@@ -89,20 +89,19 @@ def test_scores_in_a_submission_are_between_0_and_5(tuned, tmp_path):
 
 def test_wrong_input(tuned, tmp_path, capsys, trained):
     data, path = tuned / "glue", tuned / "SST-2" / "checkpoint_last.pt"
-
-    def says(*argv):
-        return refused(capsys, "evaluate", *argv, "--cpu")
-
-    assert "has no labels, which are needed here" in says(data, "--path", path, "--gen-subset", "test")
-    assert "SST-2 has no split 'dev_matched'" in says(data, "--path", path, "--gen-subset", "dev_matched")
-    assert "neither SST-2/dev.tsv nor dev.tsv" in says(tmp_path, "--path", path)
-    assert "trained for SST-2; its classifier says nothing of RTE" in says(data, "--path", path, "--glue-task", "RTE")
-    assert "MNLI has 2 test sets; name an existing folder" in says(
-        data, "--path", tuned / "MNLI" / "checkpoint_last.pt", "--submission", tmp_path / "x.tsv"
-    )
-    assert "not a checkpoint of the task glue" in says(trained["data"], "--path", trained["checkpoint"])
-    assert "not a checkpoint" in says(data, "--path", data / "RTE" / "dev.tsv")
-    assert "has 2 layers" in says(data, "--path", path, "--head-mask", two_layers(tmp_path))
+    Mask({"enc_self": [[1] * 4, [0] * 4]}).save(tmp_path / "two.json")
+    mnli = tuned / "MNLI" / "checkpoint_last.pt"
+    for call, message in (
+        ([data, "--path", path, "--gen-subset", "test"], "has no labels, which are needed here"),
+        ([data, "--path", path, "--gen-subset", "dev_matched"], "SST-2 has no split 'dev_matched'"),
+        ([tmp_path, "--path", path], "neither SST-2/dev.tsv nor dev.tsv"),
+        ([data, "--path", path, "--glue-task", "RTE"], "trained for SST-2; its classifier says nothing of RTE"),
+        ([data, "--path", mnli, "--submission", tmp_path / "x.tsv"], "MNLI has 2 test sets; name an existing folder"),
+        ([trained["data"], "--path", trained["checkpoint"]], "not a checkpoint of the task glue"),
+        ([data, "--path", data / "RTE" / "dev.tsv"], "not a checkpoint"),
+        ([data, "--path", path, "--head-mask", tmp_path / "two.json"], "has 2 layers"),
+    ):
+        assert message in refused(capsys, "evaluate", *call, "--cpu")
     assert not list(tmp_path.glob("*.tsv"))
 
 
@@ -119,11 +118,6 @@ def test_what_is_read_is_not_written_over(tuned, tmp_path, capsys):
     new = tmp_path / "new"
     assert "the same file" in refused(capsys, *flags, "--predictions", new, "--submission", new)
     assert before == {file: sha256(file) for file in tmp_path.rglob("*") if file.is_file()}
-
-
-def two_layers(folder):
-    Mask({"enc_self": [[1] * 4, [0] * 4]}).save(folder / "two.json")
-    return folder / "two.json"
 
 
 def test_a_slim_model_predicts_as_the_masked_one(tuned, tmp_path, capsys):
@@ -178,15 +172,12 @@ def test_what_is_in_the_way_of_transformers_is_said(tuned, tmp_path, monkeypatch
 
 
 def test_only_bert_becomes_a_folder_of_hugging_face(trained, tmp_path, capsys):
-    assert "only an imported model, or a checkpoint of an architecture bert_gated" in refused(
-        capsys, "export", trained["checkpoint"], "--to", "huggingface", tmp_path / "hf"
-    )
-    assert "--source-lang is not needed with --to huggingface" in refused(
-        capsys, "export", trained["checkpoint"], "--to", "huggingface", tmp_path / "hf", "--source-lang", "xx"
-    )
-    assert "--to onnx needs --data DATA_BIN" in refused(
-        capsys, "export", trained["checkpoint"], "--to", "onnx", tmp_path / "hf"
-    )
+    for more, message in (
+        (["--to", "huggingface"], "only an imported model, or a checkpoint of an architecture bert_gated"),
+        (["--source-lang", "xx", "--to", "huggingface"], "--source-lang is not needed with --to huggingface"),
+        (["--to", "onnx"], "--to onnx needs --data DATA_BIN"),
+    ):
+        assert message in refused(capsys, "export", trained["checkpoint"], *more, tmp_path / "hf")
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import safetensors.torch
 import tiny
 import torch
 from imported_models import Imported, prepare
+from learning import same
 from verbs import generated, refused, run_json
 
 from fairseq_headprune.checkpoints import read_state
@@ -46,8 +47,7 @@ def test_check_finds_another_model(marian, monkeypatch):
 def test_bin_files_with_every_tie_are_read(marian, tmp_path):
     folder = hf.as_bin(hf.copy(marian.folder, tmp_path / "bin"))
     run_json("import", folder, "-o", tmp_path / "out")
-    before, after = (read_state(out / "model.pt")["model"] for out in (marian.out, tmp_path / "out"))
-    assert before.keys() == after.keys() and all(torch.equal(t, after[name]) for name, t in before.items())
+    assert same(*(read_state(out / "model.pt")["model"] for out in (marian.out, tmp_path / "out")))
 
 
 def change_weights(folder, change):
@@ -163,7 +163,6 @@ def test_an_output_layer_of_its_own_is_imported(tmp_path):
         assert checking.logit_difference(ours, hf.load(tmp_path / "back")[0], task, rows, targets) < 1e-4
 
 
-@pytest.mark.slow
 def test_a_model_of_full_size_takes_little_memory_and_time(tmp_path):
     # 6+6 layers, d 512, 8 heads and 58,101 symbols, as opus-mt-de-en: 298 MB.
     folder = hf.marian(tmp_path / "folder", symbols=58101, learn=False, **hf.FULL)
@@ -183,7 +182,6 @@ def test_a_model_of_full_size_takes_little_memory_and_time(tmp_path):
         assert checking.logit_difference(ours, hf.load(folder)[0], task, rows, targets) < 1e-4
 
 
-@pytest.mark.slow
 def test_the_six_commands_of_the_manual(tmp_path, monkeypatch):
     manual = (tiny.ROOT / "docs" / "import.md").read_text(encoding="utf-8")
     commands = manual.split("```\n")[1].splitlines()
@@ -204,7 +202,6 @@ def test_the_six_commands_of_the_manual(tmp_path, monkeypatch):
     assert (tmp_path / "heads.png").exists() and (tmp_path / "opus-ct2" / "model.bin").exists()
 
 
-@pytest.mark.slow
 def test_a_model_trained_here_translates_alike_in_transformers(tmp_path):
     # A made-up language whose words stand for English ones, one by one: learned in a minute.
     german, english = ([w for w in dict.fromkeys(" ".join(side).split()) if w.isalpha()] for side in hf.corpus())
@@ -222,16 +219,8 @@ def test_a_model_trained_here_translates_alike_in_transformers(tmp_path):
     flags = "--arch marian_gated --optimizer adam --lr 0.003 --lr-scheduler inverse_sqrt --warmup-updates 50 --seed 1 "
     flags += "--max-tokens 600 --max-update 250 --no-epoch-checkpoints --no-progress-bar --num-workers 0 --dropout 0"
     flags += " --criterion label_smoothed_cross_entropy --label-smoothing 0.1 --disable-validation"
-    tiny.fairseq_here(
-        "train",
-        data,
-        *plugin,
-        *flags.split(),
-        "--finetune-from-model",
-        out / "model.pt",
-        "--save-dir",
-        tmp_path / "run",
-    )
+    start = ["--finetune-from-model", out / "model.pt", "--save-dir", tmp_path / "run"]
+    tiny.fairseq_here("train", data, *plugin, *flags.split(), *start)
     trained, search = tmp_path / "run" / "checkpoint_last.pt", ["--beam", "4", "--max-len-b", "60", "--min-len", "0"]
     here = generated("D", data, "--path", trained, *plugin, *search, "--post-process", "sentencepiece")
     references = (tmp_path / "test.en").read_text(encoding="utf-8").splitlines()
@@ -281,5 +270,4 @@ def test_weights_in_several_files_and_in_half_precision(marian, tmp_path):
     run_json("import", halves, "-o", tmp_path / "out")
     assert {t.dtype for t in read_state(tmp_path / "out" / "model.pt")["model"].values()} == {torch.float32}
     run_json("export", tmp_path / "out" / "model.pt", "--to", "huggingface", tmp_path / "back")
-    after = safetensors.torch.load_file(tmp_path / "back" / NAME)
-    assert before.keys() == after.keys() and all(torch.equal(t, after[name]) for name, t in before.items())
+    assert same(before, safetensors.torch.load_file(tmp_path / "back" / NAME))

@@ -1,7 +1,5 @@
 """Imported models and the way back. Reference: transformers' own models, tokenizers and search."""
 
-import json
-
 import hugging_face as hf
 import pytest
 import tiny
@@ -10,6 +8,7 @@ from fairseq.data import indexed_dataset
 from imported_models import FAMILIES, Imported, prepare
 from verbs import generated, run_json
 
+from fairseq_headprune.files import read_json
 from fairseq_headprune.imports.folder import read_weights
 from fairseq_headprune.interchange import check as checking
 from fairseq_headprune.modules.attach import find_gates
@@ -17,12 +16,7 @@ from fairseq_headprune.modules.attach import find_gates
 pytestmark = pytest.mark.slow  # trains models
 
 
-def families(*quick):
-    """All families; those that are not named are left out by ``make quick``."""
-    return [name if name in quick else pytest.param(name, marks=pytest.mark.slow) for name in FAMILIES]
-
-
-@pytest.fixture(scope="module", params=families("marian", "nllb", "bart", "mbart50"))
+@pytest.fixture(scope="module", params=FAMILIES)
 def imported(request, tmp_path_factory):
     return Imported(request.param, tmp_path_factory.mktemp(request.param))
 
@@ -109,9 +103,7 @@ def test_round_trip_gives_the_same_tensors(imported, tmp_path):
     assert all(torch.equal(tensor, after[name]) for name, tensor in before.items())
     model, tokenizer = hf.load(tmp_path / "back")
     assert tokenizer("Das Haus")["input_ids"][-2:] == hf.load(imported.folder)[1]("Das Haus")["input_ids"][-2:]
-    assert json.loads((tmp_path / "back" / "config.json").read_text()) == json.loads(
-        (imported.folder / "config.json").read_text()
-    )
+    assert read_json(tmp_path / "back" / "config.json") == read_json(imported.folder / "config.json")
     assert torch.equal(model.get_input_embeddings().weight, imported.theirs.get_input_embeddings().weight)
 
 
@@ -127,7 +119,7 @@ def test_masked_heads_become_zeros(imported, tmp_path):
         assert checking.logit_difference(imported.ours, written, imported.task, imported.rows, targets) < 1e-4
 
 
-@pytest.mark.parametrize("imported", families("marian", "nllb"), indirect=True)
+@pytest.mark.parametrize("imported", ["marian", "nllb"], indirect=True)
 def test_every_verb_works(imported, tmp_path):
     data, path = imported.prepared(), imported.out / "model.pt"
     score = [data, "--path", path, "--cpu", "--score-subset", "train"]

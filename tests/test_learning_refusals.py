@@ -1,16 +1,19 @@
 """Trainings of learned gates that cannot give what was asked for: refused, ended with the place, or warned of."""
 
 import logging
+import math
 from types import SimpleNamespace
 
 import pytest
 from learning import DSP, L0, SHAPE, train
 
 from fairseq_headprune.checkpoints import read_state
+from fairseq_headprune.criterions.gated import L0Criterion, SubsetCriterion
+from fairseq_headprune.criterions.settings import DSPConfig, L0Config
 from fairseq_headprune.gates.log import read_log
 from fairseq_headprune.learning.training import run_length, updates_in_epochs
 from fairseq_headprune.learning.watch import NotFiniteError
-from fairseq_headprune.parts import Mask, Part
+from fairseq_headprune.parts import Mask, Part, all_heads
 
 STOCK_TASK = ["--task", "translation"]
 PLAIN = ["--criterion", "label_smoothed_cross_entropy", "--head-mask", "mask.json"]
@@ -83,10 +86,12 @@ def test_fine_tuning_begins_a_schedule_of_its_own(trained, tmp_path):
     assert second["model"]["head_gates.updates"] == 2
 
 
-def test_a_short_run_with_a_target_is_warned_of(trained, tmp_path, caplog):
+def test_a_short_run_with_a_target_is_warned_of(caplog):
     # By hand: 12 updates at 0.02; 20 / 0.02 = 1000.
+    criterion = L0Criterion()
+    criterion.gate_config = L0Config(l0_target_heads="6")
     with caplog.at_level(logging.WARNING):
-        train(trained["data"], tmp_path, *L0, "--l0-target-heads", "6")
+        criterion.rule(HEADS, 12)
     assert "12 updates at --gate-lr 0.02 may not reach the number: give 1000 updates" in caplog.text
 
 
@@ -100,20 +105,44 @@ def test_the_length_of_a_run():
     assert run_length(flags, 4) == 6
 
 
+HEADS = all_heads(SHAPE)
+REFUSED = [
+    (DSPConfig(), "need --heads-kept K"),
+    (DSPConfig(heads_kept="2.5"), "--heads-kept 2.5: not a number of heads"),
+    (DSPConfig(heads_kept="enc=3"), "--heads-kept enc=3: name each of enc_self"),
+    (DSPConfig(heads_kept="13"), "--heads-kept: cannot keep 13 heads of 12"),
+    (DSPConfig(heads_kept="5", tau_start=0.0), "tau-start 0: a temperature must be finite and above 0"),
+    (DSPConfig(heads_kept="5", tau_start=0.1, tau_end=1.0), "tau-start 0.1 is below tau-end 1"),
+    (DSPConfig(heads_kept="5", straight_through=True, tau_updates=4.0), "has no temperature: omit --tau-updates"),
+    (DSPConfig(heads_kept="5", gate_lr=0.0), "--gate-lr 0: "),
+    (DSPConfig(heads_kept="5", gate_lr=math.inf), "--gate-lr inf: "),
+    (DSPConfig(heads_kept="5", gate_init=math.nan), "--gate-init nan: "),
+    (DSPConfig(heads_kept="5", gate_seed=-1), "--gate-seed -1: a seed must be 0 or more"),
+    (L0Config(l0_penalty=1.0, gate_init=math.inf), "--gate-init inf: "),
+    (L0Config(), "one of --l0-penalty LAMBDA and --l0-target-heads K"),
+    (L0Config(l0_penalty=1.0, l0_target_heads="3"), "one of --l0-penalty LAMBDA and --l0-target-heads K"),
+    (L0Config(l0_target_heads="13"), "--l0-target-heads: cannot keep 13"),
+    (L0Config(l0_penalty=1.0, l0_beta=0.0), "--l0-beta 0: "),
+    (L0Config(l0_penalty=-1.0), "--l0-penalty: an L0 penalty of -1"),
+]
+
+
+@pytest.mark.parametrize("config, words", REFUSED, ids=[words for _, words in REFUSED])
+def test_errors_name_the_flag(config, words):
+    criterion = SubsetCriterion() if isinstance(config, DSPConfig) else L0Criterion()
+    criterion.gate_config = config
+    with pytest.raises(ValueError, match=words):
+        criterion.rule(HEADS, 12)
+
+
 @pytest.mark.parametrize(
     "flags, words",
-    [
-        ([*DSP, "--heads-kept", "13"], "--heads-kept: cannot keep 13 heads of 12"),
-        ([*DSP, "--heads-kept", "5", "--gate-seed", "-1"], "--gate-seed -1: a seed must be 0 or more"),
-        ([*DSP, "--heads-kept", "5", "--gate-lr", "inf"], "--gate-lr inf"),
-        ([*L0, "--l0-target-heads", "13"], "--l0-target-heads: cannot keep 13"),
-        ([*L0, "--l0-penalty", "1", "--l0-beta", "0"], "--l0-beta 0"),
-        ([*L0, "--l0-penalty", "-1"], "--l0-penalty: an L0 penalty of -1"),
-    ],
+    [(L0, "one of --l0-penalty"), ([*DSP, "--heads-kept", "5", "--gates-only"], "--finetune-from-model")],
 )
-def test_errors_name_the_flag(trained, tmp_path, flags, words):
+def test_wrong_flags_end_before_the_first_update(trained, tmp_path, flags, words):
     with pytest.raises(ValueError, match=words):
         train(trained["data"], tmp_path, *flags)
+    assert not list(tmp_path.glob("*.pt"))
 
 
 def test_fine_tuning_takes_another_form_of_target(trained, tmp_path):

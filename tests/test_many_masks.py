@@ -2,25 +2,14 @@
 
 import pytest
 import torch
-from verbs import run_json, write_lively
+from verbs import session, write_lively
 
 from fairseq_headprune.evaluation import many_masks
 from fairseq_headprune.evaluation.translate import Translator
 from fairseq_headprune.modules.shrink import shrink
 from fairseq_headprune.parts import FFN, HEADS, Mask, Part, all_heads
 from fairseq_headprune.parts.layout import Layout
-from fairseq_headprune.session import Session, parse_generation_args
 from fairseq_headprune.single_heads import one_kept, one_removed
-
-
-@pytest.fixture(scope="module")
-def lively(trained, tmp_path_factory):
-    return write_lively(trained, tmp_path_factory.mktemp("lively"))
-
-
-def session(run, *flags):
-    argv = [str(run["data"]), "--path", str(run["checkpoint"]), "--cpu", *map(str, flags)]
-    return Session(parse_generation_args("score", argv, lambda parser: None, "a test"))
 
 
 def some_masks(gates):
@@ -50,30 +39,10 @@ SETTINGS = {
     "prefix with its end": ["--beam", "4", "--prefix-size", "4", "--max-len-b", "10"],
     "prefix beyond the limit": ["--prefix-size", "3", "--max-len-b", "2"],
     "no tokens at all": ["--beam", "4", "--min-len", "0", "--max-len-b", "0"],
-    "some sentences without any": [
-        "--beam",
-        "4",
-        "--min-len",
-        "0",
-        "--max-len-a",
-        "0.2",
-        "--max-len-b",
-        "0",
-        "--batch-size",
-        "1",
-    ],
+    "some sentences without any": "--beam 4 --min-len 0 --max-len-a 0.2 --max-len-b 0 --batch-size 1".split(),
     "a beam as wide as the vocabulary": ["--beam", "50", "--max-len-b", "4"],
     "the best of several": ["--beam", "4", "--nbest", "2", "--max-len-b", "9"],
 }
-
-
-def test_joined_attention_is_not_packed(trained_stock, tmp_path):
-    state = torch.load(trained_stock["checkpoint"], weights_only=False)
-    state["cfg"]["model"].cross_self_attention = True  # the same weights
-    torch.save(state, tmp_path / "joined.pt")
-    study = ["ablate", trained_stock["data"], "--path", tmp_path / "joined.pt", "--cpu", "--quiet", "--resamples", "9"]
-    packed, alone = (run_json(*study, "-o", tmp_path / n, "--masks-at-once", n) for n in ("8", "1"))
-    assert [cell["score"] for cell in packed["cells"]] == [cell["score"] for cell in alone["cells"]]
 
 
 @pytest.mark.parametrize("flags", SETTINGS.values(), ids=SETTINGS.keys())
@@ -88,21 +57,14 @@ def test_translations_are_those_of_one_run_a_mask(lively, flags):
 
 
 def test_packing_does_not_change_translations(lively, monkeypatch):
-    # Source: the same masks in another order, one a pack, and in batches of few rows.
-    loaded = session(lively, "--beam", "3", "--max-len-b", "12")
+    # Source: the same masks in another order, one a pack, in batches of few rows, and with probabilities in parts.
+    loaded = session(lively, "--beam", "3", "--max-len-b", "9", "--max-len-a", "0.5")
     translator, masks = Translator(loaded, "test"), some_masks(loaded.gates)
     found = translator.answers_of(masks)
     assert translator.answers_of(masks[::-1]) == found[::-1]
     assert [translator.answers_of([mask])[0] for mask in masks] == found
     monkeypatch.setattr(translator._packer, "_fitting", lambda length: 40)
     assert translator.answers_of(masks) == found
-
-
-def test_probabilities_in_parts_give_the_same(lively, monkeypatch):
-    # Source: all rows at once.
-    loaded = session(lively, "--beam", "3", "--max-len-b", "9", "--max-len-a", "0.5")
-    translator, masks = Translator(loaded, "test"), some_masks(loaded.gates)
-    found = translator.answers_of(masks)
     monkeypatch.setattr(many_masks, "_PROBABILITIES", 200)
     assert translator.answers_of(masks) == found
 
@@ -164,6 +126,7 @@ def test_a_stock_checkpoint(trained_stock, tmp_path):
         (["--no-repeat-ngram-size", "2"], "--no-repeat-ngram-size"),
         (["--match-source-len"], "another search"),
         (["--diverse-beam-groups", "2", "--beam", "4"], "another search"),
+        (["--model-overrides", "{'cross_self_attention': True}"], "--cross-self-attention"),
     ],
 )
 def test_what_needs_fairseqs_own_generator_is_named(lively, flags, name):

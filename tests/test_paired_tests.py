@@ -1,4 +1,4 @@
-"""Paired t-test and McNemar's test. Reference: closed forms, values by hand, all assignments enumerated."""
+"""Paired t-test, McNemar's test and Holm's correction. Reference: closed forms, values by hand, enumeration."""
 
 import itertools
 import math
@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 
+from fairseq_headprune.evaluation.p_values import holm
 from fairseq_headprune.evaluation.paired_tests import corrected, mcnemar_exact, paired_t_test
 
 
@@ -67,6 +68,28 @@ def test_t_where_all_differences_are_equal():
     assert (rounded.t, rounded.p) == (None, 1)
     shifted = paired_t_test([0, 0, 0], [1, 1, 1])
     assert (shifted.t, shifted.p, shifted.mean_difference) == (None, 0, 1) and "only in the limit" in shifted.note
+
+
+@pytest.mark.parametrize(
+    "values, adjusted",
+    [
+        # Sorted .005 .01 .03 .04, times 4 3 2 1 = .02 .03 .06 .04; the last is raised to the one before.
+        ([0.01, 0.04, 0.03, 0.005], [0.03, 0.06, 0.06, 0.02]),
+        # 3 x .5 = 1.5 -> 1, and nothing after it can be smaller.
+        ([0.5, 0.5, 0.9], [1.0, 1.0, 1.0]),
+        ([0.02, 0.02], [0.04, 0.04]),
+        ([0.03], [0.03]),
+        ([], []),
+    ],
+)
+def test_holm_by_hand(values, adjusted):
+    assert holm(values) == pytest.approx(adjusted)
+
+
+@pytest.mark.parametrize("wrong", [-0.1, 1.1, float("nan")])
+def test_values_that_are_no_probabilities_are_refused(wrong):
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        holm([0.5, wrong])
 
 
 def test_holm_over_the_systems():

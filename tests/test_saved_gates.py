@@ -5,9 +5,11 @@ import os
 
 import pytest
 import torch
+from learning import DSP, SHAPE, train
 from verbs import refused, run_json
 
 from fairseq_headprune.checkpoints import read_state, stored_mask
+from fairseq_headprune.cli import main
 from fairseq_headprune.gates.learner import GateLearner
 from fairseq_headprune.gates.rules import L0Rule, SubsetRule
 from fairseq_headprune.gates.saved import choose, saved_gates
@@ -15,7 +17,6 @@ from fairseq_headprune.gates.subset import Temperature
 from fairseq_headprune.parts import Mask, all_heads
 
 #: transformer_gated_tiny: 12 heads, four a component
-SHAPE = {"enc_self": [2, 2], "enc_dec": [2, 2], "dec_self": [2, 2]}
 HEADS = all_heads(SHAPE)
 
 #: log(1/11) = -2.398 is where L0's gate of evaluation, 1.2 sigmoid(log_alpha) - 0.1, reaches 0: places 0 to 3, 5 and 8
@@ -34,16 +35,17 @@ def learner(rule, weights, heads=HEADS):
     return made
 
 
+def save_with(model, made, path):
+    """Save a model with these gates, as fairseq would, and return the path."""
+    model.head_gates.learner = made
+    torch.save({"model": model.state_dict(), "args": model.settings}, path)
+    return path
+
+
 @pytest.fixture
 def checkpoint(tiny_model, tmp_path):
-    """The function that saves a model with these gates, as fairseq would, and returns the path."""
-
-    def save(made):
-        tiny_model.head_gates.learner = made
-        torch.save({"model": tiny_model.state_dict(), "args": tiny_model.settings}, tmp_path / "gates.pt")
-        return tmp_path / "gates.pt"
-
-    return save
+    """The function that saves a model with these gates, and returns the path."""
+    return lambda made: save_with(tiny_model, made, tmp_path / "gates.pt")
 
 
 @pytest.fixture
@@ -104,8 +106,9 @@ def test_gates_learned_by_component_are_corrected_by_component(checkpoint):
         choose(gates, 6)
 
 
-def test_mask_of_a_checkpoint(l0, tmp_path, capsys):
-    document = run_json("mask", "--from-checkpoint", l0, "--heads", 4, "-o", tmp_path / "mask.json")
+def test_mask_of_a_checkpoint(l0, tmp_path):
+    out = ["-o", tmp_path / "mask.json"]
+    document = run_json("mask", "--from-checkpoint", l0, "--heads", 4, *out)
     assert document["kept"] == 4 and document["source"]["chosen"] == "learned gates"
     assert document["source"]["correction"] == {
         "learned": 6,
@@ -117,21 +120,15 @@ def test_mask_of_a_checkpoint(l0, tmp_path, capsys):
     }
     mask = Mask.load(tmp_path / "mask.json")
     assert places(mask.kept()) == [0, 2, 3, 8] and mask.source == document["source"]
+    document = run_json("mask", "--from-checkpoint", l0, "--heads", "enc_self=1,enc_dec=3,dec_self=1", *out)
+    assert {c: n["kept"] for c, n in document["components"].items()} == {"enc_self": 1, "enc_dec": 3, "dec_self": 1}
 
 
 def test_the_number_of_changed_heads_is_printed(l0, tmp_path, capsys):
-    from fairseq_headprune.cli import main
-
     assert main(["mask", "--from-checkpoint", str(l0), "--heads", "7", "-o", str(tmp_path / "mask.json")]) == 0
     last = capsys.readouterr().out.splitlines()[-1]
     told = f"the learned set has 6 heads (target none, expected to be open {EXPECTED:.1f})"
     assert last == f"{told}; 1 changed; included again: enc_dec layer 1 head 0"
-
-
-def test_one_number_a_component_on_the_command_line(l0, tmp_path):
-    each = "enc_self=1,enc_dec=3,dec_self=1"
-    document = run_json("mask", "--from-checkpoint", l0, "--heads", each, "-o", tmp_path / "mask.json")
-    assert {c: n["kept"] for c, n in document["components"].items()} == {"enc_self": 1, "enc_dec": 3, "dec_self": 1}
 
 
 def test_heads_without_a_gate_are_kept(checkpoint, tmp_path):
@@ -143,21 +140,21 @@ def test_heads_without_a_gate_are_kept(checkpoint, tmp_path):
 
 
 def test_wrong_input_of_from_checkpoint_is_named(l0, trained, tmp_path, capsys):
-    out = ["-o", tmp_path / "mask.json"]
-    line = refused(capsys, "mask", "--from-checkpoint", trained["checkpoint"], *out)
-    assert "the checkpoint holds no learned gates" in line and str(trained["checkpoint"]) in line
-    for heads in (13, -1):
-        line = refused(capsys, "mask", "--from-checkpoint", l0, "--heads", heads, *out)
-        assert f"cannot keep {heads} heads of 12: give an integer from 0 to 12" in line
-    line = refused(capsys, "mask", "--from-checkpoint", l0, "--heads", "enc_self=5,enc_dec=1,dec_self=1", *out)
-    assert "enc_self: cannot keep 5 heads of 4" in line
-    line = refused(capsys, "mask", "--from-checkpoint", l0, "--heads", "enc_self=1", *out)
-    assert "name each of these" in line
-    assert "enc_self=x" in refused(capsys, "mask", "--from-checkpoint", l0, "--heads", "enc_self=x", *out)
-    assert "--drop does not go with" in refused(capsys, "mask", "--from-checkpoint", l0, "--drop", "E:1:1", *out)
-    assert "not allowed with" in refused(capsys, "mask", "--from-checkpoint", l0, "--like", l0, *out)
-    assert "no.pt" in refused(capsys, "mask", "--from-checkpoint", tmp_path / "no.pt", *out)
-    assert "needs --from-checkpoint" in refused(capsys, "mask", "--like", l0, "--heads", "enc_self=1", *out)
+    ungated = trained["checkpoint"]
+    for path, more, message in (
+        (ungated, [], f"{ungated}: the checkpoint holds no learned gates"),
+        (l0, ["--heads", "13"], "cannot keep 13 heads of 12: give an integer from 0 to 12"),
+        (l0, ["--heads", "-1"], "cannot keep -1 heads of 12: give an integer from 0 to 12"),
+        (l0, ["--heads", "enc_self=5,enc_dec=1,dec_self=1"], "enc_self: cannot keep 5 heads of 4"),
+        (l0, ["--heads", "enc_self=1"], "name each of these"),
+        (l0, ["--heads", "enc_self=x"], "enc_self=x"),
+        (l0, ["--drop", "E:1:1"], "--drop does not go with"),
+        (l0, ["--like", l0], "not allowed with"),
+        (tmp_path / "no.pt", [], "no.pt"),
+    ):
+        assert message in refused(capsys, "mask", "--from-checkpoint", path, *more, "-o", tmp_path / "mask.json")
+    line = refused(capsys, "mask", "--like", l0, "--heads", "enc_self=1", "-o", tmp_path / "mask.json")
+    assert "needs --from-checkpoint" in line
     assert not os.path.exists(tmp_path / "mask.json")
 
 
@@ -179,8 +176,6 @@ def test_damaged_gates_are_refused(l0, damage, message):
 
 def test_a_training_keeps_the_learned_set_as_its_mask(trained, tmp_path):
     """What fairseq-train stored as the mask is what the gates' weights say, and --heads changes exactly one head."""
-    from learning import DSP, train
-
     state = train(trained["data"], tmp_path, *DSP, "--heads-kept", "5")
     path = tmp_path / "checkpoint_last.pt"
     document = run_json("mask", "--from-checkpoint", path, "-o", tmp_path / "mask.json")

@@ -8,24 +8,20 @@ import numpy as np
 import pytest
 import tiny
 import torch
-from verbs import refused, run_json
+from verbs import refused, run_json, session
 
 import fairseq_headprune
 from fairseq_headprune.batches import sample_indices
 from fairseq_headprune.checkpoints import read_state
 from fairseq_headprune.evaluation.translate import Translator
 from fairseq_headprune.models.starting import refuse_other_heads
-from fairseq_headprune.session import Session, parse_generation_args
+from fairseq_headprune.session import parse_generation_args
 
 FEW = ["--cpu", "--estimator", "weight-norm"]
 
 
 def flags(run):
     return [str(run["data"]), "--path", str(run["checkpoint"]), "--cpu"]
-
-
-def session(run, *more):
-    return Session(parse_generation_args("score", [*flags(run), *map(str, more)], lambda parser: None, "a test"))
 
 
 def test_sample_indices():
@@ -47,10 +43,11 @@ def test_every_sentence_draws_a_place_in_equal_measure():
     assert (abs(counts - 400) < 90).all()
 
 
-def test_a_session_is_ready(trained):
-    loaded = session(trained)
-    assert not loaded.model.training
-    assert loaded.gates.shape == {"enc_self": [2, 2], "enc_dec": [2, 2], "dec_self": [2, 2]}
+def test_a_session_is_ready(trained, trained_stock):
+    for run in (trained_stock, trained):
+        loaded = session(run)
+        assert not loaded.model.training
+        assert loaded.gates.shape == {"enc_self": [2, 2], "enc_dec": [2, 2], "dec_self": [2, 2]}
     assert set(loaded.checkpoint) == {"path", "sha256"} and len(loaded.checkpoint["sha256"]) == 64
     found = loaded.data("test")
     assert found["split"] == "test"
@@ -168,18 +165,11 @@ def test_too_long_sentences_are_refused_or_skipped(trained):
     loaded = session(trained, "--max-source-positions", "6", "--max-target-positions", "6")
     with pytest.raises(ValueError, match="--skip-invalid-size-inputs-valid-test"):
         loaded.batches("train")
+    with pytest.raises(ValueError, match="train: .*--max-tokens"):
+        session(trained, "--max-tokens", "5").batches("train")
     loaded.cfg.dataset.skip_invalid_size_inputs_valid_test = True
     batches = loaded.batches("train")
     assert sorted(i for sample in batches for i in sample["id"].tolist()) == fitting
-
-
-def test_a_sentence_longer_than_max_tokens_is_refused(trained):
-    with pytest.raises(ValueError, match="train: .*--max-tokens"):
-        session(trained, "--max-tokens", "5").batches("train")
-
-
-def test_the_stock_checkpoint_is_gated(trained_stock):
-    assert session(trained_stock).gates.shape == {"enc_self": [2, 2], "enc_dec": [2, 2], "dec_self": [2, 2]}
 
 
 PACKAGE = fairseq_headprune.__path__[0]
@@ -207,43 +197,35 @@ def test_our_own_user_dir_through_a_link(trained, tmp_path):
     assert found["estimator"] == "weight-norm"
 
 
-def test_a_second_copy_as_user_dir_is_refused(trained, tmp_path, capsys):
+def test_a_second_copy_and_a_missing_user_dir_are_refused(trained, tmp_path, capsys):
     (tmp_path / "fairseq_headprune").mkdir()
     (tmp_path / "fairseq_headprune" / "__init__.py").write_text("")
-    line = refused(capsys, "score", *flags(trained), *FEW, "--user-dir", tmp_path / "fairseq_headprune")
-    assert "not globally unique" in line
+    for name, said in (("fairseq_headprune", "not globally unique"), ("nothing-here", "nothing-here")):
+        assert said in refused(capsys, "score", *flags(trained), *FEW, "--user-dir", tmp_path / name)
 
 
-def test_a_missing_user_dir_is_refused(trained, tmp_path, capsys):
-    assert "nothing-here" in refused(capsys, "score", *flags(trained), *FEW, "--user-dir", tmp_path / "nothing-here")
+@pytest.fixture
+def copied(trained, tmp_path):
+    """A copy of the data, and the arguments that name it and the checkpoint."""
+    data = shutil.copytree(trained["data"], tmp_path / "data")
+    return data, [data, "--path", trained["checkpoint"], "--cpu"]
 
 
-def copy_data(run, folder):
-    shutil.copytree(run["data"], folder / "data")
-    return folder / "data"
-
-
-def test_wrong_flags_are_one_line(trained, capsys):
-    data, path = trained["data"], trained["checkpoint"]
-    assert "unrecognized arguments: --no-such-flag" in refused(capsys, "score", data, "--path", path, "--no-such-flag")
-    assert "--path CHECKPOINT is required" in refused(capsys, "score", data)
-    assert "required: data" in refused(capsys, "score", "--path", path)
-    assert "invalid choice: 'x'" in refused(capsys, "score", data, "--path", path, "--estimator", "x")
-    assert "no such checkpoint" in refused(capsys, "score", data, "--path", "nowhere.pt")
-
-
-def test_data_that_is_not_there(trained, tmp_path, capsys):
-    path = trained["checkpoint"]
-    assert "Could not infer language pair" in refused(capsys, "score", tmp_path, "--path", path)
-    assert "no-such-folder" in refused(capsys, "score", tmp_path / "no-such-folder", "--path", path)
-    line = refused(capsys, "score", *flags(trained), "--score-subset", "dev2010")
-    assert "has no split 'dev2010'; there are: test, train, valid" in line
-
-
-def test_a_damaged_checkpoint(trained, tmp_path, capsys):
-    broken = tmp_path / "broken.pt"
-    broken.write_bytes(trained["checkpoint"].read_bytes()[: os.path.getsize(trained["checkpoint"]) // 2])
-    assert "damaged or truncated" in refused(capsys, "score", trained["data"], "--path", broken)
+def test_wrong_input_is_one_line(trained, tmp_path, capsys):
+    data, path, broken = trained["data"], trained["checkpoint"], tmp_path / "broken.pt"
+    broken.write_bytes(path.read_bytes()[: os.path.getsize(path) // 2])
+    for call, message in (
+        ([data, "--path", path, "--no-such-flag"], "unrecognized arguments: --no-such-flag"),
+        ([data], "--path CHECKPOINT is required"),
+        (["--path", path], "required: data"),
+        ([data, "--path", path, "--estimator", "x"], "invalid choice: 'x'"),
+        ([data, "--path", "nowhere.pt"], "no such checkpoint"),
+        ([tmp_path, "--path", path], "Could not infer language pair"),
+        ([tmp_path / "no-such-folder", "--path", path], "no-such-folder"),
+        ([*flags(trained), "--score-subset", "dev2010"], "has no split 'dev2010'; there are: test, train, valid"),
+        ([data, "--path", broken], "damaged or truncated"),
+    ):
+        assert message in refused(capsys, "score", *call)
 
 
 def test_a_checkpoint_that_does_not_fit_its_settings(trained, tmp_path, capsys):
@@ -254,31 +236,30 @@ def test_a_checkpoint_that_does_not_fit_its_settings(trained, tmp_path, capsys):
     assert "less.pt does not fit" in line and "encoder.layers.0.fc1.weight" in line
 
 
-def test_a_dictionary_of_another_size(trained, tmp_path, capsys):
-    data = copy_data(trained, tmp_path)
+def test_a_dictionary_of_another_size(trained, copied, capsys):
+    data, argv = copied
     for name in ("dict.xx.txt", "dict.yy.txt"):
         with open(data / name, "a") as stream:
             stream.write("more 1\n")
     size = 4 + len((trained["data"] / "dict.xx.txt").read_text().splitlines())
-    line = refused(capsys, "score", data, "--path", trained["checkpoint"], "--cpu")
+    line = refused(capsys, "score", *argv)
     assert f"has {size} embeddings" in line and f"has {size + 1} entries" in line
 
 
-def test_sides_of_another_length_and_a_missing_side(trained, tmp_path, capsys):
-    data = copy_data(trained, tmp_path)
+def test_sides_of_another_length_and_a_missing_side(copied, capsys):
+    data, argv = copied
     for end in ("bin", "idx"):
         shutil.copy(data / f"test.xx-yy.xx.{end}", data / f"train.xx-yy.xx.{end}")
         os.remove(data / f"valid.xx-yy.yy.{end}")
-    argv = [data, "--path", trained["checkpoint"], "--cpu"]
     assert "same number of examples" in refused(capsys, "score", *argv)
     assert "no target side" in refused(capsys, "score", *argv, "--score-subset", "valid")
 
 
-def test_an_empty_split(trained, tmp_path, capsys):
-    data = copy_data(trained, tmp_path)
+def test_an_empty_split(copied, tmp_path, capsys):
+    data, argv = copied
     for side in ("xx", "yy"):
         (tmp_path / f"empty.{side}").write_text("")
     flags = ["--srcdict", data / "dict.xx.txt", "--tgtdict", data / "dict.yy.txt", "--destdir", data]
     tiny.fairseq_here("preprocess", *flags, "--testpref", tmp_path / "empty", "-s", "xx", "-t", "yy")
-    line = refused(capsys, "score", data, "--path", trained["checkpoint"], "--cpu", "--score-subset", "test")
+    line = refused(capsys, "score", *argv, "--score-subset", "test")
     assert "'test'" in line and "empty" in line

@@ -9,7 +9,7 @@ import math
 import pytest
 import torch
 from slim_models import SETTINGS, incremental, lively, rebuild, state_of
-from test_saved_gates import HEADS, L0_WEIGHTS, learner
+from test_saved_gates import HEADS, L0_WEIGHTS, learner, save_with
 from verbs import refused, run_json
 
 from fairseq_headprune.checkpoints import read_state, stored_layout
@@ -66,12 +66,9 @@ def test_baked_and_slim_checkpoints_take_gates_too(batch):
     expected = gated(model, gates)
     first = remove_heads(state_of(model), gates.mask()).state
     before = copy.deepcopy(first["model"])
-    for state in (
-        remove_heads(first, gates=gates).state,
-        remove_heads(state_of(model), gates=gates, bake=True).state,
-    ):
+    for removed in (remove_heads(first, gates=gates), remove_heads(state_of(model), gates=gates, bake=True)):
         with torch.no_grad():
-            outputs = [m(**batch["net_input"])[0] for m in (rebuild(state), expected)]
+            outputs = [m(**batch["net_input"])[0] for m in (rebuild(removed.state), expected)]
         assert torch.allclose(*outputs, atol=1e-5, rtol=1e-5)
     assert all(torch.equal(value, before[name]) for name, value in first["model"].items())  # the input stays
 
@@ -97,10 +94,8 @@ def test_half_precision_is_rounded_once():
     name = "decoder.layers.1.encoder_attn.out_proj"
     found = fold_gates(state, gates)["model"]
     expected = (state["model"][f"{name}.weight"].double() * 0.3).half()
-    assert (
-        torch.allclose(found[f"{name}.weight"], expected, atol=0, rtol=2**-10)
-        and found[f"{name}.weight"].is_contiguous()
-    )
+    weight = found[f"{name}.weight"]
+    assert torch.allclose(weight, expected, atol=0, rtol=2**-10) and weight.is_contiguous()
     assert torch.equal(found[f"{name}.bias"], state["model"][f"{name}.bias"])
 
 
@@ -132,14 +127,7 @@ def test_a_wrong_gate_file_is_refused(change, message):
 @pytest.fixture
 def saved(tmp_path):
     """The function that saves a lively model with these learned gates, and returns its path."""
-
-    def save(made):
-        model = lively({})
-        model.head_gates.learner = made
-        torch.save({"model": model.state_dict(), "args": model.settings}, tmp_path / "learned.pt")
-        return tmp_path / "learned.pt"
-
-    return save
+    return lambda made: save_with(lively({}), made, tmp_path / "learned.pt")
 
 
 def test_the_gates_of_an_l0_training_become_a_slim_model(saved, tmp_path, batch, capsys):
@@ -189,10 +177,7 @@ def test_wrong_input_is_one_line(saved, trained, tmp_path, capsys):
         (["slim", l0, *gates, "--keep-optimizer", *out], "--keep-optimizer is not supported with --gates"),
         (["slim", l0, *gates, "--ffn", *out], "--ffn is not supported with --gates"),
         (["slim", l0, "--gates", tmp_path / "few.json", *out], "not a gate file"),
-        (
-            ["slim", l0, "--gates", tmp_path / "other.json", *out],
-            "the gate file has 3 heads in enc_self layer 0",
-        ),
+        (["slim", l0, "--gates", tmp_path / "other.json", *out], "the gate file has 3 heads in enc_self layer 0"),
         (["slim", tmp_path / "slim.pt", *gates, *out], "they cannot come back"),
     ):
         assert message in refused(capsys, *call)

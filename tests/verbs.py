@@ -10,6 +10,7 @@ import torch
 from fairseq_headprune.cli import main
 from fairseq_headprune.evaluation.translate import Translator
 from fairseq_headprune.parts import Mask
+from fairseq_headprune.session import Session, parse_generation_args
 
 
 def run_json(*argv):
@@ -18,6 +19,12 @@ def run_json(*argv):
     with contextlib.redirect_stdout(output):
         assert main([*map(str, argv), "--json"]) == 0
     return json.loads(output.getvalue())
+
+
+def session(run, *flags):
+    """Open the checkpoint of a run, as the verbs do under these flags."""
+    argv = [str(run["data"]), "--path", str(run["checkpoint"]), "--cpu", *map(str, flags)]
+    return Session(parse_generation_args("score", argv, lambda parser: None, "a test"))
 
 
 def write_lively(run, folder):
