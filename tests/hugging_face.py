@@ -41,84 +41,38 @@ HARD = [
     "42 1.234,56 €",
 ]
 
-_SIZES = {
-    "d_model": 32,
-    "encoder_layers": 2,
-    "decoder_layers": 2,
-    "encoder_attention_heads": 4,
-    "decoder_attention_heads": 4,
-    "encoder_ffn_dim": 48,
-    "decoder_ffn_dim": 40,
-    "max_position_embeddings": 128,
-    "init_std": 0.1,
-}
+_SIZES = {"d_model": 32, "max_position_embeddings": 128, "init_std": 0.1, "encoder_layers": 2, "decoder_layers": 2}
+_SIZES |= {"encoder_attention_heads": 4, "decoder_attention_heads": 4, "encoder_ffn_dim": 48, "decoder_ffn_dim": 40}
+
 _DROPOUTS = {"dropout": 0.1, "attention_dropout": 0.0, "activation_dropout": 0.0, "classifier_dropout": 0.0}
 _DROPOUTS |= {"encoder_layerdrop": 0.0, "decoder_layerdrop": 0.0, "use_cache": True, "is_encoder_decoder": True}
 
-MARIAN = {
-    "model_type": "marian",
-    "architectures": ["MarianMTModel"],
-    "activation_function": "swish",
-    "add_bias_logits": False,
-    "add_final_layer_norm": False,
-    "bos_token_id": 0,
-    "eos_token_id": 0,
-    "forced_eos_token_id": 0,
-    "normalize_before": False,
-    "normalize_embedding": False,
-    "static_position_embeddings": True,
-    "scale_embedding": True,
-    "share_encoder_decoder_embeddings": True,
-    "num_beams": 6,
-    "max_length": 64,
-    **_DROPOUTS,
-}
-M2M = {
-    "model_type": "m2m_100",
-    "architectures": ["M2M100ForConditionalGeneration"],
-    "activation_function": "relu",
-    "bos_token_id": 0,
-    "pad_token_id": 1,
-    "eos_token_id": 2,
-    "decoder_start_token_id": 2,
-    "early_stopping": True,
-    "scale_embedding": True,
-    "num_beams": 5,
-    "max_length": 64,
-    **_DROPOUTS,
-    "attention_dropout": 0.1,
-    "encoder_layerdrop": 0.05,
-    "decoder_layerdrop": 0.05,
-}
+_NORMS = {"add_bias_logits": False, "add_final_layer_norm": False, "normalize_before": False}
+
+#: special symbols as fairseq numbers them
+_SPECIALS = {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2}
+
+MARIAN = {"model_type": "marian", "architectures": ["MarianMTModel"], "activation_function": "swish", **_NORMS}
+MARIAN |= {"bos_token_id": 0, "eos_token_id": 0, "forced_eos_token_id": 0, "share_encoder_decoder_embeddings": True}
+MARIAN |= {"normalize_embedding": False, "static_position_embeddings": True, "scale_embedding": True}
+MARIAN |= {"num_beams": 6, "max_length": 64, **_DROPOUTS}
+
+M2M = {"model_type": "m2m_100", "architectures": ["M2M100ForConditionalGeneration"], "activation_function": "relu"}
+M2M |= {**_SPECIALS, "early_stopping": True, "scale_embedding": True, "num_beams": 5, "max_length": 64, **_DROPOUTS}
+M2M |= {"attention_dropout": 0.1, "encoder_layerdrop": 0.05, "decoder_layerdrop": 0.05}
+
 BART = {
     "model_type": "bart",
     "architectures": ["BartForConditionalGeneration"],
     "activation_function": "gelu",
-    "add_bias_logits": False,
-    "add_final_layer_norm": False,
-    "bos_token_id": 0,
-    "pad_token_id": 1,
-    "eos_token_id": 2,
-    "decoder_start_token_id": 2,
-    "forced_bos_token_id": 0,
-    "forced_eos_token_id": 2,
-    "normalize_before": False,
-    "normalize_embedding": True,
-    "scale_embedding": False,
-    "num_beams": 4,
-    "early_stopping": True,
-    "max_length": 64,
-    **_DROPOUTS,
+    **_NORMS,
 }
-MBART = {
-    **BART,
-    "model_type": "mbart",
-    "architectures": ["MBartForConditionalGeneration"],
-    "add_final_layer_norm": True,
-    "normalize_before": True,
-    "scale_embedding": True,
-    "static_position_embeddings": False,
-}
+BART |= {**_SPECIALS, "forced_bos_token_id": 0, "forced_eos_token_id": 2}
+BART |= {"normalize_embedding": True, "scale_embedding": False}
+BART |= {"num_beams": 4, "early_stopping": True, "max_length": 64, **_DROPOUTS}
+
+MBART = {**BART, "model_type": "mbart", "architectures": ["MBartForConditionalGeneration"], "scale_embedding": True}
+MBART |= {"add_final_layer_norm": True, "normalize_before": True, "static_position_embeddings": False}
 MBART.pop("forced_bos_token_id")
 
 
@@ -172,10 +126,8 @@ def _train(model, steps=60, rate=0.01):
 
 
 #: sizes of opus-mt-de-en
-FULL = {
-    **{"d_model": 512, "max_position_embeddings": 512, "init_std": 0.02, "encoder_layers": 6, "decoder_layers": 6},
-    **{"encoder_attention_heads": 8, "decoder_attention_heads": 8, "encoder_ffn_dim": 2048, "decoder_ffn_dim": 2048},
-}
+FULL = {"d_model": 512, "max_position_embeddings": 512, "init_std": 0.02, "encoder_layers": 6, "decoder_layers": 6}
+FULL |= {"encoder_attention_heads": 8, "decoder_attention_heads": 8, "encoder_ffn_dim": 2048, "decoder_ffn_dim": 2048}
 
 
 def _build(folder, model_class, config_class, config, seed=1, learn=True):

@@ -131,9 +131,7 @@ def test_the_log_holds_every_update_and_the_present_set(joint):
     assert set(updates[0]["kept"]) == set(SHAPE)
 
 
-def test_unknown_components_and_masks_are_refused(trained, tmp_path):
-    with pytest.raises(KeyError, match="decoder"):
-        train(trained["data"], tmp_path, *DSP, "--heads-kept", "5", "--gate-components", "decoder")
+def test_masks_are_refused(trained, tmp_path):
     Mask.full(SHAPE).without([Part("enc_self", 0, 1)]).save(tmp_path / "mask.json")
     with pytest.raises(ValueError, match="headprune slim"):
         train(trained["data"], tmp_path, *DSP, "--heads-kept", "5", "--head-mask", tmp_path / "mask.json")

@@ -5,6 +5,7 @@ import math
 from types import SimpleNamespace
 
 import pytest
+from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from learning import DSP, L0, SHAPE, train
 
 from fairseq_headprune.checkpoints import read_state
@@ -15,15 +16,13 @@ from fairseq_headprune.learning.training import run_length, updates_in_epochs
 from fairseq_headprune.learning.watch import NotFiniteError
 from fairseq_headprune.parts import Mask, Part, all_heads
 
-STOCK_TASK = ["--task", "translation"]
 PLAIN = ["--criterion", "label_smoothed_cross_entropy", "--head-mask", "mask.json"]
 
 
-@pytest.mark.parametrize("flags", [[*DSP, "--heads-kept", "5"], [*L0, "--l0-penalty", "0.1"]], ids=["dsp", "l0"])
-def test_fairseqs_own_task_learns_no_gates(trained, tmp_path, flags):
+@pytest.mark.parametrize("criterion", [SubsetCriterion, L0Criterion])
+def test_fairseqs_own_task_learns_no_gates(criterion, dictionary):
     with pytest.raises(ValueError, match="TranslationTask does not know of any: give --task translation_headprune"):
-        train(trained["data"], tmp_path, *flags, *STOCK_TASK)
-    assert not list(tmp_path.glob("*.pt"))
+        criterion.build_criterion(DSPConfig(), TranslationTask(TranslationConfig(), dictionary, dictionary))
 
 
 def test_a_loss_that_is_not_finite_ends_with_update_gate_and_checkpoint(trained, tmp_path):
@@ -43,7 +42,7 @@ def test_a_mask_is_refused_beside_the_gates_of_a_checkpoint_too(trained, tmp_pat
     train(trained["data"], tmp_path / "gated", *gated)
     Mask.full(SHAPE).without([Part("enc_self", 0, 1)]).save(tmp_path / "mask.json")
     start = ["--finetune-from-model", tmp_path / "gated" / "checkpoint_last.pt", "--head-mask", tmp_path / "mask.json"]
-    with pytest.raises(ValueError, match="leave the mask out"):
+    with pytest.raises(ValueError, match="omit the mask"):
         train(trained["data"], tmp_path / "masked", *gated, *start)
 
 
@@ -52,7 +51,7 @@ def test_moving_averages_of_masks_are_refused(trained, tmp_path, flags, monkeypa
     """fairseq multiplies every number in a state dict, a mask's bits too, and would end after the first update."""
     monkeypatch.chdir(tmp_path)
     Mask.full(SHAPE).without([Part("enc_self", 0, 1)]).save("mask.json")
-    with pytest.raises(ValueError, match="--store-ema does not go with"):
+    with pytest.raises(ValueError, match="--store-ema is not supported with"):
         train(trained["data"], tmp_path, *flags, "--store-ema")
 
 
@@ -133,6 +132,14 @@ def test_errors_name_the_flag(config, words):
     criterion.gate_config = config
     with pytest.raises(ValueError, match=words):
         criterion.rule(HEADS, 12)
+
+
+def test_components_that_are_not_there_are_refused():
+    for asked, error in (("decoder", KeyError), ("dec_self", ValueError)):
+        criterion = L0Criterion()
+        criterion.gate_config = L0Config(gate_components=asked)
+        with pytest.raises(error, match=asked):
+            criterion.candidates([head for head in HEADS if head.component != "dec_self"])
 
 
 @pytest.mark.parametrize(

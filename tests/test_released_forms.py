@@ -16,54 +16,18 @@ from verbs import generated, refused, run_json
 from fairseq_headprune.checkpoints import allow_settings
 
 #: what the ``args`` of transformer.wmt16.en-de hold besides the model's sizes
-OLD = {
-    "adam_betas": "(0.9, 0.98)",
-    "adam_eps": 1e-08,
-    "adaptive_softmax_cutoff": None,
-    "attention_dropout": 0.1,
-    "clip_norm": 0.0,
-    "criterion": "label_smoothed_cross_entropy",
-    "ddp_backend": "c10d",
-    "decoder_embed_path": None,
-    "decoder_learned_pos": False,
-    "decoder_normalize_before": False,
-    "device_id": 0,
-    "distributed_backend": "nccl",
-    "dropout": 0.3,
-    "encoder_embed_path": None,
-    "encoder_learned_pos": False,
-    "encoder_normalize_before": False,
-    "fp16": True,
-    "keep_interval_updates": -1,
-    "label_smoothing": 0.1,
-    "left_pad_source": "True",
-    "left_pad_target": "False",
-    "lr": [0.001],
-    "lr_scheduler": "inverse_sqrt",
-    "max_epoch": 0,
-    "max_sentences": None,
-    "max_source_positions": 1024,
-    "max_target_positions": 1024,
-    "max_tokens": 3584,
-    "max_update": 300000,
-    "min_lr": 1e-09,
-    "optimizer": "adam",
-    "relu_dropout": 0.0,
-    "restore_file": "checkpoint_last.pt",
-    "seed": 2,
-    "sentence_avg": False,
-    "share_all_embeddings": True,
-    "share_decoder_input_output_embed": False,
-    "source_lang": "xx",
-    "target_lang": "yy",
-    "train_subset": "train",
-    "update_freq": [16],
-    "upsample_primary": 1,
-    "valid_subset": "valid",
-    "warmup_init_lr": 1e-07,
-    "warmup_updates": 4000,
-    "weight_decay": 0.0,
-}
+OLD = {"adam_betas": "(0.9, 0.98)", "adam_eps": 1e-08, "adaptive_softmax_cutoff": None, "attention_dropout": 0.1}
+OLD |= {"clip_norm": 0.0, "criterion": "label_smoothed_cross_entropy", "ddp_backend": "c10d"}
+OLD |= {"decoder_embed_path": None, "decoder_learned_pos": False, "decoder_normalize_before": False, "device_id": 0}
+OLD |= {"distributed_backend": "nccl", "dropout": 0.3, "encoder_embed_path": None, "encoder_learned_pos": False}
+OLD |= {"encoder_normalize_before": False, "fp16": True, "keep_interval_updates": -1, "label_smoothing": 0.1}
+OLD |= {"left_pad_source": "True", "left_pad_target": "False", "lr": [0.001], "lr_scheduler": "inverse_sqrt"}
+OLD |= {"max_epoch": 0, "max_sentences": None, "max_source_positions": 1024, "max_target_positions": 1024}
+OLD |= {"max_tokens": 3584, "max_update": 300000, "min_lr": 1e-09, "optimizer": "adam", "relu_dropout": 0.0}
+OLD |= {"restore_file": "checkpoint_last.pt", "seed": 2, "sentence_avg": False, "share_all_embeddings": True}
+OLD |= {"share_decoder_input_output_embed": False, "source_lang": "xx", "target_lang": "yy", "train_subset": "train"}
+OLD |= {"update_freq": [16], "upsample_primary": 1, "valid_subset": "valid", "warmup_init_lr": 1e-07}
+OLD |= {"warmup_updates": 4000, "weight_decay": 0.0}
 SIZES = ("embed_dim", "ffn_embed_dim", "layers", "attention_heads")
 
 

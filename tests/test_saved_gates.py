@@ -148,7 +148,7 @@ def test_wrong_input_of_from_checkpoint_is_named(l0, trained, tmp_path, capsys):
         (l0, ["--heads", "enc_self=5,enc_dec=1,dec_self=1"], "enc_self: cannot keep 5 heads of 4"),
         (l0, ["--heads", "enc_self=1"], "name each of these"),
         (l0, ["--heads", "enc_self=x"], "enc_self=x"),
-        (l0, ["--drop", "E:1:1"], "--drop does not go with"),
+        (l0, ["--drop", "E:1:1"], "--drop is not supported with"),
         (l0, ["--like", l0], "not allowed with"),
         (tmp_path / "no.pt", [], "no.pt"),
     ):

@@ -171,7 +171,7 @@ def test_wrong_input_is_one_line(saved, trained, tmp_path, capsys):
     gates = ["--gates", tmp_path / "g.json"]
     for call, message in (
         (["mask", "--like", l0, "--soft", *out], "--soft needs --from-checkpoint"),
-        (["mask", "--from-checkpoint", l0, "--soft", "--heads", "3", *out], "--heads does not go with --soft"),
+        (["mask", "--from-checkpoint", l0, "--soft", "--heads", "3", *out], "--heads is not supported with --soft"),
         (["mask", "--from-checkpoint", trained["checkpoint"], "--soft", *out], "holds no learned gates"),
         (["slim", l0, *gates, "--mask", tmp_path / "few.json", *out], "not allowed with"),
         (["slim", l0, *gates, "--keep-optimizer", *out], "--keep-optimizer is not supported with --gates"),

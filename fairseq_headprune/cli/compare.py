@@ -13,10 +13,10 @@ from fairseq_headprune.cli.compared_files import are_predictions, predictions, t
 from fairseq_headprune.cli.comparison_flags import add_bootstrap_flags, add_keep_marks_flag, add_output_flags
 from fairseq_headprune.evaluation.compare_mt import SAMPLE_FRACTION, compare_mt_bootstrap
 from fairseq_headprune.evaluation.compared import Compared, Subject, compare
-from fairseq_headprune.evaluation.detokenised import looks_detokenised, warning
-from fairseq_headprune.evaluation.p_values import bootstrap_p_values, too_few_resamples
+from fairseq_headprune.evaluation.p_values import bootstrap_p_values, coarse_zero
 from fairseq_headprune.evaluation.statistics import METRICS
 from fairseq_headprune.evaluation.tokenisers import TOKENISED
+from fairseq_headprune.report.marks import marks_named
 from fairseq_headprune.report.tables import Marked, Table, mark_of, render_parts
 
 _DESCRIPTION = """Paired bootstrap resampling (Koehn 2004) of translation systems against the first one, the
@@ -43,8 +43,6 @@ def run(argv: list[str]) -> int:
     if len(args.files) < (2 if labelled else 3):
         parser.error(f"the following arguments are required: {'OTHER.json' if labelled else 'SYS'}")
     subject = (predictions if labelled else translations)(args)
-    if not labelled:
-        _warn(subject, args)
     results = compare(subject, args.resamples, args.seed, subject.facts.get("sample_fraction", 1.0))
     value = _json(args, subject, results)
     text = _text(args, subject, results)
@@ -88,15 +86,6 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _warn(subject: Subject, args: argparse.Namespace) -> None:
-    """Warn where sides are of different kinds of text, or of another kind than the tokeniser expects."""
-    detokenised = {name: looks_detokenised(lines) for name, lines in subject.answers.items()}
-    tokenises = args.metric == "chrf" or TOKENISED not in (args.bleu, args.tokenize) and args.tokenize != "none"
-    notice = warning(subject.facts["detokenised"]["reference"], detokenised, tokenises)
-    if notice:
-        print(f"headprune compare: warning: {notice}", file=sys.stderr)
-
-
 def _json(args: argparse.Namespace, subject: Subject, results: Sequence[Compared]) -> dict[str, Any]:
     rows = []
     for result, facts in zip(results, subject.rows, strict=True):
@@ -130,7 +119,7 @@ def _text(args: argparse.Namespace, subject: Subject, results: Sequence[Compared
     if subject.tests:
         notes.append(
             f"bootstrap: paired, of {subject.metric.name}, {args.resamples} resamples, seed {args.seed}; "
-            f"{_legend(args.alpha, args.format)}"
+            + marks_named(f"{{holm}} p (Holm) < {args.alpha:g}, {{raw}} only p < {args.alpha:g}", args.format)
         )
     else:
         notes.append(
@@ -142,13 +131,9 @@ def _text(args: argparse.Namespace, subject: Subject, results: Sequence[Compared
     for result in results[1:]:
         said = {labels[key]: test for key, test in result.tests.items()}
         notes += [f"{result.bootstrap.name}: {name}: {test.note}" for name, test in said.items() if test and test.note]
-    notes += too_few_resamples(systems, args.alpha, args.resamples)
+    p_holm = [system.p_holm for system in systems[1:]]
+    notes += filter(None, [coarse_zero(p_holm, len(p_holm), args.alpha, args.resamples, "system")])
     return render_parts([table, *([""] if args.format == "text" else []), *notes], args.format)
-
-
-def _legend(alpha: float, form: str) -> str:
-    holm, raw = ("bold and underlined:", "underlined only:") if form == "latex" else ("**", "*")
-    return f"{holm} p (Holm) < {alpha:g}, {raw} only p < {alpha:g}"
 
 
 def _bootstrap_table(args: argparse.Namespace, subject: Subject, results: Sequence[Compared]) -> Table:

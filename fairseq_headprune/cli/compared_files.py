@@ -1,12 +1,13 @@
 """The files that ``headprune compare`` is given: translations, predictions of classifiers, or labels a line."""
 
 import argparse
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Optional
 
 from fairseq_headprune.cli.common import named
 from fairseq_headprune.evaluation.compared import Subject
-from fairseq_headprune.evaluation.detokenised import empty_references, looks_detokenised, refuse_marks
+from fairseq_headprune.evaluation.detokenised import empty_references, looks_detokenised, refuse_marks, warning
 from fairseq_headprune.evaluation.hypotheses import read_references, read_systems
 from fairseq_headprune.evaluation.statistics import METRICS, check_lengths, corpus_metric
 from fairseq_headprune.evaluation.tokenisers import TOKENISED
@@ -29,7 +30,7 @@ def are_predictions(args: argparse.Namespace) -> bool:
 
 
 def translations(args: argparse.Namespace) -> Subject:
-    """Read ``REF SYS1 SYS …``.
+    """Read ``REF SYS1 SYS …``; warn where they are of different kinds of text, or not what the tokeniser expects.
 
     Raises:
         FileNotFoundError: a file is not there.
@@ -48,12 +49,15 @@ def translations(args: argparse.Namespace) -> Subject:
             refuse_marks(name, sentences.lines)
     metric = corpus_metric(args.metric or "bleu", reference.lines, tokenize)
     looks = {name: looks_detokenised(sentences.lines) for name, sentences in systems.items()}
-    facts = {
+    facts: dict[str, Any] = {
         "sentences": len(reference.lines),
         "reference": {"name": reference_path, "lines": reference.form, "sha256": sha256(reference_path)},
         "sample_fraction": 1.0 if args.sample_fraction is None else args.sample_fraction,
         "detokenised": {"reference": looks_detokenised(reference.lines), "systems": all(looks.values())},
     }
+    notice = warning(facts["detokenised"]["reference"], looks, tokenises=tokenize not in (TOKENISED, "none"))
+    if notice:
+        print(f"headprune compare: warning: {notice}", file=sys.stderr)
     empty = empty_references(reference.lines)
     rows = [
         {"lines": system.form, "sha256": sha256(path)} for path, system in zip(paths, systems.values(), strict=True)

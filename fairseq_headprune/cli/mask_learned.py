@@ -50,7 +50,7 @@ def learned_gates(args: argparse.Namespace) -> tuple[SoftGates, dict[str, Any]]:
         ValueError: as for :func:`learned_mask`, or gates that are 0 or 1 by design.
     """
     if args.heads is not None:
-        raise ValueError("--heads does not go with --soft: heads that it includes again have a gate of 0")
+        raise ValueError("--heads is not supported with --soft: heads that it includes again have a gate of 0")
     with _read(args) as (full, gates):
         if gates.description["kind"] != "l0":
             raise ValueError(f"gates of {gates.description['kind']} are 0 or 1: make a mask, without --soft")
@@ -66,7 +66,9 @@ def _read(args: argparse.Namespace) -> Iterator[tuple[Mask, "SavedGates"]]:
     for name, value in vars(args).items():
         if name not in _FLAGS and value not in (None, False):
             flag = "--" + name.replace("_", "-")
-            raise ValueError(f"{flag} does not go with --from-checkpoint: make the mask, and start from it with --like")
+            raise ValueError(
+                f"{flag} is not supported with --from-checkpoint: make the mask, then start from it with --like"
+            )
     # They load torch, which other masks do without.
     from fairseq_headprune.checkpoints import read_state, stored_layout
     from fairseq_headprune.gates.saved import saved_gates

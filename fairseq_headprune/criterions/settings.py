@@ -10,7 +10,8 @@ from omegaconf import II
 PRESETS = {"dsp-mt": (0.1, 1e-8, 15000.0, 0.2), "dsp-bert": (1000.0, 1e-8, 25000.0, 0.5)}
 
 
-def _setting(default: Any, text: str) -> Any:
+def setting(default: Any, text: str) -> Any:
+    """Return a field of fairseq's settings, with what its flag's help says."""
     return field(default=default, metadata={"help": text})
 
 
@@ -18,19 +19,19 @@ def _setting(default: Any, text: str) -> Any:
 class GateConfig(FairseqDataclass):
     """Flags of every criterion whose gates are learned."""
 
-    gate_components: str = _setting("all", "components whose heads are gated: all, or enc_self,enc_dec,dec_self")
-    gate_lr: Optional[float] = _setting(
+    gate_components: str = setting("all", "components whose heads are gated: all, or enc_self,enc_dec,dec_self")
+    gate_lr: Optional[float] = setting(
         None, "learning rate of the gates, constant (default: 0.2, or the preset's, for DSP and STE; 0.02 for L0)"
     )
-    gate_init: Optional[float] = _setting(
+    gate_init: Optional[float] = setting(
         None,
         "first value of every gate's weight (default: 2.5, open, for L0; small random ones for DSP and STE)",
     )
-    gate_seed: Optional[int] = _setting(None, "seed of the gates' own random numbers (default: --seed)")
-    gates_only: bool = _setting(
+    gate_seed: Optional[int] = setting(None, "seed of the gates' own random numbers (default: --seed)")
+    gates_only: bool = setting(
         False, "pipelined pruning: learn the gates alone; not one bit of the model's weights changes"
     )
-    gate_log_interval: int = _setting(50, "write a line to SAVE_DIR/gates.jsonl every so many updates (0: none)")
+    gate_log_interval: int = setting(50, "write a line to SAVE_DIR/gates.jsonl every so many updates (0: none)")
     # What the gates must know of the rest of the training.
     seed: int = II("common.seed")
     clip_norm: float = II("optimization.clip_norm")
@@ -44,7 +45,7 @@ class GateConfig(FairseqDataclass):
 class L0Config(GateConfig):
     """Flags of L0 regularisation (Louizos et al. 2018; Voita et al. 2019)."""
 
-    l0_penalty: Optional[float] = _setting(
+    l0_penalty: Optional[float] = setting(
         None,
         "lambda: the loss is the mean over target tokens (in nats; sentence prediction: over examples) plus lambda "
         "times the sum over heads of P(open), "
@@ -52,13 +53,13 @@ class L0Config(GateConfig):
         "over their attention modules: lambda = theirs / number of modules. Li et al.'s multiplies the sum, added to "
         "a loss summed over a batch's tokens: lambda = theirs / tokens in a batch",
     )
-    l0_target_heads: Optional[str] = _setting(
+    l0_target_heads: Optional[str] = setting(
         None,
         "number of heads to keep, or enc_self=8,enc_dec=8,dec_self=8: instead of --l0-penalty, "
         "a Lagrange multiplier is learned that leads the number of open gates there, in a run of 1,000 updates or more "
         "at the default --gate-lr",
     )
-    l0_beta: float = _setting(
+    l0_beta: float = setting(
         0.33, "temperature of the hard concrete distribution (Voita's code: 0.33; Louizos: 0.6667)"
     )
 
@@ -67,15 +68,15 @@ class L0Config(GateConfig):
 class DSPConfig(GateConfig):
     """Flags of differentiable subset pruning and straight-through top-K (Li et al. 2021)."""
 
-    heads_kept: Optional[str] = _setting(
+    heads_kept: Optional[str] = setting(
         None, "K: number of heads to keep, or one number a component: enc_self=8,enc_dec=8,dec_self=8 (required)"
     )
-    straight_through: bool = _setting(False, "hard top-K with a straight-through gradient (STE) instead of DSP")
-    preset: Optional[ChoiceEnum(list(PRESETS))] = _setting(  # type: ignore[valid-type]
+    straight_through: bool = setting(False, "hard top-K with a straight-through gradient (STE) instead of DSP")
+    preset: Optional[ChoiceEnum(list(PRESETS))] = setting(  # type: ignore[valid-type]
         None, "the paper's values of --tau-start, --tau-end, --tau-updates and --gate-lr (Table 2); flags override them"
     )
-    tau_start: Optional[float] = _setting(None, "temperature of the first update (default: 0.1)")
-    tau_end: Optional[float] = _setting(None, "temperature after --tau-updates (default: 1e-8)")
-    tau_updates: Optional[float] = _setting(
+    tau_start: Optional[float] = setting(None, "temperature of the first update (default: 0.1)")
+    tau_end: Optional[float] = setting(None, "temperature after --tau-updates (default: 1e-8)")
+    tau_updates: Optional[float] = setting(
         None, "updates in which the temperature falls, log-linearly (eq. 24); below 1: share of the run (default: 0.25)"
     )

@@ -21,13 +21,11 @@ from torch import Tensor
 
 from fairseq_headprune.evaluation.beams import Beams
 from fairseq_headprune.evaluation.generation import ForcingGenerator
+from fairseq_headprune.models.transformer_gated import NO_LAYER
 from fairseq_headprune.modules.attach import GatedParts, without_attention_weights
 from fairseq_headprune.modules.cache import select_rows, select_static_rows, set_static_rows
 from fairseq_headprune.modules.row_masks import RowMasks, branching
 from fairseq_headprune.parts import Mask
-
-#: A layer number that no decoder has: "return no alignment".
-_NO_LAYER = -1
 
 #: Largest number of log-probabilities that are held at once.
 _PROBABILITIES = 2**26
@@ -160,9 +158,7 @@ class _Search:
         while True:
             if changed:
                 self._set_masks(beams)
-            features, _ = self._model.decoder(
-                beams.tokens, memory, state, features_only=True, alignment_layer=_NO_LAYER
-            )
+            features, _ = self._model.decoder(beams.tokens, memory, state, features_only=True, alignment_layer=NO_LAYER)
             forced = self._forced(beams, prefix)
             values = self._candidates(features, beams, forced, beams.step >= lowest)
             before = beams.sentences.numel(), beams.beam

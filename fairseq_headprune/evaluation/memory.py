@@ -59,7 +59,7 @@ class Card:
         try:
             yield
         finally:
-            self._lift()
+            self._set_limit(1.0)
 
     def patiently(self, work: Callable[[], Found]) -> Found:
         """Do the least work there is, with any memory that is free; if others hold it, wait and try again.
@@ -67,7 +67,7 @@ class Card:
         Raises:
             torch.OutOfMemoryError: there still is none; the message has what is free and the way out.
         """
-        self._lift()
+        self._set_limit(1.0)
         for seconds in (*WAITS, 0):
             # What failed is let go of before others are waited for.
             torch.cuda.empty_cache()
@@ -81,9 +81,6 @@ class Card:
             f"no GPU memory for a single sentence: {self._state()}; run fewer --jobs and other programs on this GPU, "
             "or --masks-at-once 1 with a small --batch-size"
         )
-
-    def _lift(self) -> None:
-        self._set_limit(1.0)
 
     def _set_limit(self, share: float) -> None:
         # Unlike the other functions this one refuses a device without a number; None is the current one.

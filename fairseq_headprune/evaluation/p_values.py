@@ -27,12 +27,6 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return adjusted
 
 
-def too_few_resamples(results: Sequence["SystemResult"], alpha: float, resamples: int) -> list[str]:
-    """Return a note if p = 0 may not be significant only because there are too few resamples; else nothing."""
-    note = coarse_zero([result.p_holm for result in results[1:]], len(results) - 1, alpha, resamples, "system")
-    return [note] if note else []
-
-
 def coarse_zero(p_holm: Iterable[float | None], tests: int, alpha: float, resamples: int, what: str) -> str:
     """Return a note if some p is 0, but cannot be significant with so many tests and so few resamples; else nothing.
 

@@ -31,7 +31,7 @@ class FixedPenalty:
         """Do nothing: the price is fixed."""
 
     def keep_schedule(self, description: dict[str, Any]) -> bool:
-        """Tell that there is no schedule that could be another one."""
+        """Return False: a fixed price has no schedule."""
         return False
 
     def stats(self) -> dict[str, float]:

@@ -37,7 +37,7 @@ class LearnedGates:
             if heads and heads[0] in wanted:
                 if module.out_proj._forward_pre_hooks:
                     place = f"{component} layer {layer}"
-                    raise ValueError(f"{place}: learned gates and --quant-noise-pq do not go together; leave one out")
+                    raise ValueError(f"{place}: learned gates are not supported with --quant-noise-pq; omit one")
                 self._modules.append((module, len(heads)))
         self._leaf: Optional[Tensor] = None
         self._place: Optional[Tensor] = None
@@ -106,11 +106,11 @@ class LearnedGates:
         return torch.zeros_like(self._leaf) if self._leaf.grad is None else self._leaf.grad
 
     def add_gradient(self, gradient: Tensor) -> None:
-        """Add what a pass found for gates that stay at one place, (heads,)."""
+        """Add the gradient of one recorded pass by the gates, (heads,)."""
         self._place_gradient.add_(gradient)
 
     def note_gradient(self, gradient: Tensor) -> None:
-        """Take over what somebody read of the gradient together with other numbers: (heads,), on the CPU."""
+        """Note the gradient, (heads,), which was copied to the CPU together with other numbers."""
         self._read = gradient
 
     def step(self, gradient: Tensor) -> None:

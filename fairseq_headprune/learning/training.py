@@ -46,7 +46,7 @@ class GateTraining:
         if gates.mask().kept() != gates.full().kept() and (not tensors or gates.mask_is_fixed()):
             raise ValueError(
                 "the model has a head mask, and learned gates choose among all heads: remove the pruned heads first "
-                "(headprune slim), or leave the mask out (--head-mask none)"
+                "(headprune slim), or omit the mask (--head-mask none)"
             )
         heads = criterion.candidates(present_heads(gates))
         seed = config.seed if config.gate_seed is None else config.gate_seed

@@ -12,7 +12,7 @@ from fairseq_headprune.parts.layout import SETTING
 from fairseq_headprune.removal.settings import SUFFIXES
 
 #: A layer number that no decoder has: "return no alignment".
-_NO_LAYER = -1
+NO_LAYER = -1
 
 
 @register_model("transformer_gated")
@@ -60,7 +60,7 @@ class TransformerGatedModel(TransformerModel):
         reads them.
         """
         if alignment_layer is None and self.training:
-            alignment_layer = _NO_LAYER
+            alignment_layer = NO_LAYER
         return super().forward(
             src_tokens,
             src_lengths,

@@ -33,7 +33,7 @@ class _Dtype:
         self.dtype = _plain(name)
 
     def __setstate__(self, state: tuple) -> None:
-        """Take over the byte order, and the unit of dates; sizes are in the name already."""
+        """Set the byte order, and the unit of dates; sizes are in the name already."""
         if not isinstance(state, tuple) or len(state) < 5 or state[1] not in ("<", ">", "|", "="):
             _refuse("a damaged numpy dtype")
         if any(part is not None for part in state[2:5]):
@@ -65,7 +65,7 @@ class _Array(np.ndarray):
         return super().__new__(cls, (0,), np.uint8)
 
     def __setstate__(self, state: tuple) -> None:
-        """Take over type, shape and content, which must agree."""
+        """Set type, shape and content, which must agree."""
         _, shape, dtype, fortran, content = state if isinstance(state, tuple) and len(state) == 5 else [None] * 5
         if not isinstance(shape, tuple) or any(type(n) is not int or n < 0 for n in shape) or len(shape) > 32:
             _refuse("a damaged numpy array")

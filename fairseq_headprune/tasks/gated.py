@@ -109,8 +109,8 @@ class GatedTask(PrunableTask):
         what = "--head-mask" if masked else "learned gates" if isinstance(criterion, GatedCriterion) else None
         if what is not None:
             raise ValueError(
-                f"--store-ema does not go with {what}: fairseq averages whatever a checkpoint holds, and a mask has no "
-                "mean; leave it out"
+                f"--store-ema is not supported with {what}: fairseq averages whatever a checkpoint holds, and a mask "
+                "has no mean; omit it"
             )
 
     def begin_epoch(self, epoch: int, model: Any) -> None:

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Optional
 
@@ -17,6 +17,7 @@ from torch import Tensor
 
 from fairseq_headprune.bert.config import read_config
 from fairseq_headprune.bert.vocabulary import Vocabulary
+from fairseq_headprune.criterions.settings import setting
 from fairseq_headprune.evaluation.evaluator import Evaluator
 from fairseq_headprune.files import PathLike
 from fairseq_headprune.glue.catalogue import glue_task
@@ -35,30 +36,26 @@ logger = logging.getLogger(__name__)
 _FOUND, _TARGET = "_found", "_target"
 
 
-def _setting(default: Any, text: str) -> Any:
-    return field(default=default, metadata={"help": text})
-
-
 @dataclass
 class GlueConfig(FairseqDataclass):
     """Settings of the GLUE tasks."""
 
-    data: str = field(default="", metadata={"help": "GLUE's folder (with a folder a task), or that of the task"})
-    glue_task: Optional[str] = _setting(None, "CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE or WNLI (required)")
-    metric: Optional[str] = _setting(
+    data: str = setting("", "GLUE's folder (with a folder a task), or that of the task")
+    glue_task: Optional[str] = setting(None, "CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE or WNLI (required)")
+    metric: Optional[str] = setting(
         None,
         "what 'score' is, for --best-checkpoint-metric: accuracy, f1, matthews, pearson, spearman, or the mean of "
         "several joined by + (default: GLUE's own of the task)",
     )
-    max_positions: Optional[int] = _setting(
+    max_positions: Optional[int] = setting(
         None, "pieces of an example; of longer pairs the longer sentence is cut first (default: 128)"
     )
-    holdout: Optional[float] = _setting(
+    holdout: Optional[float] = setting(
         None, "share (or number) of train that is 'valid', so that dev only reports (default: 0: 'valid' is dev)"
     )
-    holdout_seed: Optional[int] = _setting(None, "seed of that draw (default: 1)")
-    head_mask: Optional[str] = _setting(None, HEAD_MASK_HELP)
-    cuda_graphs: MODES = _setting("off", CUDA_GRAPHS_HELP)  # type: ignore[valid-type]
+    holdout_seed: Optional[int] = setting(None, "seed of that draw (default: 1)")
+    head_mask: Optional[str] = setting(None, HEAD_MASK_HELP)
+    cuda_graphs: MODES = setting("off", CUDA_GRAPHS_HELP)  # type: ignore[valid-type]
     train_subset: str = II("dataset.train_subset")
 
 

@@ -1,7 +1,7 @@
 """The translation task with head masks: training, validation and generation under ``--head-mask``."""
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Optional
 
@@ -13,6 +13,7 @@ from torch import Tensor
 
 from fairseq_headprune.binarised import load_split
 from fairseq_headprune.checkpoints import task_settings
+from fairseq_headprune.criterions.settings import setting
 from fairseq_headprune.evaluation.evaluator import Evaluator
 from fairseq_headprune.evaluation.generation import ForcingGenerator
 from fairseq_headprune.files import sha256
@@ -39,8 +40,8 @@ _WITHOUT_EFFECT = {
 class TranslationHeadpruneConfig(TranslationConfig):
     """Settings of the translation task, and the mask."""
 
-    head_mask: Optional[str] = field(default=None, metadata={"help": HEAD_MASK_HELP})
-    cuda_graphs: MODES = field(default="off", metadata={"help": CUDA_GRAPHS_HELP})  # type: ignore[valid-type]
+    head_mask: Optional[str] = setting(None, HEAD_MASK_HELP)
+    cuda_graphs: MODES = setting("off", CUDA_GRAPHS_HELP)  # type: ignore[valid-type]
 
 
 class ImportedModels:

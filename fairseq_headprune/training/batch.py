@@ -83,7 +83,7 @@ class Recordings(Generic[T]):
         self._found.clear()
 
 
-#: What a batch may hold for its model; anything else (prefixes, constraints) has no place in a padded copy.
+#: What a batch may hold for its model; a batch with anything else (prefixes, constraints) is not copied.
 INPUTS = {"src_tokens", "src_lengths", "prev_output_tokens"}
 
 
