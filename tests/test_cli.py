@@ -1,6 +1,8 @@
 """The command ``headprune``: exit statuses, one line on stderr, and no waiting for fairseq."""
 
 import importlib
+import json
+import shlex
 import subprocess
 import sys
 
@@ -9,6 +11,7 @@ import tiny
 
 from fairseq_headprune import __version__, cli
 from fairseq_headprune.cli.common import Parser, emit
+from fairseq_headprune.cli.examples import EXAMPLES
 
 #: Runs the command as ``python -m`` does and then tells on stderr whether fairseq was imported.
 WATCHED = """
@@ -102,6 +105,63 @@ def test_every_verb_has_a_module_and_help(verb, capsys):
         cli.main([verb, "--help"])
     assert leave.value.code == 0
     assert capsys.readouterr().out.startswith(f"usage: headprune {verb}")
+
+
+HELP_OF_ALL = """
+import contextlib, io, json, sys
+from fairseq_headprune import cli
+texts = {}
+for verb in cli.VERBS:
+    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.suppress(SystemExit):
+        cli.main([verb, "--help"])
+    texts[verb] = [out.getvalue(), sorted({"fairseq", "torch"} & set(sys.modules))]
+print(json.dumps(texts))
+"""
+
+
+def test_help_of_every_verb_loads_neither_fairseq_nor_torch():
+    done = tiny.run_python("-c", HELP_OF_ALL)
+    texts = json.loads(done.stdout)
+    assert list(texts) == list(cli.VERBS)
+    assert {verb: loaded for verb, (_, loaded) in texts.items() if loaded} == {}
+    for verb, (text, _) in texts.items():
+        assert text.endswith(f"\nexample:\n  headprune {verb} {EXAMPLES[verb]}\n"), verb
+    for flag in ("--estimator", "--score-sentences", "--components", "--resamples", "--jobs"):
+        assert flag in texts["prune"][0]
+    for verb in ("score", "prune", "ablate", "keep-one", "random-study", "sweep-epochs", "bench", "profile"):
+        text = " ".join(texts[verb][0].split())
+        for flag in ("--gen-subset", "--beam", "--batch-size", "--fp16", "--remove-bpe", "--help-fairseq"):
+            assert flag in text, (verb, flag)
+        assert ("--path" in text) == (verb != "sweep-epochs")
+        assert "--max-len-a" not in text
+
+
+@pytest.mark.parametrize("verb", list(cli.VERBS))
+def test_examples_are_right(verb, monkeypatch):
+    parsers = []
+    monkeypatch.setattr(Parser, "print_help", lambda self: parsers.append(self))
+    with pytest.raises(SystemExit):
+        cli.main([verb, "--help"])
+    unknown = parsers[0].parse_known_args(shlex.split(EXAMPLES[verb]))[1]
+    assert not unknown or unknown[0] in ("data", "data-bin") and "--help-fairseq" in parsers[0].format_help()
+
+
+def test_help_of_all_flags(capsys):
+    with pytest.raises(SystemExit) as leave:
+        cli.main(["ablate", "--help-fairseq"])
+    text = capsys.readouterr().out
+    assert leave.value.code == 0 and "--max-len-a" in text and "--masks-at-once" in text
+
+
+def test_a_typo_names_the_nearest(capsys):
+    assert cli.main(["scor"]) == 2
+    assert capsys.readouterr().err.endswith("(did you mean score?)\n")
+    with pytest.raises(SystemExit):
+        cli.main(["report", "study", "-o", "x.html", "--titel=a"])
+    assert "--titel=a (did you mean --title?)" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        cli.main(["ablate", "data", "--path", "x.pt", "-o", "x", "--resample", "3"])
+    assert "--resample 3 (did you mean --resamples?)" in capsys.readouterr().err
 
 
 def test_parser_errors_are_one_line_and_nothing_is_abbreviated(capsys):

@@ -7,9 +7,10 @@ import tiny
 import torch
 
 from fairseq_headprune.importance.confidence import confidence
-from fairseq_headprune.importance.estimate import ScoreSettings, estimate
+from fairseq_headprune.importance.estimate import estimate
 from fairseq_headprune.importance.normalize import normalize
 from fairseq_headprune.importance.part_weights import heads_with_broken_weights
+from fairseq_headprune.importance.settings import ScoreSettings
 from fairseq_headprune.importance.simple import random_scores, weight_norm
 from fairseq_headprune.modules.attach import find_gates
 from fairseq_headprune.parts import Mask, Part, all_heads

@@ -5,9 +5,10 @@ import tiny
 import torch
 from slim_models import SETTINGS, lively, rebuild, state_of
 
-from fairseq_headprune.importance.estimate import ScoreSettings, estimate
+from fairseq_headprune.importance.estimate import estimate
 from fairseq_headprune.importance.gradient import GateDerivatives, gradient_importance
 from fairseq_headprune.importance.losses import TokenLosses
+from fairseq_headprune.importance.settings import ScoreSettings
 from fairseq_headprune.modules.attach import find_gates
 from fairseq_headprune.parts import FFN, HEADS, Mask
 from fairseq_headprune.removal.checkpoint import remove_heads

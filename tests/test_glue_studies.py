@@ -13,7 +13,8 @@ from verbs import refused, run_json
 
 from fairseq_headprune.glue.catalogue import TASKS
 from fairseq_headprune.glue.metrics import scores
-from fairseq_headprune.importance.estimate import ScoreSettings, estimate
+from fairseq_headprune.importance.estimate import estimate
+from fairseq_headprune.importance.settings import ScoreSettings
 from fairseq_headprune.modules.attach import find_gates
 from fairseq_headprune.parts import Mask, Part, all_heads
 from fairseq_headprune.tasks.glue import GlueConfig, GlueTask

@@ -4,9 +4,10 @@ import pytest
 import tiny
 import torch
 
-from fairseq_headprune.importance.estimate import ScoreSettings, estimate
+from fairseq_headprune.importance.estimate import estimate
 from fairseq_headprune.importance.gradient import GateDerivatives, gradient_importance
 from fairseq_headprune.importance.losses import TokenLosses, sentence_losses
+from fairseq_headprune.importance.settings import ScoreSettings
 from fairseq_headprune.modules.attach import find_gates
 from fairseq_headprune.parts import Mask, Part, all_heads
 

@@ -9,7 +9,8 @@ from fairseq.modules import MultiheadAttention
 from slim_models import SETTINGS, beam_five, incremental, lively, masked_and_slim, rebuild, state_of, uneven
 
 from fairseq_headprune.checkpoints import head_shape, saved_settings, stored_layout, stored_mask
-from fairseq_headprune.importance.estimate import ESTIMATORS, ScoreSettings, estimate
+from fairseq_headprune.importance.estimate import estimate
+from fairseq_headprune.importance.settings import ESTIMATORS, ScoreSettings
 from fairseq_headprune.modules.attach import GatedParts, find_gates
 from fairseq_headprune.modules.multihead import GatedMultiheadAttention
 from fairseq_headprune.modules.shrink import shrink

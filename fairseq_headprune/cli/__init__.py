@@ -6,6 +6,7 @@ import os
 import sys
 
 from fairseq_headprune import __version__
+from fairseq_headprune.errors import nearest
 
 #: verb -> what it does, in one line; the code is in ``cli/<verb with underscores>.py``.
 VERBS = {
@@ -80,7 +81,8 @@ def _run(argv: list[str]) -> int:
         print(f"headprune {__version__}")
         return 0
     if verb not in VERBS:
-        print(f"headprune: unknown verb {verb!r}; known are {', '.join(VERBS)}", file=sys.stderr)
+        known = " ".join(filter(None, (f"known are {', '.join(VERBS)}", nearest(verb, VERBS))))
+        print(f"headprune: unknown verb {verb!r}; {known}", file=sys.stderr)
         return 2
     # First come: fairseq's models set up logging at level DEBUG while they are imported.
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(name)s: %(message)s")

@@ -8,13 +8,13 @@ Optimizer state is dropped, and learned gates are left out (the masks they chose
 
 def run(argv: list[str]) -> int:
     """Run the verb."""
-    from fairseq_headprune.removal.average import average_checkpoints  # torch: not for --help
-
     parser = Parser(prog="headprune average", description=_DESCRIPTION)
     parser.add_argument("checkpoints", metavar="CKPT", nargs="+", help="fairseq checkpoints (.pt), at least two")
     parser.add_argument("-o", "--output", metavar="CKPT", required=True, help="the checkpoint to write (required)")
     parser.add_argument("--json", action="store_true", help="print one JSON document (default: off)")
     args = parser.parse_args(argv)
+    from fairseq_headprune.removal.average import average_checkpoints  # torch: not for --help
+
     value = average_checkpoints(args.checkpoints, args.output)
     output = value["output"]
     text = f"mean of {len(args.checkpoints)} checkpoints: {output['path']}, sha256 {output['sha256']}\n"

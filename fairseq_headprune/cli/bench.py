@@ -6,6 +6,7 @@ import os
 from typing import Any
 
 from fairseq_headprune.cli.common import emit, numbers
+from fairseq_headprune.cli.model_flags import parse_model_flags
 from fairseq_headprune.report.tables import FORMS, Table, render_parts
 
 _DESCRIPTION = """Speed and size of models, each against the first one (--path), measured in one run: the same
@@ -15,12 +16,12 @@ fairseq-generate's flags hold, except those of the length."""
 
 def run(argv: list[str]) -> int:
     """Run the verb."""
-    from fairseq_headprune.session import open_session, parse_generation_args
-    from fairseq_headprune.speed.measure import measure
-
-    args = parse_generation_args("bench", argv, _add_flags, _DESCRIPTION)
+    args = parse_model_flags("bench", argv, _add_flags, _DESCRIPTION)
     _check(args)
     import torch
+
+    from fairseq_headprune.session import open_session
+    from fairseq_headprune.speed.measure import measure
 
     if args.threads:
         torch.set_num_threads(args.threads)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fairseq_headprune.cli.common import add_figure_flag, check_outputs, emit, numbers
+from fairseq_headprune.cli.model_flags import parse_model_flags
 from fairseq_headprune.report.tables import FORMS, render_parts
 
 _DESCRIPTION = """Speed and size of a BERT classifier by the number of heads it keeps (Michel et al. 2019, Table 4; Li
@@ -16,10 +17,9 @@ mask of each number, the next ones follow."""
 
 def run(argv: list[str]) -> int:
     """Run the verb."""
-    from fairseq_headprune.session import open_session, parse_generation_args
-
-    args = parse_generation_args("bench-heads", argv, _add_flags, _DESCRIPTION)
+    args = parse_model_flags("bench-heads", argv, _add_flags, _DESCRIPTION)
     _check(args)
+    from fairseq_headprune.session import open_session
     from fairseq_headprune.speed.points import named_masks, read_points
 
     named, points = named_masks(args.mask_files), read_points(args.points, args.study) if args.points else []

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
+from fairseq_headprune.cli.examples import EXAMPLES
 from fairseq_headprune.errors import one_line_error
 from fairseq_headprune.files import check_output, same_file
 from fairseq_headprune.parts.components import FFN_PARTS
@@ -29,6 +30,12 @@ class Parser(argparse.ArgumentParser):
         kwargs.setdefault("allow_abbrev", False)
         kwargs.setdefault("formatter_class", _Help)
         super().__init__(**kwargs)
+
+    def format_help(self) -> str:
+        """Return the help, with an example of the verb at its end."""
+        verb = self.prog.removeprefix("headprune ")
+        example = f"\nexample:\n  {self.prog} {EXAMPLES[verb]}\n" if verb in EXAMPLES else ""
+        return super().format_help() + example
 
     def error(self, message: str) -> NoReturn:
         """Leave with status 2 and one line on stderr."""

@@ -7,7 +7,6 @@ from typing import Any
 
 from fairseq_headprune.cli.common import Parser, add_figure_flag, emit
 from fairseq_headprune.evaluation.correlation import Correlation, correlations
-from fairseq_headprune.report.scatter import ablation_scatter
 from fairseq_headprune.report.tables import FORMS, Table, render_parts
 from fairseq_headprune.studies.results import Ablation
 
@@ -128,6 +127,8 @@ def _figure(
     x, y = (f"{study.measure} on {name}" for study, name in studies)
     coefficients = ", ".join(f"{name.capitalize()} {result.value:.2f}" for name, result in found.items())
     caption = f"Head ablation scores ({coefficients})"
+    from fairseq_headprune.report.scatter import ablation_scatter  # matplotlib: not for --help
+
     return ablation_scatter(points, (first.baseline["score"], second.baseline["score"]), (x, y), caption, stem)
 
 

@@ -9,8 +9,6 @@ from fairseq_headprune.files import sha256
 from fairseq_headprune.gates import dynamics
 from fairseq_headprune.gates.dynamics import GateRun
 from fairseq_headprune.parts import PAPER_NAMES
-from fairseq_headprune.report.gate_dynamics import dynamics_figure
-from fairseq_headprune.report.gate_runs import head_distribution, heads_against_penalty
 from fairseq_headprune.report.tables import FORMS, Table, render_parts
 
 _DESCRIPTION = """How the set of kept heads came about while gates were learned (Li et al. 2021, §5.2, §5.5, §5.6), from
@@ -139,6 +137,8 @@ def _by_update(run: GateRun, score: str | None) -> dict[str, list[dict[str, Any]
 
 
 def _draw_one(run: GateRun, value: dict[str, Any], folder: Path) -> list[Path]:
+    from fairseq_headprune.report.gate_dynamics import dynamics_figure  # matplotlib: not for --help
+
     drawn = value["by_update"]
     overlap = [(point["update"], point["percent"]) for point in drawn["sets"] if point["percent"] is not None]
     score, temperature = ([(p["update"], p["value"]) for p in drawn[name]] for name in ("score", "temperature"))
@@ -149,6 +149,8 @@ def _draw_one(run: GateRun, value: dict[str, Any], folder: Path) -> list[Path]:
 def _draw_many(
     runs: list[GateRun], distributions: dict[str, dict[int, dict[str, list[float]]]], folder: Path
 ) -> list[Path]:
+    from fairseq_headprune.report.gate_runs import head_distribution, heads_against_penalty
+
     written = []
     points = dynamics.heads_by_penalty(runs)
     if points:

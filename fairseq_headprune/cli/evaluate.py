@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from fairseq_headprune.cli.common import emit, refuse_overwriting
+from fairseq_headprune.cli.model_flags import parse_model_flags
 from fairseq_headprune.files import sha256
 from fairseq_headprune.report.tables import Table
 
@@ -19,11 +20,11 @@ GLUE's metrics, under the checkpoint's own mask or --head-mask. What the flags l
 
 def run(argv: list[str]) -> int:
     """Run the verb."""
+    args = parse_model_flags("evaluate", argv, _add_flags, _DESCRIPTION)
     from fairseq_headprune.glue.submission import submission_paths, write_submission
     from fairseq_headprune.provenance import environment
-    from fairseq_headprune.session import open_session, parse_generation_args
+    from fairseq_headprune.session import open_session
 
-    args = parse_generation_args("evaluate", argv, _add_flags, _DESCRIPTION)
     if args.task != "glue":
         raise ValueError(f"{args.path}: not a checkpoint of the task glue; fairseq-generate is for translation")
     session = open_session(args)

@@ -4,6 +4,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from fairseq_headprune.cli.common import check_outputs, emit, refuse_overwriting
+from fairseq_headprune.cli.model_flags import parse_model_flags
 from fairseq_headprune.report.tables import FORMS, Table, render_parts
 
 if TYPE_CHECKING:
@@ -22,10 +23,10 @@ _LARGE_ERROR = 0.1
 
 def run(argv: list[str]) -> int:
     """Run the verb."""
-    from fairseq_headprune.session import Session, parse_generation_args
+    args = parse_model_flags("profile", argv, _add_flags, _DESCRIPTION)
+    from fairseq_headprune.session import Session
     from fairseq_headprune.tasks.seam import task_class
 
-    args = parse_generation_args("profile", argv, _add_flags, _DESCRIPTION)
     if not task_class(args.task).translates:
         raise ValueError(f"this verb is for translation models; the checkpoint is of the task {args.task}")
     size = _BATCH_SIZE if args.batch_size is None else args.batch_size

@@ -7,6 +7,7 @@ from typing import Any
 
 from fairseq_headprune.cli.common import Parser, add_ffn_flag
 from fairseq_headprune.cli.comparison_flags import add_comparison_flags, comparison_settings
+from fairseq_headprune.cli.model_flags import parse_model_flags
 from fairseq_headprune.cli.progress import Progress
 from fairseq_headprune.cli.scale_flags import (
     add_launcher_flags,
@@ -26,6 +27,7 @@ fine-tuning that dies is started again from its last epoch, as long as it gets f
 
 def run(argv: list[str]) -> int:
     """Run the verb."""
+    args = parse(argv)
     from fairseq_headprune.provenance import environment
     from fairseq_headprune.session import open_session
     from fairseq_headprune.studies.mask_study import Comparison
@@ -34,7 +36,6 @@ def run(argv: list[str]) -> int:
     from fairseq_headprune.studies.samplings import items
     from fairseq_headprune.studies.trained import TrainWork
 
-    args = parse(argv)
     comparison, how = Comparison(**comparison_settings(args)), _fine_tuning(args)
     chosen = items(args.random, args.config, args.triple, args.layers, args.mirror, args.control)
     check_launcher_flags(args)
@@ -64,9 +65,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     Raises:
         ValueError: numbers out of range, or flags that are not supported.
     """
-    from fairseq_headprune.session import parse_generation_args
-
-    args = parse_generation_args("random-study", argv, _add_flags, _DESCRIPTION)
+    args = parse_model_flags("random-study", argv, _add_flags, _DESCRIPTION)
     _, processes = rank()
     if processes > 1:
         raise ValueError(

@@ -8,7 +8,6 @@ from typing import Any
 from fairseq_headprune.cli.common import Parser, check_outputs, emit
 from fairseq_headprune.files import PathLike, write_text
 from fairseq_headprune.report.page.document import page_document, summary
-from fairseq_headprune.report.page.render import render
 from fairseq_headprune.studies.kinds import page_result, read_study
 
 _DESCRIPTION = """Write one self-contained HTML page about studies of headprune ablate, keep-one, prune, sweep-epochs
@@ -20,6 +19,8 @@ def run(argv: list[str]) -> int:
     """Run the verb."""
     args = _parser().parse_args(argv)
     _check(args)
+    from fairseq_headprune.report.page.render import render  # matplotlib: not for --help
+
     content = document(args.studies, args.title, args.examples)
     page = render(content)
     write_text(args.output, page)

@@ -3,11 +3,11 @@
 import argparse
 
 from fairseq_headprune.cli.common import add_ffn_flag, add_figure_flag, check_outputs, emit, refuse_overwriting
+from fairseq_headprune.cli.model_flags import parse_model_flags
 from fairseq_headprune.cli.scale_flags import rank, use_local_rank
 from fairseq_headprune.cli.scoring_flags import add_scoring_flags, scoring_settings
 from fairseq_headprune.parts import FFN, HEADS, PAPER_NAMES
 from fairseq_headprune.parts.scores import Scores
-from fairseq_headprune.report.figures import head_map
 from fairseq_headprune.report.tables import paper_head_table
 
 _DESCRIPTION = """Estimate the importance of every attention head (Michel et al. 2019, eq. 2) on a seeded subset of
@@ -17,13 +17,12 @@ its ranks divide the sentences."""
 
 def run(argv: list[str]) -> int:
     """Run the verb."""
-    # fairseq takes seconds to import; a misspelt verb or --help of another one need not wait for it.
+    args = parse_model_flags("score", argv, _add_flags, _DESCRIPTION)
     from fairseq_headprune.importance.ranks import process_group
     from fairseq_headprune.provenance import environment
-    from fairseq_headprune.session import open_session, parse_generation_args
+    from fairseq_headprune.session import open_session
     from fairseq_headprune.studies.estimates import estimate_scores
 
-    args = parse_generation_args("score", argv, _add_flags, _DESCRIPTION)
     settings = scoring_settings(args, args.gen_subset)
     check_outputs(args.output, args.figure)
     if args.output:
@@ -40,6 +39,8 @@ def run(argv: list[str]) -> int:
         scores.save(args.output)
     figures = []
     if args.figure:
+        from fairseq_headprune.report.figures import head_map
+
         figures = head_map(scores.only(HEADS).rows, f"Importance of heads ({scores.estimator})", args.figure)
     emit(scores.to_dict(), args.json, _text(scores, [args.output, *figures]))
     return 0

@@ -2,10 +2,7 @@
 
 import argparse
 
-from fairseq_headprune.importance.estimate import ESTIMATORS, ScoreSettings
-from fairseq_headprune.importance.gradient import REDUCTIONS
-from fairseq_headprune.importance.losses import LOSSES
-from fairseq_headprune.importance.normalize import METHODS
+from fairseq_headprune.importance.settings import ESTIMATORS, LOSSES, METHODS, REDUCTIONS, ScoreSettings
 from fairseq_headprune.parts import ffn_parts
 
 

@@ -16,9 +16,9 @@ stock. The result is smaller, translates as the masked model does, and is loaded
 
 def run(argv: list[str]) -> int:
     """Run the verb."""
+    args = _parser().parse_args(argv)
     from fairseq_headprune.removal.checkpoint import slim_checkpoint  # torch: not for --help
 
-    args = _parser().parse_args(argv)
     refuse_overwriting(args.output, args.mask, args.gates)
     mask = Mask.load(args.mask) if args.mask else None
     gates = SoftGates.load(args.gates) if args.gates else None

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fairseq_headprune.cli.common import emit
+from fairseq_headprune.cli.model_flags import parse_model_flags
 from fairseq_headprune.cli.progress import Progress
 from fairseq_headprune.cli.scale_flags import helpers, take_place
 
@@ -28,12 +29,12 @@ def run_study(
         prepare: checks them before the model is loaded, and returns what makes the study of the loaded model.
         work: makes what computes the cells (default: ``MaskWork``).
     """
+    args = parse_model_flags(verb, argv, add_flags, description)
     from fairseq_headprune.provenance import environment
-    from fairseq_headprune.session import open_session, parse_generation_args
+    from fairseq_headprune.session import open_session
     from fairseq_headprune.studies.masked import MaskWork
     from fairseq_headprune.studies.run import run
 
-    args = parse_generation_args(verb, argv, add_flags, description)
     make = prepare(args)
     take_place(args)
     study = make(open_session(args))

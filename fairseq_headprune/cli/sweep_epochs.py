@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_headprune.cli.comparison_flags import add_comparison_flags
+from fairseq_headprune.cli.model_flags import parse_model_flags
 from fairseq_headprune.cli.progress import Progress
 from fairseq_headprune.cli.prune import add_prune_flags, prune_maker, prune_settings
 from fairseq_headprune.cli.scale_flags import add_scale_flags, helpers, take_place
@@ -19,13 +20,12 @@ again, it resumes."""
 
 def run(argv: list[str]) -> int:
     """Run the verb."""
+    args = parse_model_flags("sweep-epochs", argv, _add_flags, _DESCRIPTION, one_model=False)
     from fairseq_headprune.provenance import environment
-    from fairseq_headprune.session import parse_generation_args
     from fairseq_headprune.studies.epochs import EpochCheckpoints, epoch_list, parse_epochs
     from fairseq_headprune.studies.run import run as run_cells
     from fairseq_headprune.studies.sweep import EpochWork, Sweep, first_session
 
-    args = parse_generation_args("sweep-epochs", argv, _add_flags, _DESCRIPTION, one_model=False)
     if prune_settings(args).order == "oracle":
         raise ValueError("--order oracle is the order of one checkpoint; a sweep has several: omit it")
     make, follow = prune_maker(args), _follow(args)

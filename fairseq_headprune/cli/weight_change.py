@@ -6,7 +6,6 @@ from typing import Any
 from fairseq_headprune.cli.common import Parser, add_figure_flag, emit
 from fairseq_headprune.files import sha256
 from fairseq_headprune.parts import PAPER_NAMES
-from fairseq_headprune.report.figures import head_map
 from fairseq_headprune.report.tables import FORMS, Table, paper_head_table, render_parts
 
 _DESCRIPTION = """Compare each head's q, k and v weights in two checkpoints of one model, before and after fine-tuning
@@ -16,10 +15,10 @@ were pruned or removed are left out; AFTER may be slim."""
 
 def run(argv: list[str]) -> int:
     """Run the verb."""
-    from fairseq_headprune.checkpoints import read_state
+    args = _parser().parse_args(argv)
+    from fairseq_headprune.checkpoints import read_state  # torch: not for --help
     from fairseq_headprune.studies.weight_change import QUANTITIES, layer_effects, overall, weight_change
 
-    args = _parser(list(QUANTITIES)).parse_args(argv)
     values = weight_change(read_state(args.before), read_state(args.after))
     result: dict[str, Any] = {
         "before": {"path": args.before, "sha256": sha256(args.before)},
@@ -38,6 +37,8 @@ def run(argv: list[str]) -> int:
         "figures": [],
     }
     if args.figure:
+        from fairseq_headprune.report.figures import head_map
+
         chosen = result["quantities"][args.quantity]
         kind = "delta" if args.quantity == "magnitude" else "importance"
         title = "Change of each head's q, k and v weights"
@@ -47,14 +48,14 @@ def run(argv: list[str]) -> int:
     return 0
 
 
-def _parser(quantities: list[str]) -> argparse.ArgumentParser:
+def _parser() -> argparse.ArgumentParser:
     parser = Parser(prog="headprune weight-change", description=_DESCRIPTION)
     add = parser.add_argument
     add("before", metavar="BEFORE", help="checkpoint that fine-tuning began with")
     add("after", metavar="AFTER", help="checkpoint after it")
     add(
         "--quantity",
-        choices=quantities,
+        choices=("change", "relative", "magnitude"),
         default="relative",
         help="what the table and the figure show; JSON has all: mean absolute change, relative to the mean absolute "
         "weight before, or change of the mean absolute weight (default: relative)",

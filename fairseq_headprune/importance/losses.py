@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-LOSSES = ("sum", "mean", "label-smoothed")
+from fairseq_headprune.importance.settings import LOSSES
 
 
 class Losses(Protocol):

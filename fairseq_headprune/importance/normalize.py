@@ -3,9 +3,8 @@
 import math
 
 from fairseq_headprune.importance.gradient import Values
+from fairseq_headprune.importance.settings import METHODS
 from fairseq_headprune.parts import FFN, Mask
-
-METHODS = ("layer", "none", "minmax")
 
 #: scores with None for what is pruned
 Kept = dict[str, list[list[float | None]]]

@@ -5,8 +5,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any
 
-from scipy import stats
-
 from fairseq_headprune.parts import PAPER_NAMES
 from fairseq_headprune.report.marks import Family
 from fairseq_headprune.report.tables import Marked, Table
@@ -74,9 +72,11 @@ def mean_curves(curves: dict[str, list[Done]]) -> dict[str, list[Done]]:
 
 def mean_of(cells: Sequence[Done]) -> dict[str, Any]:
     """Return ``score``, the mean of the cells' scores, with ``sd`` and ``ci`` as in :func:`mean_curves`."""
+    from scipy.special import stdtrit  # slow to import: not for --help
+
     scores = [cell["score"] for cell in cells]
     mean, sd = statistics.mean(scores), statistics.stdev(scores) if len(scores) > 1 else 0.0
-    reach = stats.t.ppf(0.975, len(scores) - 1) * sd / len(scores) ** 0.5 if len(scores) > 1 else 0.0
+    reach = stdtrit(len(scores) - 1, 0.975) * sd / len(scores) ** 0.5 if len(scores) > 1 else 0.0
     return {"score": mean, "sd": sd, "ci": [mean - reach, mean + reach] if len(scores) > 1 else None}
 
 

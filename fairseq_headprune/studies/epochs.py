@@ -5,10 +5,15 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from fairseq_headprune.checkpoints import read_state
 from fairseq_headprune.files import PathLike
 
 _NAME = re.compile(r"checkpoint([1-9]\d*)\.pt")
+
+
+def _read(path: Path) -> dict[str, Any]:
+    from fairseq_headprune.checkpoints import read_state  # torch: a finished study is read without it
+
+    return read_state(path)
 
 
 def parse_epochs(text: str) -> set[int]:
@@ -96,7 +101,7 @@ class EpochCheckpoints:
     def training_ended(self) -> bool:
         """Whether ``checkpoint_last.pt`` says that training reached its ``--max-epoch`` or ``--max-update``."""
         try:
-            state = read_state(self.folder / "checkpoint_last.pt")
+            state = _read(self.folder / "checkpoint_last.pt")
         except (ValueError, OSError):
             return False  # not there, or being written
         return _ended(state)
@@ -110,7 +115,7 @@ class EpochCheckpoints:
     def _look(self, epoch: int, path: Path, state: tuple[int, int]) -> None:
         self._good.pop(epoch, None)
         try:
-            read_state(path)
+            _read(path)
             self._good[epoch] = state
         except FileNotFoundError:
             raise

@@ -6,8 +6,9 @@ from typing import Any
 from tqdm import tqdm
 
 from fairseq_headprune.batches import sample_indices
-from fairseq_headprune.importance.estimate import ScoreSettings, estimate
+from fairseq_headprune.importance.estimate import estimate
 from fairseq_headprune.importance.ranks import own_share
+from fairseq_headprune.importance.settings import ScoreSettings
 from fairseq_headprune.parts.scores import Scores
 from fairseq_headprune.session import Session
 

@@ -1,17 +1,17 @@
 """Studies whose cells are masks of one loaded model: their settings, their checks, and what their documents share."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fairseq_headprune.evaluation.evaluator import Evaluator
-from fairseq_headprune.importance.part_weights import heads_with_broken_weights
-from fairseq_headprune.modules.connected import check_connected
 from fairseq_headprune.parts import Mask
 from fairseq_headprune.report.document import Document
 from fairseq_headprune.report.marks import Family
-from fairseq_headprune.session import Session
 from fairseq_headprune.studies.finished import finished_cells
 from fairseq_headprune.studies.study import UNPRUNED, Cell, Done, Study
+
+if TYPE_CHECKING:
+    from fairseq_headprune.session import Session
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class MaskStudy(Study):
         }
 
 
-def check_split(session: Session, split: str) -> Evaluator:
+def check_split(session: "Session", split: str) -> Evaluator:
     """Refuse a split that masks cannot be compared on, before anything is written; return its evaluator.
 
     Raises:
@@ -117,6 +117,10 @@ def check_split(session: Session, split: str) -> Evaluator:
             whose weights are not finite.
         RuntimeError: gates that have no effect on the output.
     """
+    # With torch, which reading a finished study does without.
+    from fairseq_headprune.importance.part_weights import heads_with_broken_weights
+    from fairseq_headprune.modules.connected import check_connected
+
     evaluator = session.evaluator(split)
     sentences = len(evaluator.references)
     if sentences < 2:
@@ -139,7 +143,7 @@ def check_split(session: Session, split: str) -> Evaluator:
     return evaluator
 
 
-def model_settings(session: Session, study: str, split: str) -> dict[str, Any]:
+def model_settings(session: "Session", study: str, split: str) -> dict[str, Any]:
     """Return the settings that every study of masks has: model, start, data, and how it is answered."""
     return {
         "study": study,

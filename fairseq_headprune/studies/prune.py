@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
-from fairseq_headprune.importance.estimate import ScoreSettings
+from fairseq_headprune.importance.settings import ScoreSettings
 from fairseq_headprune.parts import PAPER_NAMES, Mask
 from fairseq_headprune.parts.scores import Scores
 from fairseq_headprune.pruning import Step, curves, next_heads, steps
@@ -20,7 +20,6 @@ from fairseq_headprune.studies.curves import (
     mean_curves,
     seeded_curves,
 )
-from fairseq_headprune.studies.estimates import estimate_scores
 from fairseq_headprune.studies.finished import read_mask
 from fairseq_headprune.studies.mask_study import Comparison, MaskStudy, model_settings
 from fairseq_headprune.studies.study import UNPRUNED, Cell, Done
@@ -205,7 +204,7 @@ class Prune(MaskStudy):
         if before.number:
             mask = read_mask(self.folder, _cell_id(label, before))
             with self.session.gates.masked(mask):
-                scores = estimate_scores(self.session, self.how.score)
+                scores = self._estimate(self.how.score)
             path = self.folder.path / "scores" / f"{_cell_id(label, step)}.json"
             path.parent.mkdir(exist_ok=True)
             scores.save(path)
@@ -214,10 +213,15 @@ class Prune(MaskStudy):
         mask = mask.without(next_heads(mask, scores, components, self.start, step.pruned))
         return Cell(_cell_id(label, step), mask, _facts(label, step, mask))
 
+    def _estimate(self, settings: ScoreSettings) -> Scores:
+        from fairseq_headprune.studies.estimates import estimate_scores  # torch: a finished study is read without it
+
+        return estimate_scores(self.session, settings)
+
     def _order(self, label: str) -> Scores | None:
         """The random order of a curve that has a seed of its own."""
         seed = curve_seed(label)
-        return None if seed is None else estimate_scores(self.session, replace(self.how.score, seed=seed))
+        return None if seed is None else self._estimate(replace(self.how.score, seed=seed))
 
     def _first_scores(self) -> Scores:
         """The scores of the model as it came: given, stored by an earlier run, or estimated now by one process."""
@@ -225,7 +229,7 @@ class Prune(MaskStudy):
 
         def make() -> None:
             with self.session.gates.masked(self.start):
-                (self.given or estimate_scores(self.session, self.how.score)).save(path)
+                (self.given or self._estimate(self.how.score)).save(path)
 
         self.folder.claims.once("scores", path.exists, make)
         return Scores.load(path)

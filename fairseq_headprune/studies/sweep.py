@@ -7,11 +7,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fairseq_headprune.files import PathLike, sha256
 from fairseq_headprune.report.document import Document
-from fairseq_headprune.session import Session, open_session
 from fairseq_headprune.studies.epochs import EpochCheckpoints, epoch_list
 from fairseq_headprune.studies.finished import way_out
 from fairseq_headprune.studies.folder import StudyFolder
@@ -22,6 +21,9 @@ from fairseq_headprune.studies.run import run
 from fairseq_headprune.studies.study import UNPRUNED, Cell, Done
 from fairseq_headprune.studies.sweep_result import epoch_path, sweep_document
 from fairseq_headprune.values import first_difference
+
+if TYPE_CHECKING:
+    from fairseq_headprune.session import Session
 
 #: Seconds between two looks at the folder of a training run.
 LOOK = 5.0
@@ -157,7 +159,7 @@ class EpochWork:
         self,
         args: argparse.Namespace,
         sweep: Sweep,
-        prune: Callable[[Session], Prune],
+        prune: Callable[["Session"], Prune],
         environment: dict[str, Any],
         tick: Callable[[Done], Any] = lambda cell: None,
     ) -> None:
@@ -198,7 +200,7 @@ class EpochWork:
             )
             yield
 
-    def _session(self, epoch: int) -> Session | None:
+    def _session(self, epoch: int) -> "Session | None":
         checkpoints = self.sweep.checkpoints
         path = checkpoints.folder / f"checkpoint{epoch}.pt"
         first, self._first = self._first, None
@@ -218,8 +220,10 @@ class EpochWork:
         return session
 
 
-def session_of(args: argparse.Namespace, path: Path, task: Any = None) -> Session:
+def session_of(args: argparse.Namespace, path: Path, task: Any = None) -> "Session":
     """Load a checkpoint with the flags of a command line that names none."""
+    from fairseq_headprune.session import open_session  # torch: a finished study is read without it
+
     own = copy(args)
     own.path = str(path)
     session = open_session(own, task)
@@ -227,7 +231,7 @@ def session_of(args: argparse.Namespace, path: Path, task: Any = None) -> Sessio
     return session
 
 
-def first_session(args: argparse.Namespace, checkpoints: EpochCheckpoints, follow: Follow | None) -> Session:
+def first_session(args: argparse.Namespace, checkpoints: EpochCheckpoints, follow: Follow | None) -> "Session":
     """Load the first checkpoint that can be used, waiting for it while training runs.
 
     Raises:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_headprune.files import read_json, write_text
-from fairseq_headprune.importance.estimate import ScoreSettings
+from fairseq_headprune.importance.settings import ScoreSettings
 from fairseq_headprune.jobs.leash import end_with_parent
 from fairseq_headprune.jobs.methods import LEARNED
 from fairseq_headprune.jobs.train import best, open_model

@@ -7,7 +7,7 @@ from typing import Any
 
 from fairseq_headprune.choosing.random_heads import parse_amount, prune_random
 from fairseq_headprune.files import PathLike
-from fairseq_headprune.importance.estimate import ScoreSettings
+from fairseq_headprune.importance.settings import ScoreSettings
 from fairseq_headprune.parts import HEADS, Mask, Shape
 from fairseq_headprune.pruning import next_heads
 

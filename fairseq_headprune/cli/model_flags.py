@@ -1,0 +1,50 @@
+"""The command line of a verb that takes a model: its help without fairseq, its flags together with fairseq's."""
+
+import argparse
+from collections.abc import Callable
+
+from fairseq_headprune.cli.common import Parser
+
+_FAIRSEQ = (
+    "fairseq-generate's flags, before or after them; those that matter: DATA (the folder that fairseq-preprocess "
+    "wrote), --path CHECKPOINT, --gen-subset SPLIT (default: {subset}), --beam N (default: 5), --batch-size N, --fp16, "
+    "--remove-bpe [sentencepiece]. --help-fairseq shows all."
+)
+
+
+def parse_model_flags(
+    verb: str,
+    argv: list[str],
+    add_flags: Callable[[argparse.ArgumentParser], None],
+    description: str,
+    one_model: bool = True,
+) -> argparse.Namespace:
+    """Parse fairseq-generate's flags and a verb's own, as ``generation_flags.parse_generation_args`` does.
+
+    ``--help`` shows the verb's own flags, by group, and answers without loading fairseq; ``--help-fairseq`` shows all.
+    """
+    if {"-h", "--help"} & set(argv):
+        parser = own_parser(verb, add_flags, description, one_model)
+        parser.print_help()
+        parser.exit()
+    from fairseq_headprune.generation_flags import parse_generation_args  # fairseq takes seconds to import
+
+    words = ["--help" if word == "--help-fairseq" else word for word in argv]
+    return parse_generation_args(verb, words, add_flags, description, one_model)
+
+
+def own_parser(
+    verb: str, add_flags: Callable[[argparse.ArgumentParser], None], description: str, one_model: bool = True
+) -> Parser:
+    """Return a parser of a verb's own flags only, whose help names those of fairseq that matter."""
+    path = " --path CHECKPOINT" if one_model else ""
+    parser = Parser(
+        prog=f"headprune {verb}",
+        description=description,
+        usage=f"headprune {verb} DATA{path} [fairseq-generate's flags] [flags below]",
+    )
+    parser.add_argument("--help-fairseq", action="store_true", help="show all flags, fairseq-generate's too, and exit")
+    add_flags(parser)
+    text = _FAIRSEQ if one_model else _FAIRSEQ.replace(" --path CHECKPOINT,", "")
+    parser.epilog = text.format(subset=parser.get_default("gen_subset") or "test")
+    return parser
