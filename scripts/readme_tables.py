@@ -9,7 +9,7 @@ import argparse
 import re
 import statistics
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,11 +25,11 @@ from fairseq_headprune.report.tables import Marked, Table
 from fairseq_headprune.studies.curves import curve_rows
 from fairseq_headprune.studies.pruners.tables import COST_NOTE, cost_table, score_note, score_table
 from fairseq_headprune.studies.random_tables import kept_heads
+from fairseq_headprune.studies.study import UNPRUNED
 
 _EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 _MARKER = re.compile(r"<!-- table (\S+) (\S+) -->")
 _TASKS = ("SST-2", "CoLA", "MRPC")
-_MARKS = "{holm} p < 0.01 after Holm's correction, {raw} only before it"
 
 
 def training(results: Path) -> Table:
@@ -66,16 +66,14 @@ def pruning(results: Path) -> Table:
         words = name.split("-")[2:]
         for label, points in value["curves"].items():
             columns[" ".join([PAPER_NAMES.get(label, label), *(f"({word})" for word in words)])] = points, _tests(value)
-    marks = "{holm} differs from the unpruned model at p < 0.01 after Holm's correction, {raw} only before it"
-    notes = [f"BLEU, {value['signature']}; {marks} (paired bootstrap)."]
-    return Table(["pruned", *columns], curve_rows(columns), notes=notes)
+    return _by_share(columns, f"BLEU, {value['signature']}")
 
 
 def orders(results: Path) -> Table:
     """BLEU by share of heads pruned in the order of importance, of an oracle, and of chance (Michel, Figure 3)."""
     found = values(results, "studies/order-*.json")
     columns = {name.removeprefix("order-"): _curve(value) for name, value in found.items()}
-    return Table(["pruned", *columns], curve_rows(columns), notes=[_tested(*found.values())])
+    return _by_share(columns, next(iter(found.values()))["signature"])
 
 
 def classifier_orders(results: Path) -> Table:
@@ -88,8 +86,7 @@ def classifier_orders(results: Path) -> Table:
     }
     if not columns:
         raise FileNotFoundError(f"{results}/*/order-*.json")
-    notes = [f"Accuracy, Matthews, mean of accuracy and F1; {_MARKS}."]
-    return Table(["pruned", *columns], curve_rows(columns, digits=1), notes=notes)
+    return _by_share(columns, "Accuracy, Matthews, mean of accuracy and F1", digits=1)
 
 
 def single_heads(results: Path) -> Table:
@@ -103,8 +100,9 @@ def single_heads(results: Path) -> Table:
             place = f"layer {worst['layer'] + 1}, head {worst['head'] + 1}"
             row = [name.removeprefix("ablate-"), PAPER_NAMES[component], len(cells), *_changed(cells, tests)]
             rows.append([*row, _difference(worst, tests), place])
-    header = ["test set", "component", "heads", "lose BLEU", "gain BLEU", "largest loss", "where (from 1)"]
-    return Table(header, rows, "llrrrrl", notes=[_tested(*found.values())])
+    header = ["test set", "component", "heads", "lose BLEU (p < 0.01)", "gain BLEU", "largest loss", "where (from 1)"]
+    note = f"{value['signature']}; lose, gain: before Holm's correction; {_legend(map(_tests, found.values()))}"
+    return Table(header, rows, "llrrrrl", notes=[note])
 
 
 def one_head(results: Path) -> Table:
@@ -114,31 +112,37 @@ def one_head(results: Path) -> Table:
     layers = sorted({layer for _, layer in cells})
     rows = [[layer + 1, *(_difference(cells.get((c, layer)), tests) for c in HEADS)] for layer in layers]
     chosen, shown = value["select_data"]["split"], value["data"]["split"]
-    note = f"Difference in BLEU; the head is chosen on {chosen}, the difference is that on {shown}. {_tested(value)}"
+    note = (
+        f"Difference in BLEU; the head is chosen on {chosen}, the difference is that on {shown}. {value['signature']}"
+    )
+    note += f"; {_legend([tests])}"
     return Table(["layer", *(PAPER_NAMES[c] for c in HEADS)], rows, notes=[note])
 
 
 def classifier_heads(results: Path) -> Table:
     """Every head alone on two sets, and how the effects agree (Michel, Figure 2)."""
     rows: list[list[Any]] = []
+    families: list[Family] = []
     for task in (task for task in _TASKS if (results / task / "effects.json").exists()):
         read = {name: read_json(results / task / f"{name}.json") for name in ("effects", "keep-one")}
         row: list[Any] = [task]
         for name in ("dev", "train"):
             value = read_json(results / task / f"ablate-{name}.json")
             row.append(" / ".join(map(str, _changed(value["cells"], _tests(value)))))
+        limit = _tests(value).limit
         both = [read["effects"][name] for name in ("pearson", "spearman")]
         row += [f"{found['value']:+.2f} (p = {found['p']:.1g})" for found in both]
         worst = min(read["keep-one"]["cells"], key=lambda cell: cell["delta"])
-        mark = _tests(read["keep-one"]).mark(worst)
-        rows.append([*row, Marked(f"{worst['delta']:+.2f} (layer {worst['layer'] + 1})", mark)])
+        families.append(_tests(read["keep-one"]))
+        text = f"{worst['delta']:+.2f} (layer {worst['layer'] + 1})"
+        rows.append([*row, Marked(text, families[-1].mark(worst))])
     if not rows:
         raise FileNotFoundError(f"{results}/*/effects.json")
     header = ["task", "lose / gain, dev", "lose / gain, train", "Pearson", "Spearman", "worst layer with one head"]
     note = (
-        "Of 72 heads, how many change the score significantly when masked alone (p < 0.01 after Holm's correction), on "
+        f"Of 72 heads, how many change the score when masked alone (p < 0.01 before Holm's correction; {limit}), on "
         "the development set and on train; correlation of the effects on both; the largest loss with the best single "
-        "head of a layer, chosen on train ({holm} significant after Holm's correction)."
+        f"head of a layer, chosen on train: {_legend(families)}"
     )
     return Table(header, rows, "lrrrrr", notes=[note])
 
@@ -162,9 +166,8 @@ def random_pruning(results: Path) -> Table:
     """Random pruning with fine-tuning, beside the paper's differences (Budhraja et al. 2020, Tables 1 to 3)."""
     value = read_json(results / "random.json")
     note = (
-        f"Mean of {{samplings}} samplings, each fine-tuned; BLEU, {value['signature']}; {{{{holm}}}} the mean differs "
-        "from the baseline, which is not tuned further, at p < 0.01 after Holm's correction, {{raw}} only before it "
-        "(paired bootstrap). The paper's columns: its differences from its own baselines."
+        f"BLEU, {value['signature']}; the baseline is not tuned further; {_legend([_tests(value)], 'the baseline')} "
+        "The paper's columns: its differences from its own baselines."
     )
     header = ["pruned", "heads kept", "BLEU", "difference", "sd"]
     return _random(value, results, header, "all (baseline)", kept_heads, note)
@@ -174,9 +177,8 @@ def classifier_random(results: Path) -> Table:
     """Random heads and whole layers pruned before fine-tuning on SST-2, beside the paper's (Tables 4 to 6)."""
     value = read_json(results / "random-SST-2.json")
     note = (
-        "Mean of {samplings} samplings, each fine-tuned, and its difference from the unpruned models of the same "
-        f"seeds; {value['signature']}; {_MARKS.replace('{', '{{').replace('}', '}}')} (paired bootstrap). The paper's "
-        "differences are BERT-base's, for the same shares of its layers."
+        f"difference from the unpruned models of the same seeds; {value['signature']}; {_legend([_tests(value)])} "
+        "The paper's differences are BERT-base's, for the same shares of its layers."
     )
     return _random(value, results, ["pruned", "what", "accuracy", "difference", "sd"], "none", _pruned, note)
 
@@ -198,13 +200,15 @@ def _random(
         rows.append([*row, *paper["items"].get(item["item"], none)])
     header = [*header, *paper["columns"]]
     samplings = max(item["samplings"] for item in items)
-    return Table(header, rows, "ll" + "r" * (len(header) - 2), notes=[note.format(samplings=samplings)])
+    return Table(
+        header, rows, "ll" + "r" * (len(header) - 2), notes=[f"Mean of {samplings} samplings, each fine-tuned; {note}"]
+    )
 
 
 def comparison(results: Path) -> Table:
     """Scores of every pruning method and number of heads, in the form of Li et al. 2021, Table 3b."""
     (value,) = values(results, "compare.json", "pruners-*.json").values()
-    return replace(score_table(value["points"], value["alpha"]), notes=[score_note(value, None)])
+    return replace(score_table(value), notes=[score_note(value, None)])
 
 
 def comparison_costs(results: Path) -> Table:
@@ -247,21 +251,33 @@ TABLES: dict[str, Callable[[Path], Table]] = {
 
 
 def _tests(value: Value) -> Family:
-    """The family of tests of a study; marks as they were computed."""
-    return Family(value["alpha"], 10**9, 0, 1)
+    """The family of tests of a study; results that do not say so are of 1,000 resamples with seed 12345."""
+    how = {"resamples": 1000, "seed": 12345} | value.get("settings", {}) | value
+    of_curves = [point for points in value.get("curves", {}).values() for point in points[1:]]
+    cells = value.get("items") or of_curves or [cell for cell in value.get("cells", []) if cell.get("id") != UNPRUNED]
+    return Family(value["alpha"], how["resamples"], how["seed"], len(cells))
 
 
-def _tested(*found: Value) -> str:
-    return f"{found[-1]['signature']}; {_MARKS} (paired bootstrap)."
+def _legend(families: Iterable[Family], base: str = "unpruned") -> str:
+    """The legend of several families of tests, which says what the largest of them cannot show."""
+    return max(families, key=lambda tests: tests.count).legend(base) + "."
 
 
 def _curve(value: Value) -> tuple[list[Value], Family]:
-    return value.get("means", value["curves"])["all"], _tests(value)
+    """The curve of all heads: of a random order its means, which are not tested."""
+    means = value.get("means", {}).get("all")
+    return (means, replace(_tests(value), count=0)) if means else (value["curves"]["all"], _tests(value))
+
+
+def _by_share(columns: Mapping[str, tuple[list[Value], Family]], what: str, digits: int = 2) -> Table:
+    """Tabulate curves by the share of pruned heads."""
+    note = f"{what}; {_legend(tests for _, tests in columns.values())}"
+    return Table(["pruned", *columns], curve_rows(columns, digits), notes=[note])
 
 
 def _changed(cells: list[Value], tests: Family) -> list[int]:
-    """Count the cells with a significant loss, and with a significant gain."""
-    sure = [cell["delta"] for cell in cells if "delta" in cell and tests.significant(cell)]
+    """Count the cells with a loss, and with a gain, that is significant by its own test."""
+    sure = [cell["delta"] for cell in cells if tests.raw(cell)]
     return [sum(delta < 0 for delta in sure), sum(delta > 0 for delta in sure)]
 
 

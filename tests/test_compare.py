@@ -188,5 +188,10 @@ def test_p_of_zero_is_not_shown_as_zero(files, tmp_path, capsys):
     text = capsys.readouterr().out
     row = next(line for line in text.splitlines() if line.startswith(str(empty)))
     # The empty translation loses every resample. Smallest p above 0: 2/100; for two systems 4/100; 4/.01 = 400.
-    assert row.split()[-3:] == ["<0.02", "<0.04", "**"]
-    assert "--resamples 400 or more" in text
+    # No mark either: 0.02 is above .01, too.
+    assert row.split()[-2:] == ["<0.02", "<0.04"]
+    assert "for 2 tests it takes 400 or more (--resamples)" in text and "**" not in text
+    assert main([*command, "--resamples", "400"]) == 0
+    text = capsys.readouterr().out
+    row = next(line for line in text.splitlines() if line.startswith(str(empty)))
+    assert row.split()[-3:] == ["<0.005", "<0.01", "**"] and "it takes" not in text

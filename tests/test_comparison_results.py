@@ -60,24 +60,20 @@ def test_without_the_unpruned_model_of_a_seed_there_is_no_test():
 
 
 def test_table_3b(points):
-    table = score_table(points, alpha=0.01)
+    results = {"split": "test", "measure": "BLEU", "signature": "sig", "alpha": 0.01, "bootstrap_seed": 1}
+    results |= {"resamples": 600, "points": points}
+    table = score_table(results)
     assert list(table.header) == ["Unpruned Heads", "Michel et al.", "STE"]
     assert [[str(cell) if cell is not None else None for cell in row] for row in table.rows] == [
         ["8", "21.00 ± 2.83 (2)", "33.00 ± 0.00 (2)"],
         ["4", None, "33.00"],
     ]
     assert table.rows[0][1].mark == "holm" and table.rows[0][2].mark == ""
-    results = {
-        "split": "test",
-        "measure": "BLEU",
-        "signature": "sig",
-        "alpha": 0.01,
-        "resamples": 400,
-        "bootstrap_seed": 1,
-    }
-    note = score_note({**results, "points": points})
+    # Three tests: 2 x 3 / 400 is above alpha, so that 400 resamples cannot show a difference after correction.
+    assert score_table(results | {"resamples": 400}).rows[0][1].mark == "raw"
+    note = score_note(results)
     assert note.startswith("The unpruned model has 33.00 ± 0.00 (2). BLEU on test, sig; one seed, or mean ± standard")
-    assert "(paired bootstrap, 400 resamples, seed 1)" in note
+    assert "(paired bootstrap, 600 resamples, seed 1)" in note
     even = score_note({**results, "points": points[:3]})
     assert even.startswith("The unpruned model has 33.00 ± 0.00. BLEU on test, sig; mean ± standard deviation over 2")
 

@@ -127,7 +127,7 @@ def test_single_heads(tmp_path):
     table = readme_tables.single_heads(tmp_path)
     assert texts(table)[0] == ["test2016", "Enc-Enc", "2", "1", "1", "-1.50", "layer 1, head 1"]
     assert texts(table)[1] == ["test2016", "Enc-Dec", "2", "1", "0", "-1.50", "layer 1, head 1"]
-    assert table.rows[0][5].mark == "holm" and table.notes[0].startswith("sig; {holm} ")
+    assert table.rows[0][5].mark == "holm" and table.notes[0].startswith("sig; lose, gain: before")
 
 
 def test_epochs(tmp_path):

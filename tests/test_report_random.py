@@ -8,7 +8,7 @@ from fairseq_headprune.cli.report import document
 
 def test_random_studies_show_means_and_what_differs(tmp_path):
     # Source: by hand. Holm over nine: p of 0 and 0.0005 become 0 and 0.004, 0.04 becomes 0.28.
-    [study] = document([hand_random(tmp_path / "done", metric="accuracy")], "title")["studies"]
+    [study] = document([hand_random(tmp_path / "done", metric="accuracy", resamples=2000)], "title")["studies"]
     assert study["measure"] == "accuracy" and study["planned"] == study["done"] == 10 and not study["missing"]
     [table] = list(told(study))
     assert [line.split() for line in table.splitlines()[2:]] == [
@@ -17,7 +17,7 @@ def test_random_studies_show_means_and_what_differs(tmp_path):
         ["60%", "random", "28.00", "-2.00", "1.00", "3", "1", "/", "0"],
         ["20%", "random", "30.00", "+0.00", "0.50", "3", "0", "/", "0"],
     ]
-    assert "over all 9 (paired bootstrap, 1000 resamples, seed 12345)" in study["parts"][-1]["text"]
+    assert study["parts"][-1]["text"].endswith("over all 9 (paired bootstrap, 2000 resamples, seed 12345)")
     assert study["found"] == [
         "Random heads: up to 20% pruned no sampling is significantly worse than the unpruned model."
     ]
@@ -28,6 +28,12 @@ def test_random_studies_show_means_and_what_differs(tmp_path):
     assert points[0]["ci"] == [29.0, 31.0] and points[1]["ci"] == pytest.approx([28.758, 31.242], abs=1e-3)
     assert points[2]["ci"] == pytest.approx([25.516, 30.484], abs=1e-3)
     assert points[1]["seeds"] == [1, 2, 3] and points[1]["sd"] == 0.5 and "seeds" not in points[0]
+
+    # 9 x 2 / 1000 is above alpha.
+    [study] = document([hand_random(tmp_path / "coarse")], "title")["studies"]
+    assert " 0 / 0" in list(told(study))[0] and " 1 / 0" not in list(told(study))[0]
+    assert study["parts"][-1]["text"].endswith("for 9 tests it takes 1800 or more (--resamples)")
+    assert study["found"][0].endswith("; 1000 resamples are too few to call that significant.")
 
 
 def test_unfinished_random_studies(tmp_path):

@@ -3,6 +3,7 @@
 import pytest
 
 from fairseq_headprune.parts import HEADS, Mask
+from fairseq_headprune.report.marks import Family
 from fairseq_headprune.studies.random_tables import paper_tables
 from fairseq_headprune.studies.samplings import Item, facts, items, samplings
 
@@ -93,7 +94,7 @@ def test_layers_are_recorded_from_0():
 
 
 def tables(baseline, entries, measure="BLEU"):
-    [table] = paper_tables(baseline, PAPER, entries, 0.01, measure)
+    [table] = paper_tables(baseline, PAPER, entries, Family(0.01, 100_000, 1, 9), measure)
     return table
 
 

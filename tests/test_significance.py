@@ -10,7 +10,6 @@ from sacrebleu.metrics import BLEU
 
 from fairseq_headprune.evaluation.compare_mt import compare_mt_bootstrap
 from fairseq_headprune.evaluation.significance import (
-    SystemResult,
     bootstrap_statistics,
     draw_counts,
     paired_bootstrap,
@@ -176,12 +175,6 @@ def test_compare_mt_is_repeatable_and_leaves_numpys_generator_alone():
     assert compare_mt_bootstrap(*tokens, resamples=50, seed=0) == first
     with pytest.raises(ValueError, match="is empty"):
         compare_mt_bootstrap(*(text[:1] for text in tokens))
-
-
-@pytest.mark.parametrize("p, p_holm, mark", [(0.001, 0.005, "**"), (0.001, 0.01, "*"), (0.01, 0.5, "")])
-def test_marks_tell_raw_from_corrected(p, p_holm, mark):
-    # Source: definition; alpha itself is not below alpha.
-    assert SystemResult("a", 1.0, (0.0, 2.0), 1.0, 0.0, 0.0, p, p_holm).mark(0.01) == mark
 
 
 def test_empty_hypotheses_score_zero():

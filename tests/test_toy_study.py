@@ -46,7 +46,7 @@ class WholeComponents(MaskStudy):
         tested, family = with_holm([with_delta(cell, baseline) for cell in rest]), self.family(len(rest))
         rows = [[cell["component"], Marked(f"{cell['delta']:+.2f}", family.mark(cell))] for cell in tested]
         document.tables = [Table(["Component", "Difference"], rows, caption="Each component masked whole")]
-        document.notes = [family.legend(tested)]
+        document.notes = [family.legend()]
         points = [{**cell, "percent": 100 * place / 4} for place, cell in enumerate([baseline, *tested])]
         document.charts = [
             Curves("Components", self.measure, baseline["score"], [{"name": "All", "points": points}], "c")

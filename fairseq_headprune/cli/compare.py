@@ -13,11 +13,12 @@ from fairseq_headprune.cli.compared_files import are_predictions, predictions, t
 from fairseq_headprune.cli.comparison_flags import add_bootstrap_flags, add_keep_marks_flag, add_output_flags
 from fairseq_headprune.evaluation.compare_mt import SAMPLE_FRACTION, compare_mt_bootstrap
 from fairseq_headprune.evaluation.compared import Compared, Subject, compare
-from fairseq_headprune.evaluation.p_values import bootstrap_p_values, coarse_zero
+from fairseq_headprune.evaluation.p_values import bootstrap_p_values
+from fairseq_headprune.evaluation.significance import SystemResult
 from fairseq_headprune.evaluation.statistics import METRICS
 from fairseq_headprune.evaluation.tokenisers import TOKENISED
-from fairseq_headprune.report.marks import marks_named
-from fairseq_headprune.report.tables import Marked, Table, mark_of, render_parts
+from fairseq_headprune.report.marks import Family, marks_named
+from fairseq_headprune.report.tables import MARKS, Marked, Table, mark_of, render_parts
 
 _DESCRIPTION = """Paired bootstrap resampling (Koehn 2004) of translation systems against the first one, the
 baseline. Wins, losses and ties are the system's, as shares of the resamples. p is two-sided; p (Holm) is corrected
@@ -27,8 +28,6 @@ chrF leaves the sentence out. Predictions of headprune evaluate --predictions ar
 t-test of each example's correctness (scores: of its squared error), McNemar's exact test and the bootstrap of the
 metric, each with a correction of its own: headprune compare BASE.json OTHER.json … With --glue-task NAME files of one
 label a line are compared so: REF SYS1 SYS …"""
-
-_MARKS = {"holm": "**", "raw": "*", "": ""}
 
 
 def run(argv: list[str]) -> int:
@@ -90,7 +89,10 @@ def _json(args: argparse.Namespace, subject: Subject, results: Sequence[Compared
     rows = []
     for result, facts in zip(results, subject.rows, strict=True):
         bootstrap = result.bootstrap
-        row = dataclasses.asdict(bootstrap) | {"ci": list(bootstrap.ci), "significant": bootstrap.mark(args.alpha)}
+        row = dataclasses.asdict(bootstrap) | {
+            "ci": list(bootstrap.ci),
+            "significant": MARKS[_mark(args, subject, bootstrap)],
+        }
         row |= {key: _test(test, args.alpha) for key, test in result.tests.items()}
         rows.append({**({"mcnemar": None} if subject.tests else {}), **row, **facts})
     return {
@@ -108,32 +110,40 @@ def _json(args: argparse.Namespace, subject: Subject, results: Sequence[Compared
 def _test(test: Any, alpha: float) -> dict[str, Any] | None:
     if test is None:
         return None
-    return dataclasses.asdict(test) | {"significant": _MARKS[mark_of(test.p, test.p_holm, alpha)]}
+    return dataclasses.asdict(test) | {"significant": MARKS[mark_of(test.p, test.p_holm, alpha)]}
 
 
 def _text(args: argparse.Namespace, subject: Subject, results: Sequence[Compared]) -> str:
     systems = [result.bootstrap for result in results]
     table = (_test_table if subject.tests else _bootstrap_table)(args, subject, results)
     notes = list(subject.notes)
-    baseline = systems[0].name
+    baseline, tests = systems[0].name, _tests(args, subject)
     if subject.tests:
         notes.append(
             f"bootstrap: paired, of {subject.metric.name}, {args.resamples} resamples, seed {args.seed}; "
-            + marks_named(f"{{holm}} p (Holm) < {args.alpha:g}, {{raw}} only p < {args.alpha:g}", args.format)
+            f"{{holm}} p (Holm) < {args.alpha:g}, {{raw}} only p < {args.alpha:g}"
         )
     else:
-        notes.append(
-            f"{args.resamples} resamples, seed {args.seed}; wins are the system's against {baseline}; "
-            f"** p (Holm) < {args.alpha:g}, * only p < {args.alpha:g}"
-        )
+        marks = f"{{raw}} {'only ' if tests.fine else ''}p < {args.alpha:g}"
+        marks = f"{{holm}} p (Holm) < {args.alpha:g}, {marks}" if tests.fine else f"{marks} before Holm's correction"
+        notes.append(f"{args.resamples} resamples, seed {args.seed}; wins are the system's against {baseline}; {marks}")
         notes += [f"{r.name}: no difference to the baseline in any resample" for r in systems[1:] if r.ties == 1]
     labels = {test.key: test.label for test in subject.tests}
     for result in results[1:]:
         said = {labels[key]: test for key, test in result.tests.items()}
         notes += [f"{result.bootstrap.name}: {name}: {test.note}" for name, test in said.items() if test and test.note]
-    p_holm = [system.p_holm for system in systems[1:]]
-    notes += filter(None, [coarse_zero(p_holm, len(p_holm), args.alpha, args.resamples, "system")])
+    notes += [f"bootstrap: {tests.limit}"] if tests.limit else []
+    notes = [marks_named(note, args.format) for note in notes]
     return render_parts([table, *([""] if args.format == "text" else []), *notes], args.format)
+
+
+def _tests(args: argparse.Namespace, subject: Subject) -> Family:
+    """The bootstrap's tests: one for each system but the baseline."""
+    return Family(args.alpha, args.resamples, args.seed, len(subject.answers) - 1)
+
+
+def _mark(args: argparse.Namespace, subject: Subject, result: SystemResult) -> str:
+    return _tests(args, subject).mark({"p": result.p, "p_holm": result.p_holm})
 
 
 def _bootstrap_table(args: argparse.Namespace, subject: Subject, results: Sequence[Compared]) -> Table:
@@ -142,7 +152,7 @@ def _bootstrap_table(args: argparse.Namespace, subject: Subject, results: Sequen
         shares = [f"{100 * share:.1f}%" for share in (result.wins, result.losses, result.ties)]
         p_values = bootstrap_p_values(result, args.resamples, len(results) - 1)
         scored = [result.name, f"{result.score:.2f}", f"{result.ci[0]:.2f}-{result.ci[1]:.2f}"]
-        rows.append([*scored, *shares, *p_values, result.mark(args.alpha)])
+        rows.append([*scored, *shares, *p_values, MARKS[_mark(args, subject, result)]])
     header = ["system", "score", "95% interval", "wins", "losses", "ties", "p", "p (Holm)", ""]
     return Table(header, rows, align="lrrrrrrrl")
 
@@ -164,7 +174,7 @@ def _test_table(args: argparse.Namespace, subject: Subject, results: Sequence[Co
             assert test is not None
             row.append(Marked(f"{_p(test.p)} ({_p(test.p_holm)})", mark_of(test.p, test.p_holm, args.alpha)))
         p, p_holm = bootstrap_p_values(bootstrap, args.resamples, len(results) - 1)
-        row.append(Marked(f"{p} ({p_holm})", mark_of(bootstrap.p, bootstrap.p_holm, args.alpha)))
+        row.append(Marked(f"{p} ({p_holm})", _mark(args, subject, bootstrap)))
     return Table(["system", subject.metric.name, "95% interval", *labels], rows)
 
 

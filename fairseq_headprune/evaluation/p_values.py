@@ -1,7 +1,6 @@
-"""p-values of many comparisons: Holm's correction, how they stand in tables, and what they cannot show."""
+"""p-values of many comparisons: Holm's correction, and how they stand in tables."""
 
-import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -25,22 +24,6 @@ def holm(p_values: Sequence[float]) -> list[float]:
         largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[index]))
         adjusted[index] = largest
     return adjusted
-
-
-def coarse_zero(p_holm: Iterable[float | None], tests: int, alpha: float, resamples: int, what: str) -> str:
-    """Return a note if some p is 0, but cannot be significant with so many tests and so few resamples; else nothing.
-
-    Args:
-        p_holm: corrected values; None where there is none yet.
-        tests: how many the correction is over.
-        what: is tested.
-    """
-    if 2 * tests / resamples <= alpha or all(p is None or p > 0 for p in p_holm):
-        return ""
-    return (
-        f"p = 0 means below {2 / resamples:.2g}; for {tests} {what}{'' if tests == 1 else 's'} that is below --alpha "
-        f"after Holm's correction only with --resamples {math.ceil(2 * tests / alpha)} or more"
-    )
 
 
 def bootstrap_p_values(result: "SystemResult", resamples: int, comparisons: int) -> list[str]:

@@ -38,12 +38,6 @@ class SystemResult:
     p: float
     p_holm: float
 
-    def mark(self, alpha: float) -> str:
-        """Return ``**`` for p_holm < alpha, ``*`` where only the raw p is below alpha, else nothing."""
-        if self.p_holm < alpha:
-            return "**"
-        return "*" if self.p < alpha else ""
-
 
 def paired_bootstrap(
     metric: str,

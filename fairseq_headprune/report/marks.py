@@ -1,10 +1,9 @@
 """Marks of significance: one family of tests, what its marks mean, and what so few resamples cannot show."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
-
-from fairseq_headprune.evaluation.p_values import coarse_zero
 
 
 @dataclass(frozen=True)
@@ -47,16 +46,23 @@ class Family:
         """Return ``holm`` for significant after correction, ``raw`` for significant only before it, else nothing."""
         return "holm" if self.significant(cell) else "raw" if self.raw(cell) else ""
 
-    def legend(self, cells: Iterable[Mapping[str, Any]] = (), base: str = "unpruned") -> str:
-        """Explain the marks of tests against ``base``; ``{holm}`` and ``{raw}`` stand for the marks.
+    def legend(self, base: str = "unpruned") -> str:
+        """Explain the marks of tests against ``base``; ``{holm}`` and ``{raw}`` stand for the marks."""
+        how = f"paired bootstrap, {self.resamples} resamples, seed {self.seed}"
+        differs = f"differs from {base} at p < {self.alpha:g}"
+        if not self.fine:
+            return f"{{raw}} {differs} before Holm's correction ({how}); {self.limit}"
+        return f"{{holm}} {differs} after Holm's correction, {{raw}} before it only ({how})"
 
-        Args:
-            cells: what was tested: if some p is 0 and that is no finding with so few resamples, that is said, too.
-        """
-        note = coarse_zero([cell["p_holm"] for cell in cells], self.count, self.alpha, self.resamples, "test")
+    @property
+    def limit(self) -> str:
+        """Say that nothing can be a finding and how many resamples would do; empty where they are enough."""
+        if self.fine:
+            return ""
         return (
-            f"{{holm}} differs from {base} at p < {self.alpha:g} after Holm's correction, {{raw}} before it only "
-            f"(paired bootstrap, {self.resamples} resamples, seed {self.seed})" + (f"; {note}" if note else "")
+            f"no difference can be a finding after it: {self.resamples} resamples show no p below "
+            f"{2 / self.resamples:.2g}, and for {self.count} test{'' if self.count == 1 else 's'} it takes "
+            f"{math.ceil(2 * self.count / self.alpha)} or more (--resamples)"
         )
 
     @property
@@ -73,16 +79,3 @@ def marks_named(text: str, form: str) -> str:
     """Return a legend with the marks named as they are shown in ``form``."""
     holm, raw = _NAMES[form]
     return text.replace("{holm}", holm).replace("{raw}", raw)
-
-
-def legend(
-    alpha: float,
-    resamples: int,
-    seed: int,
-    form: str = "text",
-    base: str = "unpruned",
-    tested: Sequence[Mapping[str, Any]] = (),
-) -> str:
-    """Return the legend of tests that are a family of their own, the marks named as in ``form``."""
-    family = Family(alpha, resamples, seed, len(tested))
-    return marks_named(family.legend(tested, base), form)

@@ -64,7 +64,7 @@ class Ablate(OneHeadStudy):
             document.tables = [self._table(part, measure) for part in head_map.components]
             document.notes = [
                 f"{measure} of the unpruned model on {self.split}: {baseline['score']:.2f}",
-                tests.legend(found.values()),
+                tests.legend(),
                 baseline["signature"],
             ]
             scores = [cell["score"] for cell in found.values()]

@@ -137,7 +137,7 @@ class KeepOne(OneHeadStudy):
     def _notes(self, baseline: Done, cells: list[Done], tests: Family, tried: int) -> list[str]:
         notes = [
             f"{self.measure} of the unpruned model on {self.split}: {baseline['score']:.2f}",
-            tests.legend(cells),
+            tests.legend(),
             *(self._passed(layer) for layer in passed_over(self.start, self.components)),
         ]
         if self.select == self.split:

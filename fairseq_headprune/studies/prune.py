@@ -173,7 +173,6 @@ class Prune(MaskStudy):
             return document
         found = in_curves(unpruned, done, labels, bool(missing))
         means = {} if missing else mean_curves(found)
-        tested = [point for points in found.values() for point in points[1:]]
         document.charts = [
             Curves(
                 f"{measure} on {self.split} by share of heads pruned",
@@ -188,7 +187,7 @@ class Prune(MaskStudy):
         document.tables = [curve_table(found | means, family, caption)]
         used = _used(scores) if scores else {}
         how = f"{unpruned['signature']}; order: {settings['order']}; importance from {_source(used)}"
-        document.notes = [family.legend(tested), how]
+        document.notes = [family.legend(), how]
         document.findings = [] if missing else [curve_found(*curve, family, measure) for curve in found.items()]
         document.data = {
             "baseline": unpruned,

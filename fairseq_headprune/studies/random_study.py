@@ -10,6 +10,7 @@ from fairseq_headprune.jobs.training import TrainingJob
 from fairseq_headprune.parts import HEADS, Mask, has_ffn
 from fairseq_headprune.pruning import chosen_components
 from fairseq_headprune.report.document import Curves, Document
+from fairseq_headprune.report.marks import Family
 from fairseq_headprune.studies.curves import line, mean_of
 from fairseq_headprune.studies.mask_study import Comparison, MaskStudy, model_settings
 from fairseq_headprune.studies.random_means import Means, summary
@@ -166,15 +167,16 @@ class RandomStudy(MaskStudy):
         # An encoder that is pruned before it is fine-tuned on a task guesses: to be better than that is no finding.
         random = _random(list(found.values()))
         if random and not missing and "task" not in settings["data"] and self.base == UNPRUNED:
-            document.findings = [_found(unpruned, random, self.alpha, self.noun)]
+            document.findings = [_found(unpruned, random, self.family(comparisons), self.noun)]
         return document
 
     def _tell_samplings(self, document: Document, unpruned: Done, items: list[list[Done]], comparisons: int) -> None:
         """Tell each sampling's own test, in a study that need not be finished."""
         caption = f"{self.measure}: mean of the samplings of each row, each fine-tuned; sd: their standard deviation"
-        document.tables = [samplings_table(unpruned, items, self.alpha, self.measure, caption)]
+        tests = self.family(comparisons)
+        document.tables = [samplings_table(unpruned, items, tests, self.measure, caption)]
         untrained = [_UNTRAINED] if "task" in self.settings["data"] else []
-        document.notes = [differing_caption(self.settings, comparisons), *untrained]
+        document.notes = [differing_caption(tests), *untrained]
         points = [{**unpruned, "p_holm": 1.0}, *map(_mean, _random(items))]
         document.charts = self._chart(unpruned["score"], points, None)
 
@@ -183,9 +185,10 @@ class RandomStudy(MaskStudy):
         order = [UNPRUNED, *self.drawn]
         value = summary(Means(self), cells, order, self.items, self.base)
         baseline, items, settings = value["baseline"], value["items"], self.settings
-        document.tables = paper_tables(baseline["score"], self.start, items, self.alpha, self.measure, self.noun)
+        family = self.family(len(items))
+        document.tables = paper_tables(baseline["score"], self.start, items, family, self.measure, self.noun)
         seeds, how = settings["seeds"], settings["fine_tuning"]
-        legend = self.family(len(items)).legend(items, baseline["id"])
+        legend = family.legend(baseline["id"])
         document.notes = [
             f"{self.measure}: mean of {len(seeds)} samplings (seeds {', '.join(map(str, seeds))}), difference from "
             f"{baseline['id']}; sd: standard deviation of the samplings; fine-tuned with {' '.join(how['limit'])}",
@@ -215,13 +218,15 @@ def _mean(cells: list[Done]) -> Done:
     return {**same, **mean_of(cells), "seeds": [cell["seed"] for cell in cells]}
 
 
-def _found(unpruned: Done, random: list[list[Done]], alpha: float, noun: str) -> str:
+def _found(unpruned: Done, random: list[list[Done]], tests: Family, noun: str) -> str:
     """Say how far random pruning goes before a sampling is significantly worse."""
     reached = None
     for cells in random:
-        if differing(unpruned, cells, alpha)[0]:
+        if differing(unpruned, cells, tests)[0]:
             break
         reached = cells[0]["percent"]
     if reached is None:
-        return f"Random {noun}: at {random[0][0]['percent']:.0f}% pruned a sampling is significantly worse already."
-    return f"Random {noun}: up to {reached:.0f}% pruned no sampling is significantly worse than the unpruned model."
+        share = f"{random[0][0]['percent']:.0f}%"
+        return f"Random {noun}: at {share} pruned a sampling is significantly worse already."
+    nothing = "no sampling is significantly worse than the unpruned model"
+    return f"Random {noun}: up to {reached:.0f}% pruned {nothing}{tests.too_few}."

@@ -7,7 +7,8 @@ from typing import Any
 from fairseq_headprune.evaluation.p_values import holm
 from fairseq_headprune.parts import HEADS, Mask
 from fairseq_headprune.parts.notation import format_config, parse_triple
-from fairseq_headprune.report.tables import Marked, Table, mark_of
+from fairseq_headprune.report.marks import Family
+from fairseq_headprune.report.tables import Marked, Table
 from fairseq_headprune.studies.samplings import AT_LEAST_ONE, CONTROL, Item
 from fairseq_headprune.studies.study import UNPRUNED, Done
 
@@ -15,7 +16,7 @@ Entry = Mapping[str, Any]
 
 
 def paper_tables(
-    baseline: float, start: Mask, items: Sequence[Entry], alpha: float, measure: str, noun: str = "heads"
+    baseline: float, start: Mask, items: Sequence[Entry], tests: Family, measure: str, noun: str = "heads"
 ) -> list[Table]:
     """Return the paper's tables: percentages (Table 1), configurations (2), triples (3), layers (5 and 6).
 
@@ -24,6 +25,7 @@ def paper_tables(
         start: the mask of the unpruned model.
         items: an entry an item: ``kind``, ``text``, ``percent``, ``pruned``, ``config``, ``score``, ``sd``, ``delta``,
             ``p`` and ``p_holm``. A table without any is omitted.
+        tests: the family that the entries are tested in.
         noun: what is pruned.
     """
     full = {component: n["kept"] for component, n in start.counts().items()}
@@ -60,7 +62,7 @@ def paper_tables(
     ]
     tables = []
     for caption, kinds, header, first, cells in forms:
-        rows = [[*cells(item), *_score(item, alpha)] for item in items if item["kind"] in kinds]
+        rows = [[*cells(item), *_score(item, tests)] for item in items if item["kind"] in kinds]
         if rows:
             whole = [[*first, f"{baseline:.2f}", None], *rows]
             tables.append(Table([*header, measure, "sd"], whole, caption=caption))
@@ -82,7 +84,7 @@ def by_item(items: Sequence[Item], cells: Mapping[str, Done]) -> tuple[Done | No
 
 
 def samplings_table(
-    unpruned: Done, items: Sequence[Sequence[Done]], alpha: float, measure: str = "BLEU", caption: str = ""
+    unpruned: Done, items: Sequence[Sequence[Done]], tests: Family, measure: str = "BLEU", caption: str = ""
 ) -> Table:
     """Return a row for the unpruned model and one for each item: its mean, and how many samplings differ.
 
@@ -95,23 +97,24 @@ def samplings_table(
     for cells in items:
         scores = [cell["score"] for cell in cells]
         mean, spread = statistics.mean(scores), f"{statistics.stdev(scores):.2f}" if len(scores) > 1 else None
-        worse, better = differing(unpruned, cells, alpha)
+        worse, better = differing(unpruned, cells, tests)
         row = [f"{cells[0]['percent']:.0f}%", kept_heads(cells[0]), f"{mean:.2f}", f"{mean - unpruned['score']:+.2f}"]
         rows.append([*row, spread, len(scores), f"{worse} / {better}"])
     return Table(header, rows, "llrrrrr", caption)
 
 
-def differing(unpruned: Done, cells: Sequence[Done], alpha: float) -> tuple[int, int]:
-    """Count the samplings that are significantly worse, and better, than the unpruned model (``p_holm`` < alpha)."""
-    better = [cell["score"] > unpruned["score"] for cell in cells if cell["p_holm"] < alpha]
+def differing(unpruned: Done, cells: Sequence[Done], tests: Family) -> tuple[int, int]:
+    """Count the samplings that are significantly worse, and better, than the unpruned model."""
+    better = [cell["score"] > unpruned["score"] for cell in cells if tests.significant(cell)]
     return better.count(False), better.count(True)
 
 
-def differing_caption(settings: Mapping[str, Any], count: int) -> str:
-    """Say what "worse / better" means in a study with these settings, of which ``count`` samplings are tested."""
+def differing_caption(tests: Family) -> str:
+    """Say what "worse / better" means where all samplings that are done are these tests."""
     return (
-        f"worse / better: how many samplings differ from the unpruned model at p < {settings['alpha']:g} after Holm's "
-        f"correction over all {count} (paired bootstrap, {settings['resamples']} resamples, seed {settings['seed']})"
+        f"worse / better: how many samplings differ from the unpruned model at p < {tests.alpha:g} after Holm's "
+        f"correction over all {tests.count} (paired bootstrap, {tests.resamples} resamples, seed {tests.seed})"
+        + (f"; {tests.limit}" if tests.limit else "")
     )
 
 
@@ -139,10 +142,10 @@ def _percentage(item: Entry, noun: str) -> str:
     return ", ".join([share, *rest])
 
 
-def _score(item: Entry, alpha: float) -> list[Any]:
+def _score(item: Entry, tests: Family) -> list[Any]:
     text = f"{item['score']:.2f} ({item['delta']:+.2f})"
     spread = None if item["sd"] is None else f"{item['sd']:.2f}"
-    return [Marked(text, mark_of(item["p"], item["p_holm"], alpha)), spread]
+    return [Marked(text, tests.mark(item)), spread]
 
 
 def _triple(kept: Mapping[str, int]) -> str:

@@ -100,7 +100,7 @@ def sweep_document(study: Any, cells: Mapping[str, Done]) -> Document:
     for label, ranking in value["ranking"].items():
         document.tables += _tables(rows, label, ranking, family, measure)
         document.charts.append(_chart(study, rows, label))
-    document.notes = [family.legend([point for points in tested for point in points]), rows[0]["baseline"]["signature"]]
+    document.notes = [family.legend(), rows[0]["baseline"]["signature"]]
     document.findings = _found(rows, value["kept_within"])
     document.data = {**value, **document.data, "signature": rows[0]["baseline"]["signature"]}
     document.data.pop("checkpoint")

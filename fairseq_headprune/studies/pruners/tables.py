@@ -6,28 +6,29 @@ from typing import Any
 
 from fairseq_headprune.jobs.methods import NAMES
 from fairseq_headprune.report.marks import Family, marks_named
-from fairseq_headprune.report.tables import Marked, Table, mark_of
+from fairseq_headprune.report.tables import Marked, Table
 
 
 def result_tables(value: Mapping[str, Any]) -> list[Table]:
     """Return the tables of a document's data, each with its note below it."""
-    scores = replace(score_table(value["points"], value["alpha"]), notes=[score_note(value, None), ""])
+    scores = replace(score_table(value), notes=[score_note(value, None), ""])
     costs = value["costs"]
     return [scores, replace(cost_table(costs, value["measure"]), notes=[COST_NOTE])] if costs else [scores]
 
 
-def score_table(points: Sequence[Mapping[str, Any]], alpha: float) -> Table:
+def score_table(results: Mapping[str, Any]) -> Table:
     """Tabulate scores in the form of Table 3b: a line a number of heads, a column a method, mean ± deviation.
 
-    Marked: differs from the unpruned model, see :func:`~fairseq_headprune.report.tables.mark_of`. Where not all points
-    have as many seeds, their number is in brackets if it is more than one.
+    Marked: differs from the unpruned model. Where not all points have as many seeds, their number is in brackets if it
+    is more than one.
     """
+    points, tests = results["points"], _tests(results)
     uneven = _uneven(points)
     found = {(point["method"], point["heads"]): point for point in points}
     methods = [m for m in NAMES if m != "unpruned" and any(method == m for method, _ in found)]
     counts = sorted({heads for _, heads in found if heads is not None}, reverse=True)
     rows: list[list[Any]] = [
-        [count, *(_cell(found.get((m, count)), alpha, uneven) for m in methods)] for count in counts
+        [count, *(_cell(found.get((m, count)), tests, uneven) for m in methods)] for count in counts
     ]
     return Table(["Unpruned Heads", *(NAMES[m] for m in methods)], rows)
 
@@ -46,7 +47,7 @@ def score_note(results: Mapping[str, Any], form: str | None = "text") -> str:
     over = f"mean ± standard deviation over {seeds} seeds, the mean is tested" if seeds > 1 else "one seed"
     if uneven:
         over = "one seed, or mean ± standard deviation over as many seeds as the brackets say, the mean is tested"
-    marks = Family(results["alpha"], results["resamples"], results["bootstrap_seed"], 0).legend()
+    marks = _tests(results).legend()
     note = f"{base}{results['measure']} on {results['split']}, {results['signature']}; {over}; {marks}."
     return note if form is None else marks_named(note, form)
 
@@ -73,14 +74,19 @@ def _number(value: float | None) -> str | None:
     return None if value is None else f"{value:.2f}"
 
 
+def _tests(results: Mapping[str, Any]) -> Family:
+    count = sum("p" in point for point in results["points"])
+    return Family(results["alpha"], results["resamples"], results["bootstrap_seed"], count)
+
+
 def _uneven(points: Sequence[Mapping[str, Any]]) -> bool:
     return len({len(point["seeds"]) for point in points}) > 1
 
 
-def _cell(point: Mapping[str, Any] | None, alpha: float, uneven: bool) -> Any:
+def _cell(point: Mapping[str, Any] | None, tests: Family, uneven: bool) -> Any:
     if point is None:
         return None
-    mark = mark_of(point["p"], point["p_holm"], alpha) if "p" in point else ""
+    mark = tests.mark(point) if "p" in point else ""
     return Marked(_shown(point, uneven), mark)
 
 
