@@ -25,7 +25,7 @@ def load_split(task: Any, split: str, settings: Any) -> None:
         check_split_files(task.cfg.data.split(os.pathsep)[0], split, task.cfg.source_lang, task.cfg.target_lang)
         task.load_dataset(split, task_cfg=settings)
     except FileNotFoundError as error:
-        there = ", ".join(_splits(task)) or "none"
+        there = ", ".join(_splits(task)) or _raw(task) or "none"
         raise FileNotFoundError(f"{task.cfg.data} has no split {split!r}; there are: {there}") from error
     except (AssertionError, ValueError, struct.error) as error:
         # fairseq asserts equal lengths.
@@ -37,6 +37,14 @@ def _splits(task: Any) -> list[str]:
     languages = {task.cfg.source_lang, task.cfg.target_lang}
     found = (path.name.split(".") for path in Path(task.cfg.data.split(os.pathsep)[0]).glob("*.*-*.*.idx"))
     return sorted({name[0] for name in found if set(name[1].split("-")) == languages})
+
+
+def _raw(task: Any) -> str:
+    """Name the flag that reads a data folder of plain text; empty for another folder."""
+    source, target = task.cfg.source_lang, task.cfg.target_lang
+    folder = Path(task.cfg.data.split(os.pathsep)[0])
+    found = [*folder.glob(f"*.{source}-{target}.{source}"), *folder.glob(f"*.{target}-{source}.{source}")]
+    return "plain texts, which --dataset-impl raw reads" if found else ""
 
 
 def check_split_files(folder: str, split: str, source: str, target: str) -> None:

@@ -20,6 +20,7 @@ from fairseq_headprune.files import sha256
 from fairseq_headprune.generation_flags import parse_generation_args  # noqa: F401  (its result is what is opened)
 from fairseq_headprune.models.loading import load_model, model_overrides
 from fairseq_headprune.modules.attach import attach_gates
+from fairseq_headprune.modules.connected import check_source_is_read
 from fairseq_headprune.parts import ffn_parts
 from fairseq_headprune.tasks.seam import PrunableTask, task_class
 
@@ -59,6 +60,7 @@ class Session:
         self.task.check_checkpoint(self.path, state)
         self.model, self.saved_cfg = load_model(self.path, state, self.overrides, self.task)
         self.gates = attach_gates(self.model)
+        check_source_is_read(self.path, self.gates)
         self.gates.ffn_parts = ffn_parts(getattr(args, "components", None), getattr(args, "ffn", None))
         self.model.to(self.device, _DTYPES[self.precision])
         self.model.prepare_for_inference_(self.cfg)

@@ -165,6 +165,14 @@ WEIGHT = "encoder.layers.0.self_attn.q_proj.weight"
 #: what is put where, and the part that the message names
 DAMAGES = {
     "extra_state list": (lambda s: s.update(extra_state=[1]), '"extra_state" is a list'),
+    "train_iterator list": (
+        lambda s: s["extra_state"].update(train_iterator=[1]),
+        '"train_iterator" of "extra_state" is a list',
+    ),
+    "epoch text": (
+        lambda s: s["extra_state"]["train_iterator"].update(epoch="1"),
+        '"epoch" of "train_iterator" is a text',
+    ),
     "extra_state number": (lambda s: s.update(extra_state=3), '"extra_state" is a number'),
     "task_state text": (lambda s: s.update(task_state="x"), '"task_state" is a text'),
     "dictionaries": (lambda s: s.update(task_state={"dictionaries": [1]}), '"dictionaries" of "task_state" is a list'),

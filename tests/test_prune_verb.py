@@ -206,13 +206,16 @@ def test_a_folder_of_another_study_is_refused_and_left_alone(joint, flags, other
 def test_tables_in_other_forms(joint, flags, capsys):
     argv = ["prune", *map(str, flags), "-o", str(joint["folder"]), "--step", "25%"]
     forms = {}
-    for form in ("text", "markdown", "latex"):
+    for form in ("text", "markdown", "latex", "csv"):
         assert main([*argv, "--format", form]) == 0
         forms[form] = capsys.readouterr().out
     unpruned = f"{joint['document']['baseline']['score']:.2f}"
     assert f"| 0% | {unpruned} |" in forms["markdown"] and f"0%    {unpruned}" in forms["text"].replace("   ", "  ")
     before, table = forms["latex"].split(r"\begin{tabular}")
-    assert before.startswith("% ") and rf"0\% & {unpruned} \\" in table
+    assert before.startswith("% ") and rf"0\% & {unpruned} & " in table
+    chrf = f"{joint['document']['baseline']['chrf']:.2f}"
+    lines = [line for line in forms["csv"].splitlines() if line and not line.startswith("# ")]
+    assert lines[1].startswith(f"0%,{unpruned},") and lines[1].endswith(f",{chrf}") and len(lines) == 6
     assert all(line.startswith("% ") for line in table.split(r"\end{tabular}")[1].strip().splitlines())
 
 

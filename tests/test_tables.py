@@ -1,8 +1,10 @@
 """Tables: expected texts were laid out by hand; numbers are from Michel et al. (2019), Table 1."""
 
+import csv
+
 import pytest
 
-from fairseq_headprune.report.tables import Marked, Table, paper_head_table
+from fairseq_headprune.report.tables import Marked, Table, paper_head_table, render_parts
 
 # Michel et al. (2019), Table 1: layer 1, heads 5 to 8, and layer 5, heads 1 and 3; marks and a pruned head added here.
 DELTAS = [[0.03, -0.53, 0.09, -0.33], [-0.31, None, -0.04]]
@@ -49,6 +51,16 @@ def test_latex_underlines_as_the_paper_and_sets_minus_signs():
         r"\bottomrule",
         r"\end{tabular}",
     ]
+
+
+def test_csv_is_read_back_with_marks_beside_bare_numbers():
+    # Source: Python's csv reader.
+    table = Table(["Pruned", "All, jointly"], [["0%", "25.10"], ["10%", Marked("24.00", "holm")], ["20%", None]])
+    text = render_parts(["a note", table, table], "csv")
+    comment, *lines, gap = text.splitlines()[:6]
+    assert (comment, gap) == ("# a note", "") and text.splitlines()[6:] == lines
+    rows = [["Pruned", "All, jointly", "All, jointly (mark)"], ["0%", "25.10", ""], ["10%", "24.00", "**"]]
+    assert list(csv.reader(lines)) == [*rows, ["20%", "", ""]]
 
 
 def test_latex_escapes_every_special_character():

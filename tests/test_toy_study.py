@@ -3,11 +3,14 @@
 import json
 import shutil
 from dataclasses import asdict
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
+import sacrebleu
 import toys
 
+from fairseq_headprune.parts.scores import Scores
 from fairseq_headprune.report.document import Curves
 from fairseq_headprune.report.drawings import draw
 from fairseq_headprune.report.page.document import page_document
@@ -17,6 +20,7 @@ from fairseq_headprune.studies.ablate import Ablate
 from fairseq_headprune.studies.kinds import read_study
 from fairseq_headprune.studies.mask_study import Comparison, MaskStudy, model_settings
 from fairseq_headprune.studies.masked import MaskWork
+from fairseq_headprune.studies.prune import Prune, PruneSettings
 from fairseq_headprune.studies.results import with_delta, with_holm
 from fairseq_headprune.studies.run import run
 from fairseq_headprune.studies.study import UNPRUNED, Cell
@@ -134,6 +138,40 @@ def test_a_folder_of_format_1_opens_and_resumes(tmp_path, monkeypatch):
     assert [round(cell["delta"], 2) for cell in document.data["cells"]][-1] == -4.4 and not document.missing
     # Four tests of 1,000 resamples: p = 0 is below 0.008 after correction. Two heads have p = 0, by the old cells.
     assert document.data["found"]["significant"] == sum(cell["p_holm"] < 0.01 for cell in study_cells(document))
+
+
+def test_chrf_stands_beside_bleu(tmp_path):
+    # Source: sacrebleu, on the translations in the folder.
+    session, how = toys.ToySession(), Comparison(resamples=20)
+    references = session.evaluator("test").references
+    ranking = {c: [[float(i + j) for j in range(2)] for i in range(2)] for c in toys.SHAPE}
+    settings = PruneSettings(**asdict(how), order="file", step=Fraction(1, 2))
+    studies = [
+        Ablate.of(session, "test", "all", how),
+        Prune.of(session, "test", settings, Scores(ranking, estimator="file"), "hash"),
+    ]
+    for study in studies:
+        study.open(tmp_path / study.name)
+        list(run(study, MaskWork(study)))
+        cells = study.cells()
+        for name, cell in cells.items():
+            answers = (tmp_path / study.name / "hyps" / f"{name}.txt").read_text().splitlines()
+            assert cell["chrf"] == pytest.approx(sacrebleu.corpus_chrf(answers, [references]).score, abs=1e-9)
+            assert cell["chrf_signature"].startswith("nrefs:1|case:mixed|eff:yes|nc:6")
+    ablated, pruned = (study.result(study.cells()) for study in studies)
+    first, whole = ablated.data["cells"][1], ablated.data["baseline"]
+    assert first["delta_chrf"] == first["chrf"] - whole["chrf"] != 0
+    text = ablated.render()
+    assert "difference in chrF without each head" in text and f"chrF: {whole['chrf']:.2f}" in text
+    [table] = pruned.tables
+    assert list(table.header) == ["Pruned", "All", "All (chrF)"]
+    assert table.rows[1][2] == f"{pruned.data['curves']['all'][1]['chrf']:.2f}"
+    lines = [line for line in pruned.render("csv").splitlines() if line and not line.startswith("#")]
+    assert lines[0].startswith("Pruned,All,") and lines[0].endswith("All (chrF)") and len(lines) == 4
+    # Folders of before have no chrF: nothing is said of it.
+    for study in studies:
+        old = {n: {k: v for k, v in cell.items() if "chrf" not in k} for n, cell in study.cells().items()}
+        assert "chrF" not in study.result(old).render()
 
 
 def study_cells(document):

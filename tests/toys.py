@@ -60,6 +60,9 @@ class ToyEvaluator:
     def metric(self, comparison):
         return corpus_metric("bleu", self.references, comparison.tokenize)
 
+    def beside(self):
+        return {"chrf": corpus_metric("chrf", self.references)}
+
 
 class ToySession:
     """What studies need of a session."""

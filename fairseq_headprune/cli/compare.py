@@ -18,7 +18,7 @@ from fairseq_headprune.evaluation.significance import SystemResult
 from fairseq_headprune.evaluation.statistics import METRICS
 from fairseq_headprune.evaluation.tokenisers import TOKENISED
 from fairseq_headprune.report.marks import Family, marks_named
-from fairseq_headprune.report.tables import MARKS, Marked, Table, mark_of, render_parts
+from fairseq_headprune.report.tables import COMMENTS, MARKS, Marked, Table, mark_of, render_parts
 
 _DESCRIPTION = """Paired bootstrap resampling (Koehn 2004) of translation systems against the first one, the
 baseline. Wins, losses and ties are the system's, as shares of the resamples. p is two-sided; p (Holm) is corrected
@@ -201,5 +201,5 @@ def _add_compare_mt(args: argparse.Namespace, subject: Subject, value: dict[str,
             f"wins {theirs.wins:.3f}, losses {theirs.losses:.3f}, ties {theirs.ties:.3f} "
             f"(corrected {theirs.ties_corrected:.3f}), p {theirs.p:.3f}"
         )
-    comment = "% " if args.format == "latex" else ""
+    comment = COMMENTS.get(args.format, "")
     return "\n".join(["", *(comment + line for line in lines)])

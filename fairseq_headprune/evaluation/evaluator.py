@@ -1,6 +1,6 @@
 """What studies of masks need of a task: answers to a split, one text an example, and a metric to compare them by."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -49,3 +49,6 @@ class Evaluator(Protocol):
 
     def metric(self, comparison: Any) -> AnswerMetric:
         """Return the metric of a comparison's settings, bound to the references."""
+
+    def beside(self) -> Mapping[str, AnswerMetric]:
+        """Return further metrics by name, bound to the references: they are told, and nothing is tested by them."""

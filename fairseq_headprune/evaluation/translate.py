@@ -68,6 +68,10 @@ class Translator:
         warn_of_form(self.references, comparison.tokenize)
         return corpus_metric("bleu", self.references, comparison.tokenize)
 
+    def beside(self) -> dict[str, Metric]:
+        """Return chrF, bound to the references."""
+        return {"chrf": corpus_metric("chrf", self.references)}
+
     def answers(self) -> list[str]:
         """Return the best hypothesis of each sentence as fairseq-generate prints it on its D- line, in corpus order.
 

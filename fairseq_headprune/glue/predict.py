@@ -150,3 +150,7 @@ class Predictor:
     def metric(self, comparison: Any) -> LabelMetric:
         """Return the task's metric, bound to the labels; BLEU's settings in a comparison do not matter here."""
         return LabelMetric(self.task, self._session.task.metric, self.references)
+
+    def beside(self) -> dict[str, LabelMetric]:
+        """Labels have no further metric."""
+        return {}

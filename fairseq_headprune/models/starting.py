@@ -61,6 +61,21 @@ def refuse_other_heads(settings: Any, saved: Any, way_out: str = "") -> None:
             )
 
 
+def refuse_unsupported(settings: Any) -> None:
+    """Refuse settings of fairseq under which the layers that hold heads or feed-forward units are others.
+
+    Raises:
+        ValueError: ``quant_noise_scalar`` or ``base_layers`` is on.
+    """
+    if getattr(settings, "quant_noise_scalar", None):
+        raise ValueError(
+            "--quant-noise-scalar is not supported: it puts quantised layers in the place of those that have gates "
+            "(a trained model is read without them with --model-overrides \"{'quant_noise_scalar': 0}\")"
+        )
+    if getattr(settings, "base_layers", None):
+        raise ValueError("--base-layers is not supported: its experts are divided among the processes of a training")
+
+
 def _heads(settings: Any, side: str) -> Any:
     """Return ``encoder_attention_heads``, or ``attention_heads`` of the part ``encoder`` (fairseq's hydra form)."""
     found = getattr(settings, f"{side}_attention_heads", None)

@@ -6,7 +6,12 @@ from typing import Any, Optional
 from fairseq.models import register_model, register_model_architecture
 from fairseq.models.transformer import TransformerModel, transformer_legacy
 
-from fairseq_headprune.models.starting import carry_out_layouts, settings_to_start_from, take_layouts
+from fairseq_headprune.models.starting import (
+    carry_out_layouts,
+    refuse_unsupported,
+    settings_to_start_from,
+    take_layouts,
+)
 from fairseq_headprune.modules.attach import attach_gates
 from fairseq_headprune.parts.layout import SETTING
 from fairseq_headprune.removal.settings import SUFFIXES
@@ -31,8 +36,10 @@ class TransformerGatedModel(TransformerModel):
         from (``--finetune-from-model``, ``--restore-file``), so that every later checkpoint has it, too.
 
         Raises:
-            ValueError: the layout of heads is of a newer version or does not fit the settings.
+            ValueError: the layout of heads is of a newer version or does not fit the settings, or a setting is not
+                supported.
         """
+        refuse_unsupported(args)
         if isinstance(args, Namespace) and not hasattr(args, SETTING):
             take_layouts(args, settings_to_start_from(args))
         model = super().build_model(args, task)

@@ -61,8 +61,25 @@ def _encoder_is_read(gates: GatedParts) -> bool:
     """Whether anything reads the encoder: a model that lost its encoder-decoder heads computes without it, rightly."""
     if "dec_self" not in gates.modules:
         return True
-    joined = any(getattr(layer, "cross_self_attention", False) for layer in gates.layers["dec_self"])
-    return joined or any(module.num_heads for module in gates.modules.get("enc_dec", []))
+    return _joined(gates) or any(module.num_heads for module in gates.modules.get("enc_dec", []))
+
+
+def _joined(gates: GatedParts) -> bool:
+    """Whether the decoder's self-attention reads the source, too (``--cross-self-attention``)."""
+    return any(getattr(layer, "cross_self_attention", False) for layer in gates.layers["dec_self"])
+
+
+def check_source_is_read(path: str, gates: GatedParts) -> None:
+    """Refuse a model whose decoder was built without any way to read its encoder.
+
+    Raises:
+        ValueError: it was (``--no-cross-attention``).
+    """
+    if {"enc_self", "dec_self"} <= gates.modules.keys() and "enc_dec" not in gates.modules and not _joined(gates):
+        raise ValueError(
+            f"{path}: a model of --no-cross-attention does not read its source, so the encoder's heads have no effect: "
+            "not supported"
+        )
 
 
 def _already_zero(module: GatedMultiheadAttention) -> bool:

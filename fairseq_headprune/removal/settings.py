@@ -54,9 +54,9 @@ def refuse_unfit(settings: Any) -> None:
     """Refuse settings under which a layer's other parts depend on its number of heads.
 
     Raises:
-        ValueError: ``scale_heads`` or ``quant_noise_pq`` is on.
+        ValueError: ``scale_heads``, quantisation noise or ``base_layers`` is on.
     """
-    for name in ("scale_heads", "quant_noise_pq"):
+    for name in ("scale_heads", "quant_noise_pq", "quant_noise_scalar", "base_layers"):
         if getattr(settings, name, None):
             raise ValueError(f"heads cannot be removed from a model built with {name}")
 

@@ -135,7 +135,7 @@ class Document:
         return [marks_named(part, form) if isinstance(part, str) else part for part in [*found, *self.notes]]
 
     def render(self, form: str = "text", figures: list[str] | None = None) -> str:
-        """Return the document as ``text``, ``markdown`` or ``latex``; the findings stand last.
+        """Return the document as ``text``, ``markdown``, ``latex`` or ``csv``; the findings stand last.
 
         Args:
             figures: paths of the figures that were drawn.

@@ -72,7 +72,9 @@ class Family:
 
 
 #: How the two marks of significance are named in each form of output.
-_NAMES = {"text": ("**", "*"), "markdown": ("**", "*"), "latex": ("bold and underlined:", "underlined only:")}
+_NAMES = dict.fromkeys(("text", "markdown", "csv"), ("**", "*")) | {
+    "latex": ("bold and underlined:", "underlined only:")
+}
 
 
 def marks_named(text: str, form: str) -> str:

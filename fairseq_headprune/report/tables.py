@@ -1,5 +1,7 @@
-"""One small table for all results, as text, Markdown or LaTeX; and head tables in the form of the papers."""
+"""One small table for all results, as text, Markdown, LaTeX or CSV; and head tables in the form of the papers."""
 
+import csv
+import io
 import math
 import re
 from collections.abc import Sequence
@@ -7,7 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 #: How a table can be rendered.
-FORMS = ("text", "markdown", "latex")
+FORMS = ("text", "markdown", "latex", "csv")
+
+#: What begins a line that is no part of a table.
+COMMENTS = {"latex": "% ", "csv": "# "}
 
 #: Significance marks of a cell, and how text and Markdown show them.
 MARKS = {"": "", "raw": "*", "holm": "**"}
@@ -75,14 +80,14 @@ class Table:
                 raise ValueError(f"row {number} has {len(row)} cells, the header has {columns}")
 
     def render(self, form: str = "text") -> str:
-        """Return the table as ``text``, ``markdown`` or ``latex``, without a newline at the end.
+        """Return the table as ``text``, ``markdown``, ``latex`` or ``csv``, without a newline at the end.
 
         Raises:
             ValueError: another form.
         """
         if form not in FORMS:
             raise ValueError(f"unknown table form {form!r}; forms are {', '.join(FORMS)}")
-        return {"text": self._text, "markdown": self._markdown, "latex": self._latex}[form]()
+        return {"text": self._text, "markdown": self._markdown, "latex": self._latex, "csv": self._csv}[form]()
 
     def _text(self) -> str:
         columns = list(zip(self.header, *self.rows, strict=True)) if self.header else []
@@ -103,6 +108,17 @@ class Table:
         lines = [" & ".join(map(_latex_cell, line)) + r" \\" for line in (self.header, *self.rows)]
         head = [rf"\begin{{tabular}}{{{self.align}}}", r"\toprule", lines[0], r"\midrule"]
         return "\n".join([*head, *lines[1:], r"\bottomrule", r"\end{tabular}"])
+
+    def _csv(self) -> str:
+        """CSV as RFC 4180 has it; numbers are bare, so marks follow in a column of their own where there are any."""
+        columns = []
+        for title, *cells in zip(self.header, *self.rows, strict=True):
+            columns.append([title, *("" if cell is None else _plain(cell) for cell in cells)])
+            if any(map(_mark, cells)):
+                columns.append([f"{title} (mark)", *(MARKS[_mark(cell)] for cell in cells)])
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows(zip(*columns, strict=True))
+        return text.getvalue().rstrip("\n")
 
 
 def paper_head_table(
@@ -136,14 +152,19 @@ def paper_head_table(
 
 
 def render_parts(parts: Sequence[Any], form: str) -> str:
-    """Join tables and lines of text in this form; the lines become comments in LaTeX, paragraphs in Markdown."""
+    """Join tables and lines of text in this form; lines are comments in LaTeX and CSV, paragraphs in Markdown.
+
+    Tables in CSV are separated by an empty line.
+    """
     shown = []
     for part in parts:
         if not isinstance(part, str):
-            shown.append(part.render(form))
+            shown.append(part.render(form) + ("\n" if form == "csv" else ""))
+        elif form in COMMENTS:
+            shown.append(COMMENTS[form] + part)
         else:
-            shown.append("% " + part if form == "latex" else part.replace("*", "\\*") if form == "markdown" else part)
-    return ("\n\n" if form == "markdown" else "\n").join(shown)
+            shown.append(part.replace("*", "\\*") if form == "markdown" else part)
+    return ("\n\n" if form == "markdown" else "\n").join(shown).rstrip("\n")
 
 
 def _number(value: float | None, mark: str, fmt: str, layer: int) -> Any:

@@ -17,7 +17,7 @@ _DICTIONARIES = ("extra_state", "task_state", "criterion")
 _OF_TASK = {"dictionaries": Mapping, "head_mask": Mapping, "vocabulary": str}
 
 #: names of the tensors of a layer that have one dimension, and of those that have two
-_FLAT = ("bias", "in_proj_bias", "head_keep", "layer_norm.weight")
+_FLAT = (".bias", "in_proj_bias", "head_keep", "layer_norm.weight")
 _MATRICES = tuple(f"{name}.weight" for name in ("q_proj", "k_proj", "v_proj", "out_proj", "fc1", "fc2", "embed_tokens"))
 
 #: within a module: a tensor whose columns are made from the rows of others
@@ -44,6 +44,10 @@ def check_form(state: Any) -> None:
     hashes = ((state.get("task_state") or {}).get("dictionaries") or {}).values()
     if not all(isinstance(found, str) for found in hashes):
         raise ValueError('damaged: "dictionaries" of "task_state" holds something other than hashes')
+    _check('"train_iterator" of "extra_state"', (state.get("extra_state") or {}).get("train_iterator"), Mapping)
+    epoch = ((state.get("extra_state") or {}).get("train_iterator") or {}).get("epoch", 1)
+    if not isinstance(epoch, int):
+        raise ValueError(f'damaged: "epoch" of "train_iterator" is {_kind(epoch)}')
     _check_history(state.get("optimizer_history"))
     _check_settings(state)
 

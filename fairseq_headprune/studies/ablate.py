@@ -62,8 +62,11 @@ class Ablate(OneHeadStudy):
         document.state |= {"done": len(found) + bool(baseline)}
         if baseline and found:
             document.tables = [self._table(part, measure) for part in head_map.components]
+            if "chrf" in baseline:
+                document.tables += [self._table(part, "chrF", "delta_chrf") for part in head_map.components]
             document.notes = [
-                f"{measure} of the unpruned model on {self.split}: {baseline['score']:.2f}",
+                f"{measure} of the unpruned model on {self.split}: {baseline['score']:.2f}"
+                + (f"; chrF: {baseline['chrf']:.2f} ({baseline['chrf_signature']})" if "chrf" in baseline else ""),
                 tests.legend(),
                 baseline["signature"],
             ]
@@ -79,12 +82,12 @@ class Ablate(OneHeadStudy):
             document.findings = [_sentence(document.data["found"], measure, tests)]
         return document
 
-    def _table(self, drawn: dict[str, Any], measure: str) -> Table:
-        """Table 1 of Michel et al. (2019) for one component of the map."""
+    def _table(self, drawn: dict[str, Any], measure: str, value: str = "delta") -> Table:
+        """Table 1 of Michel et al. (2019) for one component of the map; only differences of the score are marked."""
         rows = drawn["layers"]
         return paper_head_table(
-            [[cell.get("delta") for cell in row] for row in rows],
-            [[cell.get("mark", "") for cell in row] for row in rows],
+            [[cell.get(value) for cell in row] for row in rows],
+            [[cell.get("mark", "") for cell in row] for row in rows] if value == "delta" else None,
             caption=f"{PAPER_NAMES[drawn['component']]} ({drawn['component']}): difference in {measure} without each "
             f"head, counted from {self.first}",
             first=self.first,

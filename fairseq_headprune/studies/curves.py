@@ -62,6 +62,7 @@ def mean_curves(curves: dict[str, list[Done]]) -> dict[str, list[Done]]:
             {
                 **{name: points[0][name] for name in ("step", "percent", "pruned")},
                 **mean_of(points),
+                **({"chrf": statistics.mean(p["chrf"] for p in points)} if all("chrf" in p for p in points) else {}),
                 "seeds": [*of_seed],
             }
             for points in zip(*of_seed.values(), strict=True)
@@ -91,9 +92,17 @@ def line(name: str, points: Iterable[Done]) -> dict[str, Any]:
 
 
 def curve_table(curves: dict[str, list[Done]], family: Family, caption: str = "") -> Table:
-    """Tabulate pruning curves: a row a step, a column a curve; steps that are not done yet show as ``-``."""
+    """Tabulate pruning curves: a row a step, a column a curve, and one of its chrF where that was computed.
+
+    Steps that are not done yet show as ``-``.
+    """
     columns = {curve_name(label): (points, family) for label, points in curves.items()}
-    return Table(["Pruned", *columns], curve_rows(columns), caption=caption)
+    rows = curve_rows(columns)
+    also = {curve_name(label): points for label, points in curves.items() if any("chrf" in point for point in points)}
+    for points in also.values():
+        for row, point in zip_longest(rows, points):
+            row.append(f"{point['chrf']:.2f}" if point and "chrf" in point else None)
+    return Table(["Pruned", *columns, *(f"{name} (chrF)" for name in also)], rows, caption=caption)
 
 
 def curve_rows(columns: Mapping[str, tuple[Sequence[Done], Family]], digits: int = 2) -> list[list[Any]]:

@@ -99,6 +99,7 @@ class MaskWork:
             **cell.facts,
             **_statistics(result),
             "signature": here.metric.signature,
+            **here.told_beside(answers),
             "seconds": round(seconds + time.perf_counter() - began, 3),
         }
         self.folder.append(found)
@@ -118,6 +119,7 @@ class _Split:
     def __init__(self, folder: StudyFolder, evaluator: Evaluator, comparison: Any) -> None:
         self.folder, self.evaluator = folder, evaluator
         self.metric: AnswerMetric = evaluator.metric(comparison)
+        self._beside = evaluator.beside()
         self.statistics: dict[str, np.ndarray] = {}
         self._seen: dict[str, dict[str, str]] = {}
 
@@ -134,6 +136,14 @@ class _Split:
     def answers(self, cell_id: str) -> list[str]:
         """The answers of a finished cell."""
         return read_hypotheses(self.folder, cell_id, len(self.evaluator.references))
+
+    def told_beside(self, answers: list[str]) -> dict[str, Any]:
+        """Score answers by the further metrics: each a number by its name, and its signature."""
+        found: dict[str, Any] = {}
+        for name, metric in self._beside.items():
+            found[name] = float(metric.score(metric.extract(answers).sum(axis=0)))
+            found[f"{name}_signature"] = metric.signature
+        return found
 
     def of(self, cell_id: str) -> np.ndarray:
         """The statistics of a finished cell that others are compared with."""

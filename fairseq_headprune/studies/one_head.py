@@ -13,7 +13,7 @@ from fairseq_headprune.studies.results import with_delta, with_holm
 from fairseq_headprune.studies.study import UNPRUNED, Cell, Done
 
 _NO_HEAD: dict[str, Any] = {"component": None, "layer": None, "head": None}
-_VALUES = ("id", "score", "delta", "p", "p_holm", "ci")
+_VALUES = ("id", "score", "delta", "delta_chrf", "p", "p_holm", "ci")
 
 
 def cell_id(head: Part) -> str:

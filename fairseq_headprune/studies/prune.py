@@ -186,7 +186,8 @@ class Prune(MaskStudy):
         caption = f"{measure} by share of heads pruned; each column prunes its own heads and leaves the others"
         document.tables = [curve_table(found | means, family, caption)]
         used = _used(scores) if scores else {}
-        how = f"{unpruned['signature']}; order: {settings['order']}; importance from {_source(used)}"
+        chrf = f"; chrF: {unpruned['chrf_signature']}" if "chrf" in unpruned else ""
+        how = f"{unpruned['signature']}{chrf}; order: {settings['order']}; importance from {_source(used)}"
         document.notes = [family.legend(), how]
         document.findings = [] if missing else [curve_found(*curve, family, measure) for curve in found.items()]
         document.data = {

@@ -19,8 +19,9 @@ def with_holm(cells: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def with_delta(cell: dict[str, Any], baseline: dict[str, Any]) -> dict[str, Any]:
-    """Return a copy of a cell with ``delta``, its score minus the unpruned model's."""
-    return {**cell, "delta": cell["score"] - baseline["score"]}
+    """Return a copy of a cell with ``delta``, its score minus the unpruned model's; chrF's is ``delta_chrf``."""
+    chrf = {"delta_chrf": cell["chrf"] - baseline["chrf"]} if "chrf" in cell and "chrf" in baseline else {}
+    return {**cell, "delta": cell["score"] - baseline["score"], **chrf}
 
 
 def cell_head(cell: dict[str, Any]) -> Part:

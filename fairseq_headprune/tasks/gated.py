@@ -12,7 +12,12 @@ from fairseq_headprune.criterions.gated import GatedCriterion
 from fairseq_headprune.files import sha256
 from fairseq_headprune.learning.training import GateTraining, freeze, run_length
 from fairseq_headprune.learning.watch import skip_step
-from fairseq_headprune.models.starting import name_plugin, refuse_other_heads, settings_to_start_from
+from fairseq_headprune.models.starting import (
+    name_plugin,
+    refuse_other_heads,
+    refuse_unsupported,
+    settings_to_start_from,
+)
 from fairseq_headprune.modules.attach import GatedParts, attach_gates, find_gates
 from fairseq_headprune.modules.connected import check_connected
 from fairseq_headprune.modules.hold import PrunedWeights
@@ -71,8 +76,10 @@ class GatedTask(PrunableTask):
         """Build the model, attach gates and apply ``--head-mask``.
 
         Raises:
-            ValueError: the mask does not fit the model, or the model not the checkpoint that the training starts from.
+            ValueError: the mask does not fit the model, the model not the checkpoint that the training starts from,
+                or a setting is not supported.
         """
+        refuse_unsupported(cfg)
         model = super().build_model(cfg, from_checkpoint)
         if not from_checkpoint:
             refuse_other_heads(cfg, settings_to_start_from(cfg))
