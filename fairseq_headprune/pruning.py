@@ -1,8 +1,9 @@
-"""Which heads go at which step: the arithmetic of a pruning curve (Michel et al. 2019, §4 and §5)."""
+"""Which heads the cells of a study prune: step by step, or one at a time (Michel et al. 2019, §3 to §5)."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 from fairseq_headprune.parts import HEADS, Mask, Part, parse_components
 from fairseq_headprune.parts.scores import Scores
@@ -107,3 +108,47 @@ def next_heads(mask: Mask, scores: Scores, components: Sequence[str], start: Mas
             f"the scores do not rank {min(missing)} and {len(missing) - 1} more heads that the model keeps"
         )
     return order[: pruned - gone]
+
+
+def one_removed(start: Mask, components: Iterable[str]) -> dict[Part, Mask]:
+    """Return for every head that ``start`` keeps in these components the mask without just that head (§3.2).
+
+    Raises:
+        ValueError: there is no head to remove.
+    """
+    masks = {head: start.without([head]) for head in start.kept(components)}
+    if not masks:
+        raise ValueError("there is no head to ablate: all heads of the chosen components are pruned already")
+    return masks
+
+
+def one_kept(start: Mask, components: Iterable[str]) -> dict[tuple[str, int], dict[Part, Mask]]:
+    """Return for every layer of these components, and every head that ``start`` keeps there, its mask (§3.3).
+
+    In that mask the head is the only one of its layer; other layers and components are as in ``start``. Layers with
+    fewer than two heads have nothing to choose from and are left out.
+
+    Raises:
+        ValueError: no layer has two heads.
+    """
+    layers: dict[tuple[str, int], list[Part]] = {}
+    for head in start.kept(components):
+        layers.setdefault((head.component, head.layer), []).append(head)
+    masks = {
+        layer: {head: start.without(other for other in heads if other != head) for head in heads}
+        for layer, heads in layers.items()
+        if len(heads) > 1
+    }
+    if not masks:
+        raise ValueError("no layer of the chosen components keeps more than one head: there is nothing to choose from")
+    return masks
+
+
+def passed_over(start: Mask, components: Iterable[str]) -> list[dict[str, Any]]:
+    """List the layers that keep fewer than two heads, with the heads they keep."""
+    return [
+        {"component": c, "layer": layer, "heads": [head for head, kept in enumerate(row) if kept]}
+        for c in components
+        for layer, row in enumerate(start.rows[c])
+        if sum(row) < 2
+    ]

@@ -22,8 +22,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from fairseq_headprune.evaluation.translate import Translator
 from fairseq_headprune.parts import HEADS, Mask
+from fairseq_headprune.pruning import one_removed
 from fairseq_headprune.session import Session, parse_generation_args
-from fairseq_headprune.single_heads import one_removed
 from fairseq_headprune.studies.mask_study import Comparison
 
 #: Sizes of the factors of the product that measures the peak, by device.

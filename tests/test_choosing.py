@@ -10,11 +10,9 @@ from itertools import combinations
 import pytest
 from scipy.stats import chisquare
 
-from fairseq_headprune.choosing.chance import draw_from_each, generator
 from fairseq_headprune.choosing.complement import complement
-from fairseq_headprune.choosing.layer_sets import parse_layers, prune_layers
-from fairseq_headprune.choosing.per_layer import keep_per_layer, mirrored, picking_by_chance
-from fairseq_headprune.choosing.random_heads import keep_random, parse_amount, prune_random
+from fairseq_headprune.choosing.per_layer import keep_per_layer, mirrored, parse_layers, picking_by_chance, prune_layers
+from fairseq_headprune.choosing.random_heads import draw_from_each, generator, keep_random, parse_amount, prune_random
 from fairseq_headprune.parts import HEADS, Mask, Part, all_heads
 from fairseq_headprune.parts.notation import format_config, parse_config
 

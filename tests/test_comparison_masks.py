@@ -4,8 +4,8 @@ import pytest
 from verbs import write_lively
 
 from fairseq_headprune.choosing.random_heads import parse_amount, prune_random
+from fairseq_headprune.importance.part_weights import random_scores
 from fairseq_headprune.importance.settings import ScoreSettings
-from fairseq_headprune.importance.simple import random_scores
 from fairseq_headprune.modules.attach import attach_gates
 from fairseq_headprune.parts import all_heads
 from fairseq_headprune.parts.scores import Scores

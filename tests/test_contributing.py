@@ -7,7 +7,7 @@ import pytest
 import tiny
 import torch
 
-from fairseq_headprune.importance import estimate, simple
+from fairseq_headprune.importance import estimate, part_weights
 from fairseq_headprune.modules.attach import find_gates
 from fairseq_headprune.parts import Mask, Part
 
@@ -31,7 +31,7 @@ def test_the_pruning_rule():
 
 def test_the_estimator(tiny_model):
     gates = find_gates(tiny_model)
-    values = names_of(ESTIMATOR, **vars(simple))["value_norm"](gates)
+    values = names_of(ESTIMATOR, **vars(part_weights))["value_norm"](gates)
     assert {name: [len(row) for row in rows] for name, rows in values.items()} == gates.shape
     module = dict(((c, layer), module) for c, layer, module in gates.items())["enc_dec", 1]
     width = module.v_proj.weight.size(0) // module.num_heads

@@ -11,9 +11,8 @@ import sentencepiece
 from fairseq_headprune.cli import main, make_corpus
 from fairseq_headprune.corpus import Settings, generate, sentences
 from fairseq_headprune.corpus import make_corpus as make
-from fairseq_headprune.corpus.pieces import encode, train_pieces
-from fairseq_headprune.corpus.sentences import TEMPLATES, WORDS
-from fairseq_headprune.corpus.spelling import clock, decimal, number, ordinal, spoken_time, year
+from fairseq_headprune.corpus.folder import encode, train_pieces
+from fairseq_headprune.corpus.sentences import TEMPLATES, WORDS, clock, decimal, number, ordinal, spoken_time, year
 
 SMALL = Settings(seed=0, train=300, valid=20, test=30, vocab=150)
 

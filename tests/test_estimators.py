@@ -9,9 +9,8 @@ import torch
 from fairseq_headprune.importance.confidence import confidence
 from fairseq_headprune.importance.estimate import estimate
 from fairseq_headprune.importance.normalize import normalize
-from fairseq_headprune.importance.part_weights import heads_with_broken_weights
+from fairseq_headprune.importance.part_weights import heads_with_broken_weights, random_scores, weight_norm
 from fairseq_headprune.importance.settings import ScoreSettings
-from fairseq_headprune.importance.simple import random_scores, weight_norm
 from fairseq_headprune.modules.attach import find_gates
 from fairseq_headprune.parts import Mask, Part, all_heads
 

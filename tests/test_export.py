@@ -16,7 +16,7 @@ from slim_models import lively, state_of, uneven
 from verbs import refused, run_json, write_lively
 
 from fairseq_headprune.export import ct2, onnx_graphs
-from fairseq_headprune.export.check import check, fairseq_log_probs, made_up_pairs
+from fairseq_headprune.export.model import check, fairseq_log_probs, made_up_pairs
 from fairseq_headprune.export.onnx_model import load_onnx
 from fairseq_headprune.modules.attach import attach_gates
 from fairseq_headprune.parts import Mask

@@ -9,7 +9,7 @@ import torch
 from scipy.stats import chisquare
 from verbs import cells, refused, run_json, write_lively
 
-from fairseq_headprune.choosing.chance import generator
+from fairseq_headprune.choosing.random_heads import generator
 from fairseq_headprune.choosing.tickets import (
     bad_ticket,
     bad_weights,

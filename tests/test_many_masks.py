@@ -9,7 +9,7 @@ from fairseq_headprune.evaluation.translate import Translator
 from fairseq_headprune.modules.shrink import shrink
 from fairseq_headprune.parts import FFN, HEADS, Mask, Part, all_heads
 from fairseq_headprune.parts.layout import Layout
-from fairseq_headprune.single_heads import one_kept, one_removed
+from fairseq_headprune.pruning import one_kept, one_removed
 
 
 def some_masks(gates):

@@ -2,7 +2,7 @@
 
 import torch
 
-from fairseq_headprune.speed.operations import operations
+from fairseq_headprune.speed.size import operations
 
 
 def test_operations_are_counted_without_views():

@@ -3,12 +3,11 @@
 import pytest
 from verbs import refused, run_json
 
-from fairseq_headprune.choosing.time_budget import keep_in_time, parse_latency, parse_speed
+from fairseq_headprune.choosing.budget import keep_in_time, parse_latency, parse_speed
 from fairseq_headprune.cli import main
 from fairseq_headprune.parts import Mask, Part
 from fairseq_headprune.parts.scores import Scores
-from fairseq_headprune.speed.costs import Group, groups, interpolate, module_costs, monotone
-from fairseq_headprune.speed.profile import Profile
+from fairseq_headprune.speed.profile import Group, Profile, groups, interpolate, module_costs, monotone
 
 SHAPE = {"enc_self": [4, 4], "dec_self": [4]}
 #: a module without heads is free, one head costs 4 ms, four cost 6 ms (encoder) or 4 ms (decoder); the rest 10 ms

@@ -10,8 +10,7 @@ from verbs import refused, run_json
 from fairseq_headprune.cli.profile import _text
 from fairseq_headprune.modules.attach import find_gates
 from fairseq_headprune.parts import Mask
-from fairseq_headprune.speed.costs import Group
-from fairseq_headprune.speed.profile import Profile
+from fairseq_headprune.speed.profile import Group, Profile
 from fairseq_headprune.speed.variants import first_heads, random_masks, with_heads
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from fairseq_headprune.parts import Mask, Part
-from fairseq_headprune.single_heads import one_kept, one_removed, passed_over
+from fairseq_headprune.pruning import one_kept, one_removed, passed_over
 
 START = Mask({"enc_self": [[1, 1, 1], [0, 1]], "dec_self": [[1, 0, 1], [0, 0]]})
 

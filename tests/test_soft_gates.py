@@ -18,7 +18,7 @@ from fairseq_headprune.modules.attach import find_gates
 from fairseq_headprune.parts import Mask, Part
 from fairseq_headprune.parts.soft_gates import SoftGates
 from fairseq_headprune.removal.checkpoint import remove_heads
-from fairseq_headprune.removal.fold import fold_gates
+from fairseq_headprune.removal.surgery import fold_gates
 
 GATES = SoftGates({"enc_self": [[0.5, 1, 0], [0, -0.0, 0]], "dec_self": [[1, 1, 1.5]]}, {"command": "test"})
 

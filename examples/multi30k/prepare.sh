@@ -32,7 +32,7 @@ done
 import sys
 from pathlib import Path
 
-from fairseq_headprune.corpus.pieces import encode, train_pieces
+from fairseq_headprune.corpus.folder import encode, train_pieces
 
 out = Path(sys.argv[1])
 texts = {path.name: path.read_text(encoding="utf-8") for path in sorted((out / "text").iterdir())}

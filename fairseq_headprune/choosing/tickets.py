@@ -5,8 +5,8 @@ from collections.abc import Iterable, Sequence
 
 import torch
 
-from fairseq_headprune.choosing.chance import draw
 from fairseq_headprune.choosing.magnitude import Kept
+from fairseq_headprune.choosing.random_heads import draw
 from fairseq_headprune.parts import COMPONENTS, FFN, HEADS, Mask, Part
 
 #: sizes are the same by kind of part

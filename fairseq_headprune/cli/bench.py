@@ -44,7 +44,7 @@ def run(argv: list[str]) -> int:
 
 def _side(session: Any, args: argparse.Namespace) -> Any:
     if not session.task.translates:
-        from fairseq_headprune.speed.classify import ClassifierSide
+        from fairseq_headprune.speed.measure import ClassifierSide
 
         return ClassifierSide(session, args.gen_subset)
     from fairseq_headprune.speed.measure import Side

@@ -106,8 +106,7 @@ def _check(args: argparse.Namespace) -> None:
 
 def _measure(args: argparse.Namespace, session: Any, named: Mapping, points: list) -> dict[str, Any]:
     """Draw and time all masks, and put the document together."""
-    from fairseq_headprune.speed.by_heads import UNPRUNED, Timing, draw_masks, measure_masks
-    from fairseq_headprune.speed.levels import level
+    from fairseq_headprune.speed.by_heads import UNPRUNED, Timing, draw_masks, level, measure_masks
 
     full = session.gates.full()
     drawn = {heads: draw_masks(full, heads, args.masks, args.seed) for heads in args.heads}

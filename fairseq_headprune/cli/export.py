@@ -164,8 +164,7 @@ def _hugging_face(args: argparse.Namespace, state: Any, mask: Mask, target: str)
 
 def _translator(args: argparse.Namespace, state: Any, mask: Mask, target: str) -> Callable[[Path], dict]:
     """The same for a translation model, which is loaded at once: what is wrong with it is told before all else."""
-    from fairseq_headprune.export.check import check
-    from fairseq_headprune.export.model import load
+    from fairseq_headprune.export.model import check, load
 
     exported = load(args.checkpoint, state, mask, args.data, args.source_lang, args.target_lang)
 

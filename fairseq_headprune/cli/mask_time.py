@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from fairseq_headprune.choosing.time_budget import fastest, keep_in_time
+from fairseq_headprune.choosing.budget import fastest, keep_in_time
 from fairseq_headprune.files import sha256
 from fairseq_headprune.parts import Mask
 from fairseq_headprune.parts.scores import Scores

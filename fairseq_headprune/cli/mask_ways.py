@@ -8,13 +8,17 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
-from fairseq_headprune.choosing.budget import keep_within, parse_share
+from fairseq_headprune.choosing.budget import keep_within, parse_latency, parse_share, parse_speed
 from fairseq_headprune.choosing.complement import complement
-from fairseq_headprune.choosing.layer_sets import prune_layers
-from fairseq_headprune.choosing.per_layer import keep_per_layer, mirrored, picking_by_chance, picking_highest
+from fairseq_headprune.choosing.per_layer import (
+    keep_per_layer,
+    mirrored,
+    picking_by_chance,
+    picking_highest,
+    prune_layers,
+)
 from fairseq_headprune.choosing.random_heads import keep_random, parse_amount, prune_random
 from fairseq_headprune.choosing.scored import keep_highest
-from fairseq_headprune.choosing.time_budget import parse_latency, parse_speed
 from fairseq_headprune.cli.mask_learned import heads_flag
 from fairseq_headprune.cli.mask_time import in_time
 from fairseq_headprune.files import PathLike, sha256

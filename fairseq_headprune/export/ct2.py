@@ -11,8 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fairseq_headprune.export.check import Pairs
-from fairseq_headprune.export.model import Exportable
+from fairseq_headprune.export.model import Exportable, Pairs
 from fairseq_headprune.export.uniform import STACKS
 from fairseq_headprune.files import PathLike
 from fairseq_headprune.imports.dictionary import ImportedDictionary

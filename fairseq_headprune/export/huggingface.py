@@ -14,8 +14,7 @@ from fairseq_headprune.bert.config import config
 from fairseq_headprune.bert.vocabulary import Vocabulary
 from fairseq_headprune.bert.weights import names
 from fairseq_headprune.checkpoints import State, saved_settings
-from fairseq_headprune.export.check import TOLERANCE
-from fairseq_headprune.export.zeroed import zeroed_weights
+from fairseq_headprune.export.model import TOLERANCE, zeroed_weights
 from fairseq_headprune.files import write_json, write_text, write_with
 from fairseq_headprune.models.bert_gated import LABELS, BertGatedModel
 from fairseq_headprune.modules.attach import attach_gates

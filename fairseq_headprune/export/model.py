@@ -1,6 +1,8 @@
 """The model that is exported: a checkpoint, its mask applied by removing heads, built by fairseq."""
 
+import random
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -8,11 +10,13 @@ from typing import Any
 import torch
 from fairseq import checkpoint_utils
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
+from torch import Tensor
 
 from fairseq_headprune import plugin  # noqa: F401  (registers)
-from fairseq_headprune.checkpoints import State, head_shape, saved_settings, stored_mask
+from fairseq_headprune.checkpoints import State, head_shape, part_modules, saved_settings, stored_layout, stored_mask
 from fairseq_headprune.files import PathLike
-from fairseq_headprune.parts import Mask
+from fairseq_headprune.modules.attach import without_attention_weights
+from fairseq_headprune.parts import HEADS, Mask
 from fairseq_headprune.removal.checkpoint import remove_heads
 from fairseq_headprune.tasks.translation_headprune import ImportedModels, check_dictionaries
 
@@ -114,3 +118,75 @@ def _check_settings(settings: Any) -> None:
     ):
         if getattr(settings, name, None):
             raise ValueError(f"a model with {why} ({name}) cannot be exported")
+
+
+def zeroed_weights(state: State, mask: Mask, way_out: str = "") -> dict[str, Tensor]:
+    """Return the weights without masks and gates; the output projection of heads that a mask prunes is 0.
+
+    Raises:
+        ValueError: something was removed, or feed-forward parts are pruned; ``way_out`` says what to do instead.
+    """
+    layout = stored_layout(state)
+    gone = layout.dropped()
+    if gone or mask.prunes_ffn() or layout.prunes_ffn():
+        what = f"{len(gone)} heads were removed from it ({gone[0]}…)" if gone else "feed-forward parts are pruned"
+        raise ValueError(f"a Hugging Face folder holds layers with all their heads and units: {what}{way_out}")
+    layout.check(mask)
+    weights = {n: t for n, t in state["model"].items() if not n.startswith("head_gates.") and "_keep" not in n}
+    for module in part_modules(state["model"], HEADS):
+        keep = torch.tensor(mask.rows[module.component][module.layer], dtype=torch.bool)
+        if not keep.all():
+            columns = weights[module.output].unflatten(1, (len(keep), -1))
+            weights[module.output] = columns.masked_fill(~keep[None, :, None], 0.0).flatten(1)
+    return weights
+
+
+#: how far log-probabilities may be apart; beyond, the exported model is another one, not a rounded one
+TOLERANCE = 1e-3
+
+#: pairs of (source, target) token numbers, without end of sentence
+Pairs = list[tuple[list[int], list[int]]]
+
+
+def made_up_pairs(exported: Exportable, count: int = 8, seed: int = 1) -> Pairs:
+    """Draw sentences of 1 to 12 random words."""
+    draw = random.Random(seed)
+
+    def sentence(dictionary) -> list[int]:
+        special = getattr(dictionary, "special", ())  # imported dictionaries have special symbols anywhere
+        words = [i for i in range(dictionary.nspecial, len(dictionary)) if i not in special]
+        return [draw.choice(words) for _ in range(draw.randint(1, 12))]
+
+    return [(sentence(exported.source), sentence(exported.target)) for _ in range(count)]
+
+
+def fairseq_log_probs(exported: Exportable, pairs: Pairs) -> list[list[float]]:
+    """Return the log-probability of every target token, end of sentence included, sentence by sentence."""
+    result = []
+    with torch.no_grad(), without_attention_weights(exported.model):
+        for source, target in pairs:
+            ends = [*target, exported.target.eos()]
+            tokens = torch.tensor([[*source, exported.source.eos()]])
+            previous = torch.tensor([[exported.target.eos(), *target]])
+            logits = exported.model(tokens, torch.tensor([tokens.size(1)]), previous)[0]
+            result.append(gathered(logits.log_softmax(dim=-1)[0], ends))
+    return result
+
+
+def gathered(log_probs: Tensor, tokens: list[int]) -> list[float]:
+    """Return the log-probability of each token: log_probs is (length, V)."""
+    return log_probs.gather(1, torch.tensor(tokens)[:, None])[:, 0].tolist()
+
+
+def check(exported: Exportable, log_probs: Callable[[Pairs], list[list[float]]]) -> dict[str, float]:
+    """Compare with what the other program computes and return the largest difference.
+
+    Raises:
+        RuntimeError: it is above ``TOLERANCE``.
+    """
+    pairs = made_up_pairs(exported)
+    expected, found = fairseq_log_probs(exported, pairs), log_probs(pairs)
+    difference = max(abs(a - b) for x, y in zip(expected, found, strict=True) for a, b in zip(x, y, strict=True))
+    if not difference <= TOLERANCE:
+        raise RuntimeError(f"log-probabilities of the exported model differ from fairseq's by up to {difference:.2g}")
+    return {"sentences": len(pairs), "seed": 1, "largest_difference": difference, "tolerance": TOLERANCE}

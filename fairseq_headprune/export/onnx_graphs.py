@@ -20,8 +20,7 @@ from typing import Any, Optional
 import torch
 from torch import Tensor, nn
 
-from fairseq_headprune.export.check import Pairs, gathered
-from fairseq_headprune.export.model import Exportable
+from fairseq_headprune.export.model import Exportable, Pairs, gathered
 from fairseq_headprune.files import PathLike
 from fairseq_headprune.models.imported import HalvesPositions
 

@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fairseq_headprune.importance.gradient import Values
 from fairseq_headprune.importance.losses import ScoredTask
+from fairseq_headprune.importance.part_weights import Values
 from fairseq_headprune.importance.ranks import in_order
 from fairseq_headprune.modules.attach import find_gates, without_attention_weights
 

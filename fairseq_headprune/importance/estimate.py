@@ -4,11 +4,11 @@ from collections.abc import Iterable
 from typing import Any
 
 from fairseq_headprune.importance.confidence import confidence
-from fairseq_headprune.importance.gradient import GateDerivatives, Values, gradient_importance
+from fairseq_headprune.importance.gradient import GateDerivatives, gradient_importance
 from fairseq_headprune.importance.losses import ScoredTask
 from fairseq_headprune.importance.normalize import normalize
+from fairseq_headprune.importance.part_weights import Values, random_scores, weight_norm
 from fairseq_headprune.importance.settings import ScoreSettings
-from fairseq_headprune.importance.simple import random_scores, weight_norm
 from fairseq_headprune.modules.attach import GatedParts
 from fairseq_headprune.parts.scores import Scores
 

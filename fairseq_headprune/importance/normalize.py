@@ -2,7 +2,7 @@
 
 import math
 
-from fairseq_headprune.importance.gradient import Values
+from fairseq_headprune.importance.part_weights import Values
 from fairseq_headprune.importance.settings import METHODS
 from fairseq_headprune.parts import FFN, Mask
 

@@ -1,13 +1,17 @@
-"""The weights that belong to one part alone."""
+"""The weights that belong to one part alone, and scores that need no data: the size of these weights, and chance."""
 
-from typing import Any
+from typing import Any, Optional
 
 import torch
 from torch import Tensor, nn
 
+from fairseq_headprune.choosing.random_heads import generator
 from fairseq_headprune.modules.attach import GatedParts
 from fairseq_headprune.modules.cutting import ALONG
-from fairseq_headprune.parts import FFN, Part
+from fairseq_headprune.parts import COMPONENTS, FFN, HEADS, Part
+
+#: component -> one list a layer -> one number a head
+Values = dict[str, list[list[float]]]
 
 
 def part_weights(root: nn.Module, count: int, biases: bool = False) -> Tensor:
@@ -41,3 +45,36 @@ def heads_with_broken_weights(gates: GatedParts) -> list[Part]:
         finite = weights_of(gates, component, layer, module, biases=True).isfinite().all(dim=1).tolist()
         bad += [Part(component, layer, head) for head, good in zip(module.indices, finite, strict=True) if not good]
     return bad
+
+
+def weight_norm(gates: GatedParts, order: int = 2, ffn: Optional[str] = None) -> Values:
+    """Return the L1 or L2 norm of each part's weights: rows of q, k and v (fc1), columns of ``out_proj`` (fc2).
+
+    Args:
+        ffn: ``blocks`` or ``units``: of these, too.
+
+    Raises:
+        ValueError: ``order`` is neither 1 nor 2.
+    """
+    if order not in (1, 2):
+        raise ValueError(f"the norm's order is 1 or 2, not {order!r}")
+    values: Values = {}
+    for component, layer, module in gates.items(COMPONENTS if ffn else HEADS):
+        weights = weights_of(gates, component, layer, module).double()
+        if component in FFN and ffn == "blocks":
+            weights = weights.flatten()[None]
+        values.setdefault(component, []).append(torch.linalg.vector_norm(weights, ord=order, dim=1).tolist())
+    return values
+
+
+def random_scores(gates: GatedParts, seed: int, ffn: Optional[str] = None) -> Values:
+    """Return a uniform random number a part, from a generator of its own; ``ffn`` as for :func:`weight_norm`.
+
+    The K heads with the highest scores are those that :mod:`~fairseq_headprune.choosing.random_heads` keeps with this
+    seed: there the K lowest numbers of the same sequence are drawn. (1 - x is exact: ``random()`` has 53 bits.)
+    """
+    chance = generator(seed)
+    wanted = COMPONENTS if ffn else HEADS
+    shape = {c: counts for c, counts in gates.original.items() if c in wanted}
+    sizes = {c: [1] * len(n) if c in FFN and ffn == "blocks" else n for c, n in shape.items()}
+    return {c: [[1 - chance.random() for _ in range(n)] for n in layers] for c, layers in sizes.items()}

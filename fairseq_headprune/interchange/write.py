@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from fairseq_headprune.checkpoints import State, saved_settings
-from fairseq_headprune.export.zeroed import zeroed_weights
+from fairseq_headprune.export.model import zeroed_weights
 from fairseq_headprune.files import PathLike, write_json
 from fairseq_headprune.imports.families import family_of
 from fairseq_headprune.imports.folder import read_weights

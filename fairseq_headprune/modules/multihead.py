@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from fairseq_headprune.modules.attention import apply_gate, attend, attention_weights, combine_masks, counted_weights
 from fairseq_headprune.modules.cache import extend
+from fairseq_headprune.modules.empty_parts import attend_without_heads
 from fairseq_headprune.modules.few_launches import attend_short, is_short, project
 from fairseq_headprune.modules.gated_module import GatedModule
-from fairseq_headprune.modules.no_heads import attend_without_heads
 from fairseq_headprune.parts import attention_place
 
 #: incremental state of one decoder, as fairseq keeps it

@@ -24,11 +24,16 @@ from fairseq_headprune.modules.cutting import BLOCK_BIAS, Tensors, cut, paramete
 from fairseq_headprune.parts import FFN, HEADS, Mask, Part
 from fairseq_headprune.parts.layout import Layout
 from fairseq_headprune.parts.soft_gates import SoftGates
-from fairseq_headprune.removal.fold import fold_gates
 from fairseq_headprune.removal.optimizer import cut_optimizer
 from fairseq_headprune.removal.settings import check_removable, forget_training, set_layout
-from fairseq_headprune.removal.surgery import compact, parameter_count, split_joined, with_inputs
-from fairseq_headprune.removal.unread import unread_norms
+from fairseq_headprune.removal.surgery import (
+    compact,
+    fold_gates,
+    parameter_count,
+    split_joined,
+    unread_norms,
+    with_inputs,
+)
 from fairseq_headprune.stored.dictionaries import hashes_from_data, noted_hashes
 
 #: what the names of learned gates begin with; their choice has been carried out when the heads are gone

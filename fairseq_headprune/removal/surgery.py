@@ -6,7 +6,11 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from fairseq_headprune.checkpoints import State, part_modules, saved_settings, stored_layout
 from fairseq_headprune.modules.cutting import BLOCK_BIAS, PROJECTIONS, Tensors
+from fairseq_headprune.parts import FFN
+from fairseq_headprune.parts.layout import Layout
+from fairseq_headprune.parts.soft_gates import SoftGates
 
 #: entries of a state dict that are no parameters
 _BUFFERS = ("head_keep", "ffn_keep", "_float_tensor", "version")
@@ -88,3 +92,47 @@ def compact(weights: Mapping[str, Tensor]) -> "OrderedDict[str, Tensor]":
         if name.endswith(_TIED):
             embeddings.append(owned)
     return result
+
+
+def fold_gates(state: State, gates: SoftGates) -> State:
+    """Return the checkpoint with the columns of the outputs scaled by the gates; their biases stay, as does the input.
+
+    The gate of a whole feed-forward block scales its bias, too. Products are made in float32 at least, and rounded
+    once. (Michel et al. 2019, §2.3: the sum over heads of xi_h times the head's output.)
+
+    Raises:
+        ValueError: the gates are of a model with other parts, or open a part that was removed.
+    """
+    layout = stored_layout(state)
+    gates.check_shape(layout.original, "the checkpoint")
+    layout.check(gates.mask())
+    weights = OrderedDict(state["model"])
+    for module in part_modules(weights):
+        component, layer, prefix = module
+        if component not in gates.rows:
+            continue
+        row, indices = gates.rows[component][layer], layout.indices(component, layer)
+        block = len(row) == 1 < layout.original[component][layer]
+        values = row if block else [row[index] for index in indices]
+        if all(value == 1 for value in values) or not indices:
+            continue
+        for name in [module.output, *([prefix + BLOCK_BIAS] if block else [])]:
+            weight = weights[name]
+            precise = torch.promote_types(weight.dtype, torch.float32)
+            factors = torch.tensor(values, dtype=precise).repeat_interleave(weight.size(-1) // len(values))
+            weights[name] = (weight.to(precise) * factors).to(weight.dtype)
+    if hasattr(state["model"], "_metadata"):
+        weights._metadata = state["model"]._metadata  # type: ignore[attr-defined]
+    return {**state, "model": weights}
+
+
+def unread_norms(state: State, layout: Layout) -> set[str]:
+    """Return the parameters of layer norms before empty parts (pre-norm models; see ``modules/empty_parts``)."""
+    settings = saved_settings(state)
+    before = {side for side in ("encoder", "decoder") if getattr(settings, f"{side}_normalize_before", False)}
+    norms = [
+        f"{prefix}final_layer_norm" if component in FFN else f"{prefix[:-1]}_layer_norm"
+        for component, layer, prefix in part_modules(state["model"])
+        if not layout.indices(component, layer) and before & set(prefix.split("."))
+    ]
+    return {f"{norm}.{kind}" for norm in norms for kind in ("weight", "bias")}

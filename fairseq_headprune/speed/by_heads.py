@@ -11,14 +11,13 @@ from typing import Any
 import torch
 
 from fairseq_headprune.checkpoints import State, read_state
-from fairseq_headprune.choosing.chance import draw, generator
+from fairseq_headprune.choosing.random_heads import draw, generator
 from fairseq_headprune.modules.attach import find_gates
 from fairseq_headprune.parts import Mask
 from fairseq_headprune.parts.notation import format_config
 from fairseq_headprune.removal.checkpoint import remove_heads
 from fairseq_headprune.session import Session
-from fairseq_headprune.speed.classify import ClassifierSide
-from fairseq_headprune.speed.measure import Side, measure
+from fairseq_headprune.speed.measure import ClassifierSide, Side, measure
 from fairseq_headprune.speed.size import parameter_shares
 from fairseq_headprune.speed.variants import with_heads
 
@@ -183,3 +182,29 @@ def _add(to: dict[str, Any], row: Mapping[str, Any]) -> None:
     to["examples"] = row["sentences"]
     to["examples_per_second"] = row["sentences"] / median(to["seconds"])
     to["ratio"] = row["speed"]
+
+
+def spread(values: Sequence[float]) -> dict[str, float]:
+    """Return median, smallest and largest."""
+    return {"median": median(values), "min": min(values), "max": max(values)}
+
+
+def level(entries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Summarise masks that keep equally many heads: each mask counts once, with its median over rounds.
+
+    Args:
+        entries: as :func:`~fairseq_headprune.speed.by_heads.measure_masks` gives them.
+    """
+    return {
+        "heads": entries[0]["heads"],
+        "masks": len(entries),
+        "parameters": spread([entry["parameters"] for entry in entries]),
+        "bytes": spread([entry["bytes"] for entry in entries]),
+        "batches": {
+            size: {
+                "examples_per_second": spread([e["batches"][size]["examples_per_second"] for e in entries]),
+                "ratio": spread([e["batches"][size]["ratio"]["median"] for e in entries]),
+            }
+            for size in entries[0]["batches"]
+        },
+    }

@@ -1,8 +1,10 @@
-"""Parameters and multiply-adds of a model, counted from its modules."""
+"""Parameters, multiply-adds and operations of a model, counted instead of timed."""
 
+from collections.abc import Callable
 from typing import Any
 
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from fairseq_headprune.modules.attach import GatedParts
 
@@ -83,3 +85,18 @@ def _feed_forward(layers: Any) -> int:
     """Weights of the feed-forward blocks: each is used once a token."""
     weights = [getattr(getattr(layer, name, None), "weight", None) for layer in layers for name in ("fc1", "fc2")]
     return sum(weight.numel() for weight in weights if weight is not None)
+
+
+class _Counter(TorchDispatchMode):
+    count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += not func.is_view
+        return func(*args, **(kwargs or {}))
+
+
+def operations(work: Callable[[], object]) -> int:
+    """Count the operations that torch carries out, views left out: about as many as kernels that a GPU would start."""
+    with _Counter() as counter:
+        work()
+    return counter.count

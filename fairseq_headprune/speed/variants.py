@@ -15,9 +15,8 @@ from fairseq_headprune.modules.shrink import shrink
 from fairseq_headprune.parts import HEADS, Mask, Shape
 from fairseq_headprune.provenance import environment
 from fairseq_headprune.session import Session
-from fairseq_headprune.speed.costs import Cost, Group, groups, module_costs
 from fairseq_headprune.speed.measure import Side, measure
-from fairseq_headprune.speed.profile import Profile
+from fairseq_headprune.speed.profile import Cost, Group, Profile, groups, module_costs
 
 #: shares of the heads that random masks prune, which check the prediction
 CHECKED = (25, 50, 75, 90)

@@ -5,11 +5,10 @@ from dataclasses import asdict
 from typing import Any
 
 from fairseq_headprune.parts import PAPER_NAMES, Mask, Part
-from fairseq_headprune.pruning import chosen_components
+from fairseq_headprune.pruning import chosen_components, one_removed
 from fairseq_headprune.report.document import Document, Histogram
 from fairseq_headprune.report.marks import Family
 from fairseq_headprune.report.tables import Table, paper_head_table
-from fairseq_headprune.single_heads import one_removed
 from fairseq_headprune.studies.mask_study import model_settings
 from fairseq_headprune.studies.one_head import OneHeadStudy
 from fairseq_headprune.studies.study import UNPRUNED, Cell, Done

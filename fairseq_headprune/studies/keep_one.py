@@ -5,11 +5,10 @@ from dataclasses import asdict
 from typing import Any
 
 from fairseq_headprune.parts import COMPONENTS, PAPER_NAMES, Mask, Part
-from fairseq_headprune.pruning import chosen_components
+from fairseq_headprune.pruning import chosen_components, one_kept, passed_over
 from fairseq_headprune.report.document import Document
 from fairseq_headprune.report.marks import Family
 from fairseq_headprune.report.tables import Marked, Table
-from fairseq_headprune.single_heads import one_kept, passed_over
 from fairseq_headprune.studies.mask_study import model_settings
 from fairseq_headprune.studies.one_head import OneHeadStudy, entries, values_of
 from fairseq_headprune.studies.results import best_of_layers, cell_head

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from fairseq_headprune.checkpoints import read_state
-from fairseq_headprune.choosing.chance import generator
 from fairseq_headprune.choosing.magnitude import Kept, without_lowest
+from fairseq_headprune.choosing.random_heads import generator
 from fairseq_headprune.choosing.tickets import (
     KINDS,
     bad_ticket,

@@ -4,8 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fairseq_headprune.choosing.layer_sets import prune_layers
-from fairseq_headprune.choosing.per_layer import keep_per_layer, mirrored, picking_by_chance
+from fairseq_headprune.choosing.per_layer import keep_per_layer, mirrored, picking_by_chance, prune_layers
 from fairseq_headprune.choosing.random_heads import keep_random, parse_amount, prune_random
 from fairseq_headprune.parts import HEADS, Mask
 from fairseq_headprune.parts.notation import format_config, parse_config, parse_triple
