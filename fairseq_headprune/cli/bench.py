@@ -5,9 +5,9 @@ import copy
 import os
 from typing import Any
 
-from fairseq_headprune.cli.common import emit, numbers
+from fairseq_headprune.cli.common import add_output_flags, emit, numbers
 from fairseq_headprune.cli.model_flags import parse_model_flags
-from fairseq_headprune.report.tables import FORMS, Table, render_parts
+from fairseq_headprune.report.tables import Table, render_parts
 
 _DESCRIPTION = """Speed and size of models, each against the first one (--path), measured in one run: the same
 sentences, in turning order after a round to warm up; translations have the same number of tokens each (--length).
@@ -71,9 +71,7 @@ def _add_flags(parser: argparse.ArgumentParser) -> None:
     add("--length", type=int, metavar="T", help="tokens of every translation (default: 20)")
     add("--rounds", type=int, default=5, metavar="N", help="rounds that are timed (default: 5)")
     add("--threads", type=int, default=0, metavar="N", help="CPU threads of torch (default: torch's own choice)")
-    output = parser.add_mutually_exclusive_group()
-    output.add_argument("--json", action="store_true", help="print one JSON document (default: off)")
-    output.add_argument("--format", choices=FORMS, default="text", help="form of the tables (default: text)")
+    add_output_flags(parser)
 
 
 def _check(args: argparse.Namespace) -> None:

@@ -5,9 +5,9 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from fairseq_headprune.cli.common import add_figure_flag, check_outputs, emit, numbers
+from fairseq_headprune.cli.common import add_figure_flag, add_output_flags, check_outputs, emit, numbers
 from fairseq_headprune.cli.model_flags import parse_model_flags
-from fairseq_headprune.report.tables import FORMS, render_parts
+from fairseq_headprune.report.tables import render_parts
 
 _DESCRIPTION = """Speed and size of a BERT classifier by the number of heads it keeps (Michel et al. 2019, Table 4; Li
 et al. 2021, Figures 4 and 5): random masks of each number, and masks that pruners chose. Pruned heads are removed for
@@ -72,9 +72,7 @@ def _add_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--figure-batch", type=int, default=8, metavar="N", help="batch size of STEM-accuracy (default: 8)"
     )
-    output = parser.add_mutually_exclusive_group()
-    output.add_argument("--json", action="store_true", help="print one JSON document (default: off)")
-    output.add_argument("--format", choices=FORMS, default="text", help="form of the tables (default: text)")
+    add_output_flags(parser)
 
 
 def _check(args: argparse.Namespace) -> None:

@@ -10,6 +10,7 @@ from fairseq_headprune.cli.examples import EXAMPLES
 from fairseq_headprune.errors import one_line_error
 from fairseq_headprune.files import check_output, same_file
 from fairseq_headprune.parts.components import FFN_PARTS
+from fairseq_headprune.report.tables import FORMS
 
 Content = TypeVar("Content")
 
@@ -80,6 +81,13 @@ def add_figure_flag(parser: Any) -> None:
 def add_ffn_flag(parser: Any, what: str) -> None:
     """Add ``--ffn``, which says what a part of a feed-forward component is."""
     parser.add_argument("--ffn", choices=FFN_PARTS, help=what)
+
+
+def add_output_flags(parser: Any) -> None:
+    """Add ``--json`` and ``--format``, of which one may be given, to a parser or a group of its flags."""
+    output = parser.add_mutually_exclusive_group()
+    output.add_argument("--json", action="store_true", help="print one JSON document (default: off)")
+    output.add_argument("--format", choices=FORMS, default="text", help="form of the tables (default: text)")
 
 
 def check_outputs(output: str | None, figure: str | None = None) -> None:

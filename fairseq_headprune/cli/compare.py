@@ -8,9 +8,9 @@ from typing import Any
 
 from tqdm import tqdm
 
-from fairseq_headprune.cli.common import Parser, emit
+from fairseq_headprune.cli.common import Parser, add_output_flags, emit
 from fairseq_headprune.cli.compared_files import are_predictions, predictions, translations
-from fairseq_headprune.cli.comparison_flags import add_bootstrap_flags, add_keep_marks_flag, add_output_flags
+from fairseq_headprune.cli.comparison_flags import add_bootstrap_flags, add_keep_marks_flag
 from fairseq_headprune.evaluation.compare_mt import SAMPLE_FRACTION, compare_mt_bootstrap
 from fairseq_headprune.evaluation.compared import Compared, Subject, compare
 from fairseq_headprune.evaluation.p_values import bootstrap_p_values

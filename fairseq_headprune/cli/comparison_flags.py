@@ -3,8 +3,7 @@
 import argparse
 from typing import Any
 
-from fairseq_headprune.cli.common import add_ffn_flag
-from fairseq_headprune.report.tables import FORMS
+from fairseq_headprune.cli.common import add_ffn_flag, add_output_flags
 from fairseq_headprune.studies.run import MASKS_AT_ONCE
 
 
@@ -47,9 +46,7 @@ def add_comparison_flags(parser: argparse.ArgumentParser) -> None:
     add("--resamples", type=int, default=1000, help="resamples of the paired bootstrap (default: 1000)")
     add("--bootstrap-seed", type=int, default=12345, help="seed of the resamples; 0 is a seed too (default: 12345)")
     add("--alpha", type=float, default=0.01, help="level of significance (default: 0.01)")
-    output = group.add_mutually_exclusive_group()
-    output.add_argument("--json", action="store_true", help="print one JSON document to stdout (default: off)")
-    output.add_argument("--format", choices=FORMS, default="text", help="form of the tables (default: text)")
+    add_output_flags(group)
 
 
 def add_keep_marks_flag(group: Any) -> None:
@@ -63,13 +60,6 @@ def add_bootstrap_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--resamples", type=int, default=1000, help="how often the test set is drawn")
     parser.add_argument("--seed", type=int, default=12345, help="seed of the draws; 0 is a seed too")
     parser.add_argument("--alpha", type=float, default=0.01, help="level of the marks ** (Holm) and * (raw p only)")
-
-
-def add_output_flags(parser: argparse.ArgumentParser) -> None:
-    """Add ``--json`` and ``--format``, one of which may be given."""
-    output = parser.add_mutually_exclusive_group()
-    output.add_argument("--json", action="store_true", help="print one JSON document (default: off)")
-    output.add_argument("--format", choices=FORMS, default="text", help="form of the table")
 
 
 def comparison_settings(args: argparse.Namespace) -> dict[str, Any]:

@@ -5,9 +5,9 @@ import sys
 from dataclasses import asdict
 from typing import Any
 
-from fairseq_headprune.cli.common import Parser, add_figure_flag, emit
+from fairseq_headprune.cli.common import Parser, add_figure_flag, add_output_flags, emit
 from fairseq_headprune.evaluation.correlation import Correlation, correlations
-from fairseq_headprune.report.tables import FORMS, Table, render_parts
+from fairseq_headprune.report.tables import Table, render_parts
 from fairseq_headprune.studies.results import Ablation
 
 _DESCRIPTION = """The effect of each head (difference in the score without it) in one study of headprune ablate against
@@ -48,9 +48,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("second", metavar="STUDY_B", help="folder of another one, on another test set")
     add_figure_flag(parser)
     parser.add_argument("--names", nargs=2, metavar=("A", "B"), help="names of the test sets (default: their splits)")
-    output = parser.add_mutually_exclusive_group()
-    output.add_argument("--json", action="store_true", help="print one JSON document (default: off)")
-    output.add_argument("--format", choices=FORMS, default="text", help="form of the table")
+    add_output_flags(parser)
     return parser
 
 

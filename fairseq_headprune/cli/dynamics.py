@@ -4,12 +4,12 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from fairseq_headprune.cli.common import Parser, emit
+from fairseq_headprune.cli.common import Parser, add_output_flags, emit
 from fairseq_headprune.files import sha256
 from fairseq_headprune.gates import dynamics
 from fairseq_headprune.gates.dynamics import GateRun
 from fairseq_headprune.parts import PAPER_NAMES
-from fairseq_headprune.report.tables import FORMS, Table, render_parts
+from fairseq_headprune.report.tables import Table, render_parts
 
 _DESCRIPTION = """How the set of kept heads came about while gates were learned (Li et al. 2021, §5.2, §5.5, §5.6), from
 the log gates.jsonl of trainings. The final set is the one of the last logged update, so a training may still be
@@ -76,9 +76,7 @@ def _parser() -> argparse.ArgumentParser:
         + ", ".join(_SCORES)
         + ")",
     )
-    output = parser.add_mutually_exclusive_group()
-    output.add_argument("--json", action="store_true", help="print one JSON document (default: off)")
-    output.add_argument("--format", choices=FORMS, default="text", help="form of the tables")
+    add_output_flags(parser)
     return parser
 
 

@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fairseq_headprune.cli.common import Parser, emit, refuse_overwriting
-from fairseq_headprune.cli.mask_ffn import add_ffn_flag, parts_in_play, with_ffn_parts
+from fairseq_headprune.cli.mask_flags import add_ffn_flag, add_ways
 from fairseq_headprune.cli.mask_learned import correction_text, learned_gates, learned_mask
-from fairseq_headprune.cli.mask_time import time_lines
-from fairseq_headprune.cli.mask_ways import add_ways, chosen_way
+from fairseq_headprune.cli.mask_ways import chosen_way, parts_in_play, with_ffn_parts
 from fairseq_headprune.files import PathLike, sha256
 from fairseq_headprune.parts import FFN, HEADS, PAPER_NAMES, Mask
 from fairseq_headprune.parts.notation import format_config, format_descriptor
@@ -147,7 +146,19 @@ def _text(mask: Mask, path: PathLike) -> str:
     for component, layers in mask.only(FFN).rows.items():
         kept = [f"{sum(row)}/{len(row)}" if len(row) > 1 else ("none", "all")[row[0]] for row in layers]
         lines.append(f"feed-forward units ({component}), layer 1 first: {' '.join(kept)}")
-    lines += [*time_lines(mask.source), *gone_lines(value["components"])]
+    lines += [*_time_lines(mask.source), *gone_lines(value["components"])]
     if mask.source.get("pruned_before"):
         lines.append(f"pruned already: {', '.join(mask.source['pruned_before'])}")
     return "\n".join([*lines, "", f"written: {path}"])
+
+
+def _time_lines(source: dict[str, Any]) -> list[str]:
+    """Say what is predicted of a mask that was chosen for its time."""
+    found = source.get("budget", {}).get("predicted")
+    if not found:
+        return []
+    off = source["budget"]["profile"].get("off_by")
+    return [
+        f"predicted: {found['milliseconds']:.2f} of {found['of']:.2f} ms a batch, {found['speed']:.2f} times as fast"
+        + ("" if off is None else f" (the profile's own predictions were off by up to {off:.0%})")
+    ]

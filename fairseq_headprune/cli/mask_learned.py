@@ -6,7 +6,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from fairseq_headprune.files import sha256
-from fairseq_headprune.gates.subset import parse_count
 from fairseq_headprune.parts import HEADS, Mask, Part
 from fairseq_headprune.parts.soft_gates import SoftGates
 
@@ -15,14 +14,6 @@ if TYPE_CHECKING:
 
 #: the flags of ``headprune mask`` that go with --from-checkpoint
 _FLAGS = {"from_checkpoint", "heads", "soft", "output", "json"}
-
-
-def heads_flag(text: str) -> int | dict[str, int]:
-    """Read ``--heads``: K, or one number a component."""
-    try:
-        return parse_count("--heads", text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def learned_mask(args: argparse.Namespace) -> tuple[Mask, dict[str, Any]]:

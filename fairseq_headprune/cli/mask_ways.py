@@ -1,14 +1,22 @@
-"""The ways in which ``headprune mask`` chooses heads: the flags, and from each to a pure function of ``choosing``.
+"""The ways in which ``headprune mask`` chooses parts: from each flag to a pure function of ``choosing``.
 
 A way takes the arguments and the mask to start from, and returns the new mask and what its file says of how it was
 chosen. The one whose flag is given is used.
 """
 
 import argparse
+import math
 from collections.abc import Callable
 from typing import Any
 
-from fairseq_headprune.choosing.budget import keep_within, parse_latency, parse_share, parse_speed
+from fairseq_headprune.choosing.budget import (
+    fastest,
+    keep_in_time,
+    keep_within,
+    parse_latency,
+    parse_share,
+    parse_speed,
+)
 from fairseq_headprune.choosing.complement import complement
 from fairseq_headprune.choosing.per_layer import (
     keep_per_layer,
@@ -18,21 +26,19 @@ from fairseq_headprune.choosing.per_layer import (
     prune_layers,
 )
 from fairseq_headprune.choosing.random_heads import keep_random, parse_amount, prune_random
-from fairseq_headprune.choosing.scored import keep_highest
-from fairseq_headprune.cli.mask_learned import heads_flag
-from fairseq_headprune.cli.mask_time import in_time
+from fairseq_headprune.choosing.scored import keep_highest, keep_highest_ffn
+from fairseq_headprune.cli.mask_flags import DEFAULT_SEED
 from fairseq_headprune.files import PathLike, sha256
-from fairseq_headprune.parts import FFN_PARTS, HEADS, Mask
+from fairseq_headprune.parts import FFN, FFN_PARTS, HEADS, Mask, ffn_parts, has_ffn
+from fairseq_headprune.parts.layout import Layout
 from fairseq_headprune.parts.notation import named_heads, parse_config, parse_triple
 from fairseq_headprune.parts.scores import Scores
 from fairseq_headprune.pruning import chosen_components, curves
+from fairseq_headprune.speed.profile import Profile
 
 #: a mask, and what its source says of how it was chosen
 Chosen = tuple[Mask, dict[str, Any]]
 Way = Callable[[argparse.Namespace, Mask], Chosen]
-
-#: seed of the draws where none is given
-DEFAULT_SEED = 1
 
 
 def by_scores(args: argparse.Namespace, start: Mask) -> Chosen:
@@ -78,19 +84,22 @@ def by_parameters(args: argparse.Namespace, start: Mask) -> Chosen:
     return mask, {"chosen": "the highest scores within a number of parameters", "budget": budget, **source}
 
 
-def by_speed(args: argparse.Namespace, start: Mask) -> Chosen:
-    """``--for-speed``."""
-    factor = parse_speed(args.for_speed)
+def by_time(args: argparse.Namespace, start: Mask) -> Chosen:
+    """``--for-speed`` and ``--for-latency``: the predicted time of the slim model is within the limit."""
+    factor = parse_speed(args.for_speed) if args.for_speed else None
+    limit = 0.0 if factor else parse_latency(args.for_latency) / 1000
     scores, source = _read_scores(args.scores, start)
-    mask, budget = in_time(args, start, scores, lambda whole: whole / factor)
-    return mask, {"chosen": "the highest scores within a predicted time", "budget": budget, **source}
-
-
-def by_latency(args: argparse.Namespace, start: Mask) -> Chosen:
-    """``--for-latency``."""
-    limit = parse_latency(args.for_latency) / 1000
-    scores, source = _read_scores(args.scores, start)
-    mask, budget = in_time(args, start, scores, lambda whole: limit)
+    profile = _read_profile(args.profile, start)
+    whole = profile.whole()
+    mask = keep_in_time(start, scores, profile.seconds, whole / factor if factor else limit)
+    if mask is None:
+        raise ValueError(_out_of_reach(args, fastest(start, scores, profile.seconds), whole))
+    seconds = profile.seconds(mask)
+    target = {"for_speed": args.for_speed} if factor else {"for_latency": args.for_latency}
+    file: dict[str, Any] = {"path": str(args.profile), "sha256": sha256(args.profile), "checkpoint": profile.checkpoint}
+    file |= {"settings": profile.settings, "off_by": profile.worst_error()}
+    predicted = {"milliseconds": 1000 * seconds, "of": 1000 * whole, "speed": whole / seconds}
+    budget: dict[str, Any] = {**target, "predicted": predicted, "profile": file}
     return mask, {"chosen": "the highest scores within a predicted time", "budget": budget, **source}
 
 
@@ -138,8 +147,8 @@ def by_complement(args: argparse.Namespace, start: Mask) -> Chosen:
 WAYS: dict[str, Way] = {
     "heads": by_scores,
     "for_params": by_parameters,
-    "for_speed": by_speed,
-    "for_latency": by_latency,
+    "for_speed": by_time,
+    "for_latency": by_time,
     "config": by_config,
     "drop": by_name,
     "random": by_chance,
@@ -190,105 +199,6 @@ def chosen_way(args: argparse.Namespace) -> Way | None:
     return WAYS[name] if name else None
 
 
-def add_ways(what: argparse._MutuallyExclusiveGroup, how: argparse._ArgumentGroup) -> None:
-    """Add the flags of all ways (of which one may be given) and those that change how a way chooses."""
-    _add_ranked(what.add_argument)
-    _add_written(what.add_argument)
-    _add_how(how.add_argument)
-
-
-def _add_ranked(add: Callable[..., Any]) -> None:
-    """The ways that keep the highest-scored heads."""
-    add(
-        "--heads",
-        type=heads_flag,
-        metavar="K",
-        help="keep K heads over all components that are scored (default: all heads)",
-    )
-    add(
-        "--for-params",
-        metavar="0.8x",
-        help="keep the highest-scored heads so that the slim model has at most this share of the parameters of the "
-        "checkpoint --like (default: none)",
-    )
-    add(
-        "--for-speed",
-        metavar="1.3x",
-        help="keep the highest-scored heads so that the slim model is predicted to be so many times as fast as the "
-        "model of --profile (default: none)",
-    )
-    add(
-        "--for-latency",
-        metavar="MS",
-        help="keep the highest-scored heads so that the slim model is predicted to take so many milliseconds a batch "
-        "of --profile (default: none)",
-    )
-
-
-def _add_written(add: Callable[..., Any]) -> None:
-    """The ways that say how many heads, or which."""
-    add(
-        "--config",
-        nargs="+",
-        action="extend",
-        metavar="KEY=COUNTS",
-        help="heads to keep in each layer, as in ES=888444 ED=444888 DS=888444; components not named stay as they are; "
-        "the first ones of each layer unless --scores or --seed is given (default: all heads)",
-    )
-    add(
-        "--drop",
-        action="append",
-        metavar="E:1:1,2",
-        help="heads to prune, counted from 1: E enc-enc, A enc-dec, D dec-dec; layer; heads. May be repeated "
-        "(default: none)",
-    )
-    add(
-        "--random",
-        metavar="60%|K",
-        help="prune this share of the heads (rounded, halves to the even number) or K heads by chance (default: none)",
-    )
-    add(
-        "--triple",
-        metavar="ES,ED,DS",
-        help="keep so many heads of each component, by chance, as in 14,31,30 (default: all heads)",
-    )
-    add(
-        "--layers",
-        metavar="SET",
-        help="prune whole layers, counted from 1: top:N, bottom:N, middle:N, even, odd, numbers, or several joined by "
-        "commas (default: none)",
-    )
-    add("--complement", metavar="MASK", help="keep just the heads that this mask prunes (default: none)")
-
-
-def _add_how(add: Callable[..., Any]) -> None:
-    """What changes how a way chooses."""
-    add(
-        "--scores",
-        metavar="FILE",
-        help="score file: keep the highest-scored heads; of equal ones the lowest index (default: none)",
-    )
-    add("--profile", metavar="FILE", help="what headprune profile wrote (default: none)")
-    add("--mirror", action="store_true", help="reverse each component's counts of --config (default: off)")
-    add(
-        "--seed",
-        type=int,
-        metavar="S",
-        help=f"seed of --random and --triple (default: {DEFAULT_SEED}) and of --config (default: nothing is drawn)",
-    )
-    add(
-        "--at-least-one",
-        action="store_true",
-        help="--random and --triple leave a head in each layer (default: off)",
-    )
-    add(
-        "--components",
-        metavar="all|each|LIST",
-        help="--random draws over these jointly, or from each by itself (default: all); --layers are of these "
-        "(default: enc_self)",
-    )
-
-
 def _drawn(
     chosen: str, drawn: dict[str, Any], seed: int, at_least_one: bool, start: Mask, mask: Mask
 ) -> dict[str, Any]:
@@ -304,3 +214,75 @@ def _read_scores(path: PathLike, mask: Mask) -> tuple[Scores, dict[str, Any]]:
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
     return scores, {"scores": {"path": str(path), "sha256": sha256(path), "estimator": scores.estimator}}
+
+
+def _read_profile(path: PathLike, mask: Mask) -> Profile:
+    """Read the profile of a model of this shape, whose times can be."""
+    profile = Profile.load(path)
+    try:
+        profile.seconds(mask)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+    if profile.rest <= 0:
+        raise ValueError(
+            f"{path}: by its times nothing but attention takes time ({1000 * profile.rest:.2f} ms are left), "
+            "so they are too noisy; run headprune profile again on an idle machine, with more --rounds"
+        )
+    return profile
+
+
+def _out_of_reach(args: argparse.Namespace, seconds: float, whole: float) -> str:
+    # Rounded so that what is named can be reached.
+    if args.for_speed:
+        best = math.floor(100 * whole / seconds) / 100
+        return f"--for-speed {args.for_speed}: without any scored head it is {best:.2f}x; give no more"
+    best = math.ceil(100_000 * seconds) / 100
+    return f"--for-latency {args.for_latency}: without any scored head it is {best:.2f} ms a batch; give no less"
+
+
+def parts_in_play(args: argparse.Namespace) -> bool:
+    """Whether the flags say anything about feed-forward parts."""
+    return args.ffn is not None or ffn_parts(args.components, None) is not None
+
+
+def with_ffn_parts(args: argparse.Namespace, start: Mask, layout: Layout | None) -> tuple[Mask, dict[str, Any]]:
+    """Return the mask with an entry for each feed-forward part that is in play, ``--ffn K`` carried out, and a source.
+
+    Args:
+        start: the mask of ``--like``; ``layout``: its layout, None for a mask file.
+
+    Raises:
+        ValueError: no scores, scores without feed-forward parts, or a number out of range.
+    """
+    parts = args.ffn if isinstance(args.ffn, int) else ffn_parts(args.components, args.ffn)
+    if parts is None:
+        return start, {}
+    if isinstance(parts, str):
+        return _layout(args, start, layout, {}).spell_out(start, parts), {}
+    if not args.scores:
+        raise ValueError(
+            "--ffn keeps the highest-scored feed-forward parts: say where the scores are with --scores FILE"
+        )
+    scores = Scores.load(args.scores)
+    shape = scores.only(FFN).shape
+    kind = "units" if any(count > 1 for counts in shape.values() for count in counts) else "blocks"
+    known = _layout(args, start, layout, shape)
+    try:
+        scores.only(FFN).check_shape(known.original, "--like")
+        chosen = keep_highest_ffn(known.spell_out(start, kind), scores, parts)
+    except ValueError as error:
+        raise ValueError(f"{args.scores}: {error}") from error
+    source = {"path": str(args.scores), "sha256": sha256(args.scores), "estimator": scores.estimator}
+    return chosen & start, {"scores": source, "ffn_parts_kept": parts}
+
+
+def _layout(args: argparse.Namespace, start: Mask, layout: Layout | None, shape: dict[str, list[int]]) -> Layout:
+    """Return the checkpoint's layout, or that of the model which a mask file and scores are of."""
+    if layout is not None:
+        return layout
+    shape = {**shape, **start.shape}
+    if not has_ffn(shape):
+        raise ValueError(
+            f"{args.like} does not tell how many feed-forward blocks there are: give a checkpoint as --like"
+        )
+    return Layout.full(shape)

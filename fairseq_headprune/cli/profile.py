@@ -3,9 +3,9 @@
 import argparse
 from typing import TYPE_CHECKING
 
-from fairseq_headprune.cli.common import check_outputs, emit, refuse_overwriting
+from fairseq_headprune.cli.common import add_output_flags, check_outputs, emit, refuse_overwriting
 from fairseq_headprune.cli.model_flags import parse_model_flags
-from fairseq_headprune.report.tables import FORMS, Table, render_parts
+from fairseq_headprune.report.tables import Table, render_parts
 
 if TYPE_CHECKING:
     from fairseq_headprune.speed.profile import Profile
@@ -60,9 +60,7 @@ def _add_flags(parser: argparse.ArgumentParser) -> None:
     )
     group = parser.add_argument_group("output")
     group.add_argument("-o", "--output", metavar="FILE", required=True, help="the profile file to write")
-    output = group.add_mutually_exclusive_group()
-    output.add_argument("--json", action="store_true", help="print the profile file's content (default: off)")
-    output.add_argument("--format", choices=FORMS, default="text", help="form of the tables (default: text)")
+    add_output_flags(group)
 
 
 def _check(args: argparse.Namespace, size: int) -> None:

@@ -3,10 +3,10 @@
 import argparse
 from typing import Any
 
-from fairseq_headprune.cli.common import Parser, add_figure_flag, emit
+from fairseq_headprune.cli.common import Parser, add_figure_flag, add_output_flags, emit
 from fairseq_headprune.files import sha256
 from fairseq_headprune.parts import PAPER_NAMES
-from fairseq_headprune.report.tables import FORMS, Table, paper_head_table, render_parts
+from fairseq_headprune.report.tables import Table, paper_head_table, render_parts
 
 _DESCRIPTION = """Compare each head's q, k and v weights in two checkpoints of one model, before and after fine-tuning
 (Budhraja et al. 2020, Figure 2), and test each component for differences among its layers (Kruskal-Wallis). Heads that
@@ -61,9 +61,7 @@ def _parser() -> argparse.ArgumentParser:
         "weight before, or change of the mean absolute weight (default: relative)",
     )
     add_figure_flag(parser)
-    output = parser.add_mutually_exclusive_group()
-    output.add_argument("--json", action="store_true", help="print one JSON document (default: off)")
-    output.add_argument("--format", choices=FORMS, default="text", help="form of the tables (default: text)")
+    add_output_flags(parser)
     return parser
 
 

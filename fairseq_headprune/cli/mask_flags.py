@@ -1,0 +1,138 @@
+"""The flags of ``headprune mask`` that say how heads and feed-forward parts are chosen."""
+
+import argparse
+from collections.abc import Callable
+from typing import Any
+
+from fairseq_headprune.gates.subset import parse_count
+from fairseq_headprune.parts import FFN_PARTS
+
+#: seed of the draws where none is given
+DEFAULT_SEED = 1
+
+
+def add_ways(what: argparse._MutuallyExclusiveGroup, how: argparse._ArgumentGroup) -> None:
+    """Add the flags of all ways (of which one may be given) and those that change how a way chooses."""
+    _add_ranked(what.add_argument)
+    _add_written(what.add_argument)
+    _add_how(how.add_argument)
+
+
+def _add_ranked(add: Callable[..., Any]) -> None:
+    """The ways that keep the highest-scored heads."""
+    add(
+        "--heads",
+        type=_heads,
+        metavar="K",
+        help="keep K heads over all components that are scored (default: all heads)",
+    )
+    add(
+        "--for-params",
+        metavar="0.8x",
+        help="keep the highest-scored heads so that the slim model has at most this share of the parameters of the "
+        "checkpoint --like (default: none)",
+    )
+    add(
+        "--for-speed",
+        metavar="1.3x",
+        help="keep the highest-scored heads so that the slim model is predicted to be so many times as fast as the "
+        "model of --profile (default: none)",
+    )
+    add(
+        "--for-latency",
+        metavar="MS",
+        help="keep the highest-scored heads so that the slim model is predicted to take so many milliseconds a batch "
+        "of --profile (default: none)",
+    )
+
+
+def _add_written(add: Callable[..., Any]) -> None:
+    """The ways that say how many heads, or which."""
+    add(
+        "--config",
+        nargs="+",
+        action="extend",
+        metavar="KEY=COUNTS",
+        help="heads to keep in each layer, as in ES=888444 ED=444888 DS=888444; components not named stay as they are; "
+        "the first ones of each layer unless --scores or --seed is given (default: all heads)",
+    )
+    add(
+        "--drop",
+        action="append",
+        metavar="E:1:1,2",
+        help="heads to prune, counted from 1: E enc-enc, A enc-dec, D dec-dec; layer; heads. May be repeated "
+        "(default: none)",
+    )
+    add(
+        "--random",
+        metavar="60%|K",
+        help="prune this share of the heads (rounded, halves to the even number) or K heads by chance (default: none)",
+    )
+    add(
+        "--triple",
+        metavar="ES,ED,DS",
+        help="keep so many heads of each component, by chance, as in 14,31,30 (default: all heads)",
+    )
+    add(
+        "--layers",
+        metavar="SET",
+        help="prune whole layers, counted from 1: top:N, bottom:N, middle:N, even, odd, numbers, or several joined by "
+        "commas (default: none)",
+    )
+    add("--complement", metavar="MASK", help="keep just the heads that this mask prunes (default: none)")
+
+
+def _add_how(add: Callable[..., Any]) -> None:
+    """What changes how a way chooses."""
+    add(
+        "--scores",
+        metavar="FILE",
+        help="score file: keep the highest-scored heads; of equal ones the lowest index (default: none)",
+    )
+    add("--profile", metavar="FILE", help="what headprune profile wrote (default: none)")
+    add("--mirror", action="store_true", help="reverse each component's counts of --config (default: off)")
+    add(
+        "--seed",
+        type=int,
+        metavar="S",
+        help=f"seed of --random and --triple (default: {DEFAULT_SEED}) and of --config (default: nothing is drawn)",
+    )
+    add(
+        "--at-least-one",
+        action="store_true",
+        help="--random and --triple leave a head in each layer (default: off)",
+    )
+    add(
+        "--components",
+        metavar="all|each|LIST",
+        help="--random draws over these jointly, or from each by itself (default: all); --layers are of these "
+        "(default: enc_self)",
+    )
+
+
+def add_ffn_flag(parser: argparse.ArgumentParser) -> None:
+    """Add the flag."""
+    parser.add_argument(
+        "--ffn",
+        type=_count_or_parts,
+        metavar="K|blocks|units",
+        help="keep the K highest-scored feed-forward blocks or units, whichever headprune score --ffn has scored; or "
+        "say what is chosen from where --components names ffn (default: all are kept; blocks)",
+    )
+
+
+def _count_or_parts(text: str) -> int | str:
+    if text in FFN_PARTS:
+        return text
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r}: give a number of parts to keep, blocks or units") from None
+
+
+def _heads(text: str) -> int | dict[str, int]:
+    """Read ``--heads``: K, or one number a component."""
+    try:
+        return parse_count("--heads", text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
