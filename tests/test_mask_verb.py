@@ -4,6 +4,7 @@ import json
 
 import pytest
 import torch
+import verbs
 
 from fairseq_headprune.cli import main
 from fairseq_headprune.files import sha256, write_json
@@ -42,16 +43,12 @@ def make_mask(like, tmp_path):
 
 @pytest.fixture
 def refused(like, tmp_path, capsys):
-    """The function that runs the verb, makes sure of status 2, one line and no file, and returns the line."""
+    """The function that runs the verb, which refuses its input and writes nothing, and returns the message."""
 
     def run(*arguments, like=like):
-        try:
-            status = main(["mask", "--like", str(like), "-o", str(tmp_path / "out.json"), *map(str, arguments)])
-        except SystemExit as leave:
-            status = leave.code
-        lines = capsys.readouterr().err.splitlines()
-        assert status == 2 and len(lines) == 1 and not (tmp_path / "out.json").exists()
-        return lines[0]
+        line = verbs.refused(capsys, "mask", "--like", like, "-o", tmp_path / "out.json", *arguments)
+        assert not (tmp_path / "out.json").exists()
+        return line
 
     return run
 
@@ -189,15 +186,6 @@ def test_wrong_input(refused, scores, tmp_path):
     assert "there is no such file" in refused(like=tmp_path / "no.pt")
     assert "a folder, not a checkpoint" in refused(like=tmp_path)
     assert "no.json" in refused("--scores", tmp_path / "no.json", "--heads", 1)
-
-
-def test_nan_scores_are_refused(refused, tmp_path):
-    # Python's json writes and reads NaN, although JSON has none.
-    text = json.dumps({"format": "headprune.scores/1", "scores": SCORES, "estimator": "random"})
-    for bad in ("NaN", "Infinity", '"0.9"'):
-        (tmp_path / "s.json").write_text(text.replace("0.9", bad))
-        line = refused("--scores", tmp_path / "s.json", "--heads", 2)
-        assert "enc_self layer 1 head 0" in line and "not a finite number" in line
 
 
 def test_scores_of_another_model_are_refused(refused, tmp_path):

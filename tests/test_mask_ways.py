@@ -43,76 +43,72 @@ def test_random(made):
     assert len(made("--random", 86).kept()) == 58
 
 
-def test_random_over_components(made):
-    assert [n["kept"] for n in made("--random", "60%", "--components", "each").counts().values()] == [19, 19, 19]
-    counts = made("--random", "50%", "--components", "enc_self").counts()
-    assert [n["kept"] for n in counts.values()] == [24, 48, 48]
+@pytest.mark.parametrize(
+    "flags, counts",
+    [
+        (["--random", "60%", "--components", "each"], [19, 19, 19]),
+        (["--random", "50%", "--components", "enc_self"], [24, 48, 48]),
+        (["--triple", "14,31,30", "--seed", "0"], [14, 31, 30]),
+    ],
+)
+def test_heads_by_component(made, flags, counts):
+    assert [n["kept"] for n in made(*flags).counts().values()] == counts
+
+
+CONFIG = "ES=777322 ED=233777 DS=777332"
+
+
+@pytest.mark.parametrize(
+    "flags, config, drawn",
+    [
+        (["--random", "87.5%", "--at-least-one"], "111111 111111 111111", {"at_least_one": True}),
+        (["--config", CONFIG, "--seed", "2"], "777322 233777 777332", {"seed": 2, "mirrored": False}),
+        (["--config", CONFIG, "--mirror", "--seed", "2"], "223777 777332 233777", {"mirrored": True}),
+        (["--layers", "top:2,bottom:2"], "008800 888888 888888", {"pruned_layers": {"enc_self": [0, 1, 4, 5]}}),
+        (["--layers", "even", "--components", "dec_self"], "888888 888888 808080", {"layers": "even"}),
+    ],
+)
+def test_heads_by_layer(made, flags, config, drawn):
+    mask = made(*flags)
+    assert " ".join(format_config(mask).values()) == config
+    assert mask.source["drawn"].items() >= drawn.items()
+
+
+def test_components_drawn_over_jointly(made):
     counts = made("--random", "50%", "--components", "enc_self,dec_self").counts()
     assert counts["enc_self"]["kept"] + counts["dec_self"]["kept"] == 48 and counts["enc_dec"]["kept"] == 48
-
-
-def test_at_least_one(made):
-    mask = made("--random", "87.5%", "--at-least-one")
-    assert format_config(mask) == {"ES": "111111", "ED": "111111", "DS": "111111"}
-    assert mask.source["drawn"]["at_least_one"] is True
     assert "0" not in "".join(format_config(made("--triple", "6,7,8", "--at-least-one")).values())
 
 
-def test_config_repeated_and_in_one_argument(made):
-    wanted = {"ES": "777322", "ED": "233777", "DS": "777332"}
-    repeated = made("--config", "ES=777322", "--config", "ED=233777", "--config", "DS=777332", "--seed", "2")
-    assert format_config(repeated) == wanted
-    assert made("--config", "ES=777322 ED=233777 DS=777332", "--seed", "2") == repeated
-    assert repeated.source["drawn"]["seed"] == 2
-    first = made("--config", "ES=777322 ED=233777 DS=777332")
-    assert format_config(first) == wanted and first != repeated
+def test_config_repeated_and_without_a_seed(made):
+    repeated = made(*(word for part in CONFIG.split() for word in ("--config", part)), "--seed", "2")
+    assert made("--config", CONFIG, "--seed", "2") == repeated
+    first = made("--config", CONFIG)
+    assert format_config(first) == format_config(repeated) and first != repeated
     assert first.rows["enc_self"][3] == [1, 1, 1, 0, 0, 0, 0, 0] and "seed" not in first.source["drawn"]
 
 
-def test_mirror(made):
-    mask = made("--config", "ES=777322 ED=233777 DS=777332", "--mirror", "--seed", "2")
-    assert format_config(mask) == {"ES": "223777", "ED": "777332", "DS": "233777"}
-    assert mask.source["drawn"]["mirrored"] is True
-
-
-def test_triple(made):
-    mask = made("--triple", "14,31,30", "--seed", "0")
-    assert [n["kept"] for n in mask.counts().values()] == [14, 31, 30]
-    assert mask.source["drawn"]["triple"] == {"enc_self": 14, "enc_dec": 31, "dec_self": 30}
-
-
-def test_layers(made):
-    mask = made("--layers", "top:2,bottom:2")
-    assert format_config(mask) == {"ES": "008800", "ED": "888888", "DS": "888888"}
-    drawn = {"layers": "top:2,bottom:2", "pruned_layers": {"enc_self": [0, 1, 4, 5]}}
-    assert mask.source["drawn"] == drawn
-    assert format_config(made("--layers", "even", "--components", "dec_self"))["DS"] == "808080"
-
-
 def test_complement(made, tmp_path):
-    made("--random", "60%").save(tmp_path / "other.json")
-    other = Mask.load(tmp_path / "other.json")
+    other = made("--random", "60%")
+    other.save(tmp_path / "other.json")
     mask = made("--complement", tmp_path / "other.json")
     assert mask.kept() == other.dropped()
     assert mask.source["complement"]["sha256"] == sha256(tmp_path / "other.json")
 
 
 def test_wrong_input(like, tmp_path, capsys):
-    def line(*words):
-        return refused(capsys, "mask", "--like", like, "-o", tmp_path / "out.json", *words)
-
-    assert "prunes no head of 144" in line("--random", "0.3%")
-    assert "prunes all heads of 144" in line("--random", "99.8%")
-    assert "each of 18 layers with 14 of 144 heads" in line("--random", "90%", "--at-least-one")
-    assert "5 layers, the model has 6" in line("--config", "ES=77732", "--seed", "1")
-    assert "cannot keep 9 heads of 8" in line("--config", "ES=977322", "--seed", "1")
-    assert "not a triple" in line("--triple", "14,31")
-    assert "cannot keep 49 heads" in line("--triple", "49,1,1")
-    assert "--mirror needs --config" in line("--random", "60%", "--mirror")
-    assert "--seed needs --random or --triple or --config" in line("--seed", "1")
-    assert "--at-least-one needs --random or --triple" in line("--config", "ES=111111", "--at-least-one")
-    assert "--components needs --random or --layers" in line("--triple", "1,1,1", "--components", "all")
-    assert "--seed must be 0 or more" in line("--random", "60%", "--seed", "-1")
-    assert "there are 6 layers" in line("--layers", "top:7")
-    assert "not allowed with" in line("--random", "60%", "--triple", "1,1,1")
+    """What cannot be drawn: test_choosing.py, but for one of each way."""
+    for words, message in (
+        (["--random", "0.3%"], "prunes no head of 144"),
+        (["--config", "ES=77732", "--seed", "1"], "5 layers, the model has 6"),
+        (["--triple", "14,31"], "not a triple"),
+        (["--layers", "top:7"], "there are 6 layers"),
+        (["--random", "60%", "--seed", "-1"], "--seed must be 0 or more"),
+        (["--random", "60%", "--mirror"], "--mirror needs --config"),
+        (["--seed", "1"], "--seed needs --random or --triple or --config"),
+        (["--config", "ES=111111", "--at-least-one"], "--at-least-one needs --random or --triple"),
+        (["--triple", "1,1,1", "--components", "all"], "--components needs --random or --layers"),
+        (["--random", "60%", "--triple", "1,1,1"], "not allowed with"),
+    ):
+        assert message in refused(capsys, "mask", "--like", like, "-o", tmp_path / "out.json", *words)
     assert not (tmp_path / "out.json").exists()

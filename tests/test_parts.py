@@ -6,6 +6,8 @@ import numpy
 import pytest
 
 from fairseq_headprune.parts import COMPONENTS, FFN, HEADS, Mask, Part, all_heads, parse_components
+from fairseq_headprune.parts.scores import Scores
+from fairseq_headprune.parts.soft_gates import SoftGates
 
 FORMAT = Mask.FORMAT
 
@@ -138,30 +140,38 @@ def test_masks_differ_by_parts_not_by_source():
     assert mask != Mask({"enc_self": [[1, 0]], "enc_ffn": [[1]]})
 
 
-def test_another_format_version_is_refused():
-    with pytest.raises(ValueError, match=r"m\.json: mask format 'headprune.mask/3' is not known here .*upgrade"):
-        Mask.from_dict({"format": "headprune.mask/3", "parts": {"enc_self": [[1]]}}, "m.json")
+#: a file of each kind, and one entry that is none
+FILES = {
+    Mask: (Mask({"enc_self": [[1, 0]]}).to_dict(), 2, "a mask entry is 0 or 1, found 2"),
+    Scores: (Scores({"enc_self": [[1.0, None]]}, "gradient").to_dict(), float("nan"), "the score is nan, not a finite"),
+    SoftGates: (SoftGates({"enc_self": [[0.5, 1]]}).to_dict(), True, "the gate is True, not a finite"),
+}
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        [],
-        None,
-        {},
-        {"format": "headprune.scores/1", "scores": {}},
-        {"format": FORMAT},
-        {"format": FORMAT, "parts": {}},
-        {"format": FORMAT, "parts": [[1]]},
-        {"format": FORMAT, "parts": {"enc_self": 1}},
-        {"format": FORMAT, "parts": {"enc_self": [1, 0]}},
-        {"format": FORMAT, "parts": {"enc_self": ["10"]}},
-        {"format": FORMAT, "parts": {"enc_self": [[1]]}, "source": 5},
-    ],
-)
-def test_what_is_no_mask(value):
-    with pytest.raises(ValueError, match=r"^m\.json: "):
-        Mask.from_dict(value, "m.json")
+@pytest.mark.parametrize("kind", FILES, ids=lambda kind: kind.NOUN)
+def test_wrong_files_are_refused_by_name(kind, tmp_path):
+    """The same for masks, scores and gates; damaged JSON and files that are not there: test_files.py."""
+    good, bad, message = FILES[kind]
+    key, path = kind.KEY, tmp_path / "f.json"
+
+    def refused(value, message, error=ValueError):
+        path.write_text(value if isinstance(value, str) else json.dumps(value))
+        with pytest.raises(error) as found:
+            kind.load(path)
+        assert str(found.value.args[0]).startswith(f"{path}: ") and message in str(found.value.args[0])
+
+    kind.from_dict(good)
+    for value in ([], None, {}, good | {"format": "headprune.layout/1"}):
+        refused(value, f"not a {kind.NOUN} file")
+    refused(good | {"format": f"{kind.FORMAT[:-1]}3"}, "/3' is not known here (this is ")
+    for rows in ({}, [[1]], None):
+        refused(good | {key: rows}, f'no "{key}"')
+    for rows in (1, [1.0], ["10"]):
+        refused(good | {key: {"enc_self": rows}}, "not one list a layer")
+    refused(good | {key: {"encoder": [[1]]}}, "unknown component 'encoder'", KeyError)
+    refused(good | {key: {"enc_self": [[1, 1], [bad]]}}, f"enc_self layer 1 head 0: {message}")
+    refused(good | {"source": 5}, '"source" must be an object')
+    refused(json.dumps(good)[:-9], "not a JSON file")
 
 
 @pytest.mark.parametrize("entry", [float("nan"), 1.0, 0.5, 2, -1, "1", None, [1]])

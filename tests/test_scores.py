@@ -57,47 +57,6 @@ def test_order_within_one_component():
     assert make().shape == {"enc_self": [2, 2], "enc_dec": [2], "dec_self": [2]}
 
 
-@pytest.mark.parametrize(
-    "content, error, message",
-    [
-        ("[1]", ValueError, "not a score file"),
-        ('{"format": "headprune.mask/1"}', ValueError, "not a score file"),
-        ('{"format": "headprune.scores/3", "scores": {}}', ValueError, "'headprune.scores/3' is not known here"),
-        ('{"format": "headprune.scores/1"}', ValueError, 'no "scores"'),
-        ('{"format": "headprune.scores/1", "scores": [1]}', ValueError, 'no "scores"'),
-        ('{"format": "headprune.scores/1", "scores": {"encoder": [[1.0]]}}', KeyError, "unknown component 'encoder'"),
-        ('{"format": "headprune.scores/1", "scores": {"enc_self": [1.0]}}', ValueError, "not one list a layer"),
-        ('{"format": "headprune.scores/1", "scores": {"enc_self": 1.0}}', ValueError, "not one list a layer"),
-        (
-            '{"format": "headprune.scores/1", "scores": {"enc_self": [[1.0, NaN]]}}',
-            ValueError,
-            "layer 0 head 1: the score is nan",
-        ),
-        (
-            '{"format": "headprune.scores/1", "scores": {"enc_self": [[Infinity]]}}',
-            ValueError,
-            "head 0: the score is inf",
-        ),
-        ('{"format": "headprune.scores/1", "scores": {"enc_self": [["a"]]}}', ValueError, "head 0: the score is 'a'"),
-        ('{"format": "headprune.scores/1", "scores": {"enc_self": [[1]]}, "data": 3}', ValueError, '"data" must be'),
-        ('{"format": "headprune.scores/1", "sco', ValueError, "not a JSON file"),
-    ],
-)
-def test_wrong_files_are_refused_by_name(content, error, message, tmp_path):
-    path = tmp_path / "scores.json"
-    path.write_text(content)
-    with pytest.raises(error) as found:
-        Scores.load(path)
-    assert message in str(found.value.args[0]) and str(path) in str(found.value.args[0])
-
-
-def test_a_missing_file_and_a_nan_score(tmp_path):
-    with pytest.raises(FileNotFoundError):
-        Scores.load(tmp_path / "none.json")
-    with pytest.raises(ValueError, match="enc_self layer 0 head 0: the score is nan, not a finite number"):
-        Scores({"enc_self": [[float("nan")]]}, estimator="gradient")
-
-
 def test_a_hand_made_file_needs_only_scores(tmp_path):
     (tmp_path / "s.json").write_text(
         json.dumps({"format": FORMAT, "scores": {"enc_self": [[2, 1]]}, "comment": "mine"})

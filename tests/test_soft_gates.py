@@ -107,23 +107,6 @@ def test_a_gate_file_is_saved_and_read_again(tmp_path):
     assert again.soft() == [Part("enc_self", 0, 0), Part("dec_self", 0, 2)]
 
 
-@pytest.mark.parametrize(
-    "change, message",
-    [
-        ({"format": "headprune.gates/3"}, "upgrade"),
-        ({"format": "headprune.mask/1"}, "not a gate file"),
-        ({"gates": {}}, 'no "gates"'),
-        ({"gates": {"enc_self": [0.5]}}, "enc_self are not one list a layer"),
-        ({"gates": {"enc_self": [[0.5, True]]}}, "enc_self layer 0 head 1: the gate is True"),
-        ({"gates": {"enc_self": [[float("nan")]]}}, "not a finite number"),
-        ({"source": []}, '"source" must be an object'),
-    ],
-)
-def test_a_wrong_gate_file_is_refused(change, message):
-    with pytest.raises(ValueError, match=message):
-        SoftGates.from_dict(GATES.to_dict() | change)
-
-
 @pytest.fixture
 def saved(tmp_path):
     """The function that saves a lively model with these learned gates, and returns its path."""
