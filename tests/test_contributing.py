@@ -7,7 +7,7 @@ import pytest
 import tiny
 import torch
 
-from fairseq_headprune.importance import estimate, part_weights
+from fairseq_headprune.importance import part_weights, settings
 from fairseq_headprune.modules.attach import find_gates
 from fairseq_headprune.parts import Mask, Part
 
@@ -38,7 +38,7 @@ def test_the_estimator(tiny_model):
     second = module.v_proj.weight[width : 2 * width].double().pow(2).sum().sqrt()
     assert values["enc_dec"][1][1] == pytest.approx(float(second))
     assert not torch.equal(module.v_proj.weight[:width], module.v_proj.weight[width : 2 * width])
-    assert "value-norm" not in estimate.ESTIMATORS
+    assert "value-norm" not in settings.ESTIMATORS
 
 
 FILES = sorted(set(re.findall(r"`((?:fairseq_headprune|tests|cli)/[\w/]+\.py)`", TEXT)))

@@ -22,9 +22,9 @@ def run(argv: list[str]) -> int:
     first, second = Ablation(args.first), Ablation(args.second)
     check_comparable(first, second)
     heads = list(first.cells)
-    effects = [[study.cells[head]["delta"] for head in heads] for study in (first, second)]
+    effects = tuple([study.cells[head]["delta"] for head in heads] for study in (first, second))
     try:
-        found = correlations(*effects)
+        found = correlations(effects[0], effects[1])
     except ValueError as error:
         raise ValueError(f"{first.path} (first) and {second.path} (second): {error}") from error
     for notice in _doubts(first, second):

@@ -37,7 +37,8 @@ def obstacle(model: Any, gates: GatedParts, generator: Any) -> Optional[str]:
         return "the generation settings ask for another search than plain beam search"
     if generator.match_source_len or generator.lm_model is not None or generator.repeat_ngram_blocker is not None:
         return "--match-source-len, --no-repeat-ngram-size and language models need fairseq's own generator"
-    encoder, decoder = getattr(model, "encoder", None), getattr(model, "decoder", None)
+    encoder: Any = getattr(model, "encoder", None)
+    decoder: Any = getattr(model, "decoder", None)
     known = ((TransformerEncoder, TransformerEncoderBase), (TransformerDecoder, TransformerDecoderBase))
     if type(encoder) not in known[0] or type(decoder) not in known[1]:
         return f"{type(model).__name__} is not made of fairseq's transformer encoder and decoder"
@@ -160,9 +161,9 @@ class _Search:
                 self._set_masks(beams)
             features, _ = self._model.decoder(beams.tokens, memory, state, features_only=True, alignment_layer=NO_LAYER)
             forced = self._forced(beams, prefix)
-            values = self._candidates(features, beams, forced, beams.step >= lowest)
+            scores, tokens, chosen = self._candidates(features, beams, forced, beams.step >= lowest)
             before = beams.sentences.numel(), beams.beam
-            keep, order = beams.advance(*values, None if forced is None else forced.eq(settings.eos))
+            keep, order = beams.advance(scores, tokens, chosen, None if forced is None else forced.eq(settings.eos))
             if not keep.numel():
                 return self._found(beams)
             for module in self._own:
@@ -220,14 +221,15 @@ class _Search:
             rows[:, settings.eos] = -torch.inf
 
     def _found(self, beams: Beams) -> list[list[int]]:
-        hypotheses = beams.best()
-        for number, tokens in enumerate(hypotheses):
+        hypotheses = []
+        for number, tokens in enumerate(beams.best()):
             if tokens is None:
                 masks = self._masks.masks
                 raise FloatingPointError(
                     f"sentence {number // masks} of a batch has no translation under mask {number % masks} of it: "
                     "the model's output is not finite"
                 )
+            hypotheses.append(tokens)
         return hypotheses
 
 

@@ -106,7 +106,7 @@ def _projects(decoder: Any) -> bool:
     return decoder.project_in_dim is not None or decoder.project_out_dim is not None
 
 
-def _fill_stack(converter: Any, spec: Any, module: nn.Module) -> None:
+def _fill_stack(converter: Any, spec: Any, module: Any) -> None:
     """Fill in everything but the attention."""
     converter.set_input_layers(spec, module)
     for name in ("layer_norm", "layernorm_embedding"):
@@ -156,7 +156,8 @@ def _feed_forward(layer: Any) -> Any:
 def _linear(weight: Tensor, bias: Tensor | None) -> nn.Linear:
     linear = nn.Linear(weight.size(1), weight.size(0), bias is not None, device="meta")
     linear.weight = nn.Parameter(weight, requires_grad=False)
-    linear.bias = None if bias is None else nn.Parameter(bias, requires_grad=False)
+    if bias is not None:
+        linear.bias = nn.Parameter(bias, requires_grad=False)
     return linear
 
 

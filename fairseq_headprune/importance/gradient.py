@@ -40,7 +40,8 @@ class GateDerivatives:
     def layers(self) -> dict[str, int]:
         """The number of layers of each component that has gates."""
         gates = self.gates
-        return {c: len(modules) for c, modules in {**gates.modules, **(gates.ffn if self._ffn else {})}.items()}
+        heads = {c: len(modules) for c, modules in gates.modules.items()}
+        return heads | {c: len(modules) for c, modules in (gates.ffn if self._ffn else {}).items()}
 
     def per_sentence(self, sample: dict[str, Any]) -> dict[str, list[Tensor]]:
         """Return dL(x)/d gate for each sentence x of a batch: component -> (batch, heads) a layer.

@@ -36,7 +36,7 @@ class GateTraining:
             ValueError: wrong flags; gates only, without a model; a checkpoint with another kind or number of gates.
         """
         config = criterion.gate_config
-        state = model.head_gates
+        state: Any = model.head_gates
         if config.gates_only and not state.model_was_loaded:
             raise ValueError(
                 "--gates-only needs a trained model: name it with --finetune-from-model CHECKPOINT (none was loaded)"

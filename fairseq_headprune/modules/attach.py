@@ -1,7 +1,7 @@
 """Attach gates to any fairseq model made of ``MultiheadAttention``, and find them again."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Optional, Union
 
@@ -39,6 +39,10 @@ class GatedParts:
         self.modules, self.ffn, self.layers = modules, ffn or {}, layers or {}
 
     @property
+    def _all(self) -> dict[str, Sequence[Gated]]:
+        return {**self.modules, **self.ffn}
+
+    @property
     def components(self) -> list[str]:
         """The components that the model has."""
         return [*self.modules, *self.ffn]
@@ -61,7 +65,7 @@ class GatedParts:
     @property
     def original(self) -> Shape:
         """Number of heads or units of each layer, by component, before any was removed."""
-        return {c: [m.original_count for m in modules] for c, modules in {**self.modules, **self.ffn}.items()}
+        return {c: [m.original_count for m in modules] for c, modules in self._all.items()}
 
     def layout(self) -> Layout:
         """Return which original parts the modules still have."""
@@ -97,7 +101,7 @@ class GatedParts:
     def items(self, components: Iterable[str] = HEADS) -> Iterator[tuple[str, int, Any]]:
         """Iterate over (component, layer, module) of these components in the fixed order."""
         wanted = set(components)
-        for component, modules in {**self.modules, **self.ffn}.items():
+        for component, modules in self._all.items():
             for layer, module in enumerate(modules if component in wanted else []):
                 yield component, layer, module
 
@@ -245,7 +249,7 @@ def without_attention_weights(model: nn.Module) -> Iterator[None]:
     In evaluation mode fairseq's decoder layers compute them by default (``need_attn``), which rules out fused
     attention.
     """
-    layers = [module for module in model.modules() if getattr(module, "need_attn", False) is True]
+    layers: list[Any] = [module for module in model.modules() if getattr(module, "need_attn", False) is True]
     for layer in layers:
         layer.need_attn = False
     try:

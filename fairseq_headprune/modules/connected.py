@@ -29,7 +29,7 @@ def check_connected(model: nn.Module, net_input: dict[str, Any]) -> None:
                 whole = _logits(model, net_input)
             for component, modules in gates.modules.items():
                 # Heads whose columns of out_proj are zero could not reach the output anyway.
-                silent = [module for module in modules if module.head_keep is not None and not _already_zero(module)]
+                silent = [m for m in modules if m.head_keep is not None and not _already_zero(m, m.head_keep)]
                 if component == "enc_self" and not _encoder_is_read(gates):
                     continue
                 with gates.masked(full.without(mask.dropped([component]))):
@@ -82,7 +82,7 @@ def check_source_is_read(path: str, gates: GatedParts) -> None:
         )
 
 
-def _already_zero(module: GatedMultiheadAttention) -> bool:
+def _already_zero(module: GatedMultiheadAttention, keep: Tensor) -> bool:
     """Whether the pruned heads could not reach the output anyway (their columns of ``out_proj`` are zero)."""
     columns = module.out_proj.weight.view(-1, module.num_heads, module.head_dim)
-    return not bool(columns[:, ~module.head_keep].any())
+    return not bool(columns[:, ~keep].any())

@@ -27,6 +27,12 @@ class GatedFfnOutput(GatedModule, nn.Linear):
     KEEP, PARTS = "ffn_keep", "units"
 
     ffn_keep: Optional[Tensor]
+    row_keep: Optional[Tensor]
+    row_block: Optional[Tensor]
+    unit_gate: Optional[Tensor]
+    block_gate: Optional[Tensor]
+    has_block: bool
+    width_without_block: int
 
     @classmethod
     def adopt(cls, module: nn.Linear) -> "GatedFfnOutput":
@@ -102,8 +108,9 @@ class NoUnits(nn.Module):
 def attach_ffn(model: nn.Module) -> None:
     """Make every plain feed-forward block gated, in place; others are left as they are."""
     for module in model.modules():
-        if type(getattr(module, "fc1", None)) is nn.Linear and type(getattr(module, "fc2", None)) is nn.Linear:
-            GatedFfnOutput.adopt(module.fc2)
+        first, second = getattr(module, "fc1", None), getattr(module, "fc2", None)
+        if type(first) is nn.Linear and type(second) is nn.Linear:
+            GatedFfnOutput.adopt(second)
 
 
 def has_gated_ffn(module: Any) -> bool:

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +13,8 @@ from fairseq_headprune.modules.cutting import ALONG, BLOCK_BIAS
 from fairseq_headprune.parts import COMPONENTS, FFN
 
 
-class _Held(NamedTuple):
+@dataclass(frozen=True)
+class _Held:
     parameter: nn.Parameter
     dim: int
     index: Tensor

@@ -5,7 +5,7 @@ from typing import Any, Optional
 
 import torch
 import torch.nn.functional as F
-from fairseq.modules import MultiheadAttention
+from fairseq.modules import FairseqDropout, MultiheadAttention
 from torch import Tensor, nn
 
 from fairseq_headprune.modules.attention import apply_gate, attend, attention_weights, combine_masks, counted_weights
@@ -42,6 +42,18 @@ class GatedMultiheadAttention(GatedModule, MultiheadAttention):
     KEEP, PARTS = "head_keep", "heads"
 
     few_launches = False
+
+    # Attributes of fairseq's module, which has no annotations.
+    num_heads: int
+    head_dim: int
+    embed_dim: int
+    kdim: Optional[int]
+    scaling: float
+    dropout_module: FairseqDropout
+    q_proj: nn.Linear
+    k_proj: nn.Linear
+    v_proj: nn.Linear
+    out_proj: nn.Linear
 
     head_keep: Optional[Tensor]
     row_keep: Optional[Tensor]
@@ -141,11 +153,11 @@ class GatedMultiheadAttention(GatedModule, MultiheadAttention):
 
     def _output(self, heads: Tensor) -> Tensor:
         """Gate the heads, (batch, heads, tgt, head_dim), and project them: (tgt, batch, d)."""
-        learned = self.training and self.learned_weight is not None
-        if not learned:
+        learned = self.learned_weight if self.training else None
+        if learned is None:
             heads = apply_gate(heads, self.head_gate, self.head_keep if self.row_keep is None else self.row_keep)
         merged = heads.permute(2, 0, 1, 3).flatten(2)
-        return F.linear(merged, self.learned_weight, self.out_proj.bias) if learned else self.out_proj(merged)
+        return self.out_proj(merged) if learned is None else F.linear(merged, learned, self.out_proj.bias)
 
     @staticmethod
     def _split(rows: Tensor, beams: int, length: int) -> Tensor:

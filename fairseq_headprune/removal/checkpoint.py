@@ -130,7 +130,7 @@ class _Cut:
             }
             found, gone = self._cut(module, mine)
             removed += gone
-            tensors |= {module.prefix + name: tensor for name, tensor in found.items()}
+            tensors.update({module.prefix + name: tensor for name, tensor in found.items()})
         return removed
 
     def _cut(self, module: StoredModule, tensors: Tensors) -> tuple[Tensors, int]:
@@ -213,7 +213,8 @@ def slim_checkpoint(
 
 def parameters_of_heads(state: State) -> dict[Part, int]:
     """Return how many parameters go with each head that a checkpoint has."""
-    layout, found = stored_layout(state), {}
+    layout = stored_layout(state)
+    found: dict[Part, int] = {}
     for component, layer, prefix in part_modules(state["model"], HEADS):
         attention = {n.removeprefix(prefix): t for n, t in state["model"].items() if n.startswith(prefix)}
         heads = layout.indices(component, layer)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib
+import numpy as np
 from matplotlib import cm, colors
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
@@ -21,10 +22,13 @@ from fairseq_headprune.report.drawing import LOOKS, save, spare_looks, style
 MAPS = {"importance": "viridis", "delta": "PuOr"}
 
 # A head that is pruned or does not exist.
-_GONE = {"facecolor": "#e6e6e6", "edgecolor": "#9a9a9a", "hatch": "////", "linewidth": 0}
+_GONE: dict[str, Any] = {"facecolor": "#e6e6e6", "edgecolor": "#9a9a9a", "hatch": "////", "linewidth": 0}
 
 # Frames of heads whose difference is significant, after Holm's correction and only before it.
-_FRAMES = {"holm": {"linewidth": 2.0, "linestyle": "-"}, "raw": {"linewidth": 1.4, "linestyle": (0, (2, 1.2))}}
+_FRAMES: dict[str, dict[str, Any]] = {
+    "holm": {"linewidth": 2.0, "linestyle": "-"},
+    "raw": {"linewidth": 1.4, "linestyle": (0, (2, 1.2))},
+}
 
 Scores = Mapping[str, Sequence[Sequence[float | None]]]
 Curves = Mapping[str, Sequence[Mapping[str, Any]]]
@@ -67,7 +71,7 @@ def head_map(
             label += f"\nframed: p < {alpha:g} after Holm's correction; dashed: only before it"
         figure = _head_map(shown, title, cm.ScalarMappable(norm, matplotlib.colormaps[MAPS[kind]]), label)
         for axes in figure.axes if marks else []:
-            _draw_frames(axes, marks.get((axes.get_gid() or "").removeprefix("map-"), []))
+            _draw_frames(axes, (marks or {}).get((axes.get_gid() or "").removeprefix("map-"), []))
         return save(figure, path_stem)
 
 
@@ -134,7 +138,8 @@ def _head_map(scores: Scores, title: str, mappable: cm.ScalarMappable, label: st
     large = max(heads.values()) <= 8
     cell = 0.46 if large else 0.23
     # Two decimals must say something and fit into a cell.
-    numbers = large and 0.1 <= max(abs(mappable.norm.vmin), abs(mappable.norm.vmax)) < 100
+    low, high = mappable.get_clim()
+    numbers = large and 0.1 <= max(abs(low or 0.0), abs(high or 0.0)) < 100
     gone = any(len(layer) < heads[c] or None in layer for c, layers in scores.items() for layer in layers)
     first, *more = label.split("\n")
     lines = [first + (" (hatched: pruned or absent)" if gone else ""), *more]
@@ -153,8 +158,8 @@ def _head_map(scores: Scores, title: str, mappable: cm.ScalarMappable, label: st
         axes.set(title=_paper_name(component), xlabel="Head", ylabel="" if place else "Layer")
         x += maps[component] + gap
     length = min(4.0, width - 0.6)
-    place = figure.add_axes(_inches(figure, (width - length) / 2, bottom - 0.75, length, bar))
-    figure.colorbar(mappable, cax=place, label="\n".join(lines), orientation="horizontal").outline.set_visible(False)
+    axes = figure.add_axes(_inches(figure, (width - length) / 2, bottom - 0.75, length, bar))
+    figure.colorbar(mappable, cax=axes, label="\n".join(lines), orientation="horizontal").outline.set_visible(False)
     figure.text(0.5, 1 - 0.12 / height, title, ha="center", va="top", fontsize=12)
     return figure
 
@@ -171,10 +176,11 @@ def _draw_component(
     for y, heads in enumerate(layers, 1):
         for x in range(1, width + 1):
             value = heads[x - 1] if x <= len(heads) else None
-            look = _GONE if value is None else {"facecolor": mappable.to_rgba(value), "linewidth": 0}
+            fill = None if value is None else mappable.to_rgba(np.asarray(value))
+            look = _GONE if fill is None else {"facecolor": fill, "linewidth": 0}
             axes.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, **look))
-            if numbers and value is not None:
-                dark = sum(w * c for w, c in zip((0.30, 0.59, 0.11), mappable.to_rgba(value)[:3], strict=True)) < 0.45
+            if numbers and fill is not None:
+                dark = sum(w * c for w, c in zip((0.30, 0.59, 0.11), fill[:3], strict=True)) < 0.45
                 colour = "white" if dark else "black"
                 axes.text(x, y, f"{value:.2f}", ha="center", va="center", fontsize=7.5, color=colour)
     axes.set(xlim=(0.5, width + 0.5), ylim=(len(layers) + 0.5, 0.5), aspect="equal", anchor="N")

@@ -241,7 +241,7 @@ class GatedTask(PrunableTask):
         While gates are learned: what they are at.
         """
         super().reduce_metrics(logging_outputs, criterion)
-        values = {f"heads_{component}": count for component, count in self._active_heads.items()}
+        values: dict[str, float] = {f"heads_{component}": count for component, count in self._active_heads.items()}
         if self._learning is not None:
             values = self._learning.metrics()
         for name, value in values.items():

@@ -6,7 +6,7 @@ A new task is a fairseq task registered under a name (in a module that ``--user-
 
 import dataclasses
 from collections.abc import Collection
-from typing import Any, Optional
+from typing import TYPE_CHECKING, Any, Optional
 
 from fairseq.tasks import TASK_REGISTRY
 from torch import Tensor
@@ -15,8 +15,13 @@ from fairseq_headprune.evaluation.evaluator import Evaluator
 from fairseq_headprune.importance.losses import Losses
 from fairseq_headprune.stored.released import refuse_task
 
+if TYPE_CHECKING:
+    from fairseq.tasks import FairseqTask
+else:
+    FairseqTask = object  # a mixin, named before fairseq's own task
 
-class PrunableTask:
+
+class PrunableTask(FairseqTask):
     """The questions, with the answers that are the same for most tasks; the others raise NotImplementedError.
 
     Attributes:
@@ -55,7 +60,7 @@ class PrunableTask:
 
     def training_flags(self) -> list[str]:
         """Return the flags of fairseq-train that name the task."""
-        given = {name: getattr(self.cfg, name) for name in self.as_trained}  # type: ignore[attr-defined]
+        given = {name: getattr(self.cfg, name) for name in self.as_trained}
         flags = [(f"--{name.replace('_', '-')}", str(value)) for name, value in given.items() if value is not None]
         return ["--task", self.registered_name(), *(word for flag in flags for word in flag)]
 
@@ -73,17 +78,17 @@ class PrunableTask:
             FileNotFoundError, KeyError: there is no such split.
             ValueError: it is damaged or empty.
         """
-        if split not in self.datasets:  # type: ignore[attr-defined]
+        if split not in self.datasets:
             self.read_split(split, saved)
-            dataset = self.dataset(split)  # type: ignore[attr-defined]
+            dataset = self.dataset(split)
             # Data of --dataset-impl cached can be read in no other way.
             if getattr(dataset, "supports_prefetch", False):
                 dataset.prefetch(range(len(dataset)))
-        return self.dataset(split)  # type: ignore[attr-defined]
+        return self.dataset(split)
 
     def read_split(self, split: str, saved: Any) -> None:
         """Load a split into ``datasets``; see :meth:`open_split`."""
-        self.load_dataset(split)  # type: ignore[attr-defined]
+        self.load_dataset(split)
 
     def identity(self, split: str) -> dict[str, Any]:
         """Identify what is read of a split: hashes of its files (not their place), and settings that change it."""
@@ -92,12 +97,12 @@ class PrunableTask:
     @property
     def pad(self) -> int:
         """The index of padding."""
-        return self.target_dictionary.pad()  # type: ignore[attr-defined]
+        return self.target_dictionary.pad()
 
     @property
     def edges(self) -> Collection[int]:
         """Symbols at the edge of sentences; attention to them is not counted as confidence."""
-        return (self.target_dictionary.eos(),)  # type: ignore[attr-defined]
+        return (self.target_dictionary.eos(),)
 
     def losses(self, loss: str, smoothing: float) -> Losses:
         """Return the losses of a batch's examples, by which importance is estimated.
