@@ -24,20 +24,7 @@ FULL = Mask.full({"enc_self": [4, 4, 4]})
 #: 3 layers of width 24, 4 heads of 6: rows of q, k and v with biases, and columns of out_proj
 OF_A_HEAD = 6 * (4 * 24 + 3)
 
-FEW = [
-    "--heads",
-    "12,7,2",
-    "--masks",
-    "2",
-    "--batch-sizes",
-    "1,4",
-    "--examples",
-    "6",
-    "--seconds",
-    "0",
-    "--rounds",
-    "2",
-]
+FEW = "--heads 12,7,2 --masks 2 --batch-sizes 1,4 --examples 6 --seconds 0 --rounds 2".split()
 
 
 @pytest.fixture(scope="module")

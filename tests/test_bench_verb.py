@@ -2,6 +2,7 @@
 
 import pytest
 import tiny
+import torch
 from verbs import refused, run_json
 
 from fairseq_headprune.cli import main
@@ -10,7 +11,7 @@ from fairseq_headprune.parts import Mask
 from fairseq_headprune.removal.checkpoint import slim_checkpoint
 from fairseq_headprune.session import Session, open_session, parse_generation_args
 from fairseq_headprune.speed.measure import Side
-from fairseq_headprune.speed.size import multiply_adds, parameter_shares
+from fairseq_headprune.speed.size import multiply_adds, operations, parameter_shares
 
 #: ES=01 ED=12 DS=10: 5 of 12 heads stay
 MASK = Mask({"enc_self": [[0, 0], [0, 1]], "enc_dec": [[0, 1], [1, 1]], "dec_self": [[1, 0], [0, 0]]})
@@ -110,3 +111,16 @@ def test_classifiers_are_compared_on_whole_examples(tuned, tmp_path, capsys):
     assert main(["bench", *map(str, call), "--sentences", "2"]) == 0
     assert "examples/s" in capsys.readouterr().out
     assert "--beams: a classifier translates nothing" in refused(capsys, "bench", *call, "--beams", "1")
+
+
+def test_operations_are_counted_without_views():
+    a, b = torch.ones(2, 3), torch.ones(3, 2)
+    # By hand: a product and a sum; transposing moves nothing.
+    assert operations(lambda: (a @ b).t() + 1) == 2
+
+
+def test_operations_of_the_backward_pass_count():
+    w = torch.ones(3, requires_grad=True)
+    forward = operations(lambda: (w * 2).sum())
+    # By hand: a product and a sum; back come a tensor of ones and its product with 2. (The expansion is a view.)
+    assert forward == 2 and operations(lambda: (w * 2).sum().backward()) >= forward + 2

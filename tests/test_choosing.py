@@ -10,7 +10,6 @@ from itertools import combinations
 import pytest
 from scipy.stats import chisquare
 
-from fairseq_headprune.choosing.complement import complement
 from fairseq_headprune.choosing.per_layer import keep_per_layer, mirrored, parse_layers, picking_by_chance, prune_layers
 from fairseq_headprune.choosing.random_heads import draw_from_each, generator, keep_random, parse_amount, prune_random
 from fairseq_headprune.parts import HEADS, Mask, Part, all_heads
@@ -177,8 +176,8 @@ def test_prune_layers():
 
 def test_complement():
     mask = TINY.without([Part("enc_self", 0, 1), Part("enc_dec", 0, 0)])
-    other = complement(TINY, mask)
-    assert other.kept() == mask.dropped() and complement(TINY, other) == mask
+    other = TINY.complement(mask)
+    assert other.kept() == mask.dropped() and TINY.complement(other) == mask
     # Not the mirror: the numbers of heads differ.
     assert (len(mask.kept()), len(other.kept())) == (5, 2)
 
@@ -208,7 +207,7 @@ def test_complement():
         (lambda: parse_layers("top:7,bottom:7", 12), "layer 6 is named twice"),
         (lambda: parse_layers("first:2", 12), "none of top:N"),
         (lambda: parse_layers("", 12), "none of top:N"),
-        (lambda: complement(PAPER, TINY), "--like has 6"),
+        (lambda: PAPER.complement(TINY), "--like has 6"),
     ],
 )  # fmt: skip
 def test_wrong_input(call, message):

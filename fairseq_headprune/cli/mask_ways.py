@@ -17,7 +17,6 @@ from fairseq_headprune.choosing.budget import (
     parse_share,
     parse_speed,
 )
-from fairseq_headprune.choosing.complement import complement
 from fairseq_headprune.choosing.per_layer import (
     keep_per_layer,
     mirrored,
@@ -140,7 +139,7 @@ def by_complement(args: argparse.Namespace, start: Mask) -> Chosen:
     """``--complement MASK``."""
     other = Mask.load(args.complement)
     source = {"path": args.complement, "sha256": sha256(args.complement), "source": other.source}
-    return complement(start, other), {"chosen": "what another mask prunes", "complement": source}
+    return start.complement(other), {"chosen": "what another mask prunes", "complement": source}
 
 
 #: flag (as argparse names it) -> way

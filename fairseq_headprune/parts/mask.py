@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Mapping
 from typing import Any, Self
 
-from fairseq_headprune.parts.components import FFN, Part, all_heads
-from fairseq_headprune.parts.table import Rows, Table
+from fairseq_headprune.parts.components import COMPONENTS, FFN, Part, all_heads
+from fairseq_headprune.parts.table import Table
 
 
 class Mask(Table[int]):
@@ -18,16 +18,6 @@ class Mask(Table[int]):
 
     NOUN, KEY, OLD_KEY, FORMAT = "mask", "parts", "heads", "headprune.mask/2"
     HINT = "make a mask for it with: headprune mask --like CKPT"
-
-    def __init__(self, rows: Mapping[str, Any], source: Mapping | None = None) -> None:
-        """Check and copy the entries.
-
-        Raises:
-            KeyError: an unknown component.
-            ValueError: an entry that is neither 0 nor 1, or not one list a layer.
-        """
-        self.rows: Rows[int] = self.checked(rows)
-        self.source = dict(source or {})
 
     @classmethod
     def full(cls, shape: Mapping[str, list[int]], source: dict | None = None) -> "Mask":
@@ -65,12 +55,14 @@ class Mask(Table[int]):
         }
         return Mask({**other.rows, **rows}, self.source)
 
-    def _facts(self) -> dict[str, Any]:
-        return {"source": self.source}
+    def complement(self, other: "Mask") -> Self:
+        """Prune the parts that the other mask keeps. (Not the mirror, which keeps the number of heads.)
 
-    @classmethod
-    def _from(cls, rows: dict[str, Any], value: Mapping[str, Any]) -> Self:
-        return cls(rows, value.get("source"))
+        Raises:
+            ValueError: the masks are of different shapes.
+        """
+        other.check_shape(self.shape, "--like")
+        return self.without(part for part in other.kept(COMPONENTS) if part.component in self.rows)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Mask) and self.rows == other.rows

@@ -1,12 +1,11 @@
 """The gate file: one real number a part, by which its output is multiplied."""
 
 import math
-from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any
 
 from fairseq_headprune.parts.components import COMPONENTS, Part
 from fairseq_headprune.parts.mask import Mask
-from fairseq_headprune.parts.table import Rows, Table
+from fairseq_headprune.parts.table import Table
 
 
 class SoftGates(Table[float]):
@@ -19,16 +18,6 @@ class SoftGates(Table[float]):
 
     NOUN, KEY, OLD_KEY, FORMAT = "gate", "gates", "gates", "headprune.gates/2"
     HINT = "take the gates of this model"
-
-    def __init__(self, rows: Mapping[str, Any], source: Mapping | None = None) -> None:
-        """Check and copy the entries.
-
-        Raises:
-            KeyError: an unknown component.
-            ValueError: not one list a layer, or an entry that is no finite number.
-        """
-        self.rows: Rows[float] = self.checked(rows)
-        self.source = dict(source or {})
 
     @classmethod
     def entry(cls, value: Any) -> float:
@@ -44,10 +33,3 @@ class SoftGates(Table[float]):
     def soft(self) -> list[Part]:
         """List the parts whose gate is neither 0 nor 1, in the fixed order."""
         return [part for part in self.kept(COMPONENTS) if self[part] != 1]
-
-    def _facts(self) -> dict[str, Any]:
-        return {"source": self.source}
-
-    @classmethod
-    def _from(cls, rows: dict[str, Any], value: Mapping[str, Any]) -> Self:
-        return cls(rows, value.get("source"))

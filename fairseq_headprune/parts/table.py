@@ -40,6 +40,19 @@ class Table(Generic[Entry]):
 
     rows: Rows
 
+    def __init__(self, rows: Mapping[str, Any], source: Mapping | None = None) -> None:
+        """Check and copy the entries.
+
+        Args:
+            source: where they come from (free JSON).
+
+        Raises:
+            KeyError: an unknown component.
+            ValueError: not one list a layer, or an entry that cannot be one.
+        """
+        self.rows = self.checked(rows)
+        self.source = dict(source or {})
+
     @classmethod
     def entry(cls, value: Any) -> Any:
         """Return an entry in the form that is stored.
@@ -169,12 +182,12 @@ class Table(Generic[Entry]):
 
     def _facts(self) -> dict[str, Any]:
         """What a file says beside the rows."""
-        return {}
+        return {"source": self.source}
 
     @classmethod
     def _from(cls, rows: dict[str, Any], value: Mapping[str, Any]) -> Self:
         """Return the table of a file's rows and whole content."""
-        raise NotImplementedError
+        return cls(rows, value.get("source"))
 
     @classmethod
     def from_dict(cls, value: Any, name: str = "") -> Self:
