@@ -7,7 +7,7 @@ import pytest
 import sacrebleu
 import tiny
 import torch
-from verbs import count_masks, generated, refused, run_json, write_lively
+from verbs import count_masks, generated, refused, run_json, session
 
 from fairseq_headprune.cli import main
 from fairseq_headprune.evaluation.significance import paired_bootstrap
@@ -16,17 +16,11 @@ from fairseq_headprune.files import read_lines
 from fairseq_headprune.parts import Mask, Part, all_heads
 from fairseq_headprune.parts.scores import Scores
 from fairseq_headprune.report.marks import Family
-from fairseq_headprune.session import Session, parse_generation_args
 from fairseq_headprune.studies.ablate import count
 
 SHAPE = {"enc_self": [2, 2], "enc_dec": [2, 2], "dec_self": [2, 2]}
 BEAM = ["--beam", "2", "--max-len-b", "10", "--cpu"]
 RESAMPLES = ["--resamples", "50"]
-
-
-@pytest.fixture(scope="module")
-def lively(trained, tmp_path_factory):
-    return write_lively(trained, tmp_path_factory.mktemp("lively"))
 
 
 @pytest.fixture(scope="module")
@@ -43,8 +37,7 @@ def study(flags, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def translator(lively):
-    argv = [str(lively["data"]), "--path", str(lively["checkpoint"]), *BEAM]
-    return Translator(Session(parse_generation_args("ablate", argv, lambda parser: None, "")), "test")
+    return Translator(session(lively, *BEAM), "test")
 
 
 def hypotheses(study, cell):

@@ -4,7 +4,7 @@ import json
 import shutil
 
 import pytest
-from verbs import count_masks, generated, refused, run_json, write_lively
+from verbs import count_masks, generated, refused, run_json
 
 from fairseq_headprune.cli import main
 from fairseq_headprune.files import read_lines
@@ -15,11 +15,6 @@ from fairseq_headprune.studies.results import best_of_layers
 
 SHAPE = {"enc_self": [2, 2], "enc_dec": [2, 2], "dec_self": [2, 2]}
 BEAM = ["--beam", "2", "--max-len-b", "10", "--cpu"]
-
-
-@pytest.fixture(scope="module")
-def lively(trained, tmp_path_factory):
-    return write_lively(trained, tmp_path_factory.mktemp("lively"))
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ import time
 
 import pytest
 import tiny
-from verbs import cells, count_masks, generated, mask, refused, run_json, write_lively
+from verbs import cells, count_masks, generated, mask, refused, run_json
 
 from fairseq_headprune.cli import main
 from fairseq_headprune.evaluation.translate import Translator
@@ -24,11 +24,6 @@ SHAPE = {"enc_self": [2, 2], "enc_dec": [2, 2], "dec_self": [2, 2]}
 BEAM = ["--beam", "2", "--max-len-b", "10", "--cpu"]
 SCORE = ["--score-sentences", "20"]
 CELL_KEYS = {"id", "curve", "step", "percent", "pruned", "kept", "score", "ci", "wins", "losses", "ties", "p"}
-
-
-@pytest.fixture(scope="module")
-def lively(trained, tmp_path_factory):
-    return write_lively(trained, tmp_path_factory.mktemp("lively"))
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import pytest
 import sacrebleu
 import tiny
 from reports import HOSTILE, hand_ablation, hand_pruning, told
-from verbs import generated, refused, run_json, write_lively
+from verbs import generated, refused, run_json
 
 from fairseq_headprune.cli import main
 from fairseq_headprune.cli.report import document
@@ -19,11 +19,6 @@ from fairseq_headprune.studies.kinds import read_study
 
 BEAM = ["--beam", "2", "--max-len-b", "10", "--cpu", "--resamples", "50"]
 PRUNE = ["--score-sentences", "20", "--step", "50%"]
-
-
-@pytest.fixture(scope="module")
-def lively(trained, tmp_path_factory):
-    return write_lively(trained, tmp_path_factory.mktemp("lively"))
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ import pytest
 import slurm_node
 import tiny
 import torch
-from verbs import refused, run_json, write_lively
+from verbs import refused, run_json
 
 from fairseq_headprune.cli import main
 from fairseq_headprune.evaluation.translate import Translator
@@ -22,11 +22,6 @@ from fairseq_headprune.studies.folder import StudyFolder
 
 BEAM = ["--beam", "2", "--max-len-b", "10", "--cpu"]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(tiny.ROOT), "OMP_NUM_THREADS": "1"}
-
-
-@pytest.fixture(scope="module")
-def lively(trained, tmp_path_factory):
-    return write_lively(trained, tmp_path_factory.mktemp("lively"))
 
 
 @pytest.fixture(scope="module")

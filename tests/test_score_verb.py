@@ -6,7 +6,7 @@ import shlex
 import shutil
 
 import pytest
-from verbs import refused, run_json, write_lively
+from verbs import refused, run_json
 
 from fairseq_headprune.cli import main
 from fairseq_headprune.files import sha256
@@ -15,11 +15,6 @@ from fairseq_headprune.parts.scores import Scores
 from fairseq_headprune.provenance import environment
 
 SHAPE = {"enc_self": [2, 2], "enc_dec": [2, 2], "dec_self": [2, 2]}
-
-
-@pytest.fixture(scope="module")
-def lively(trained, tmp_path_factory):
-    return write_lively(trained, tmp_path_factory.mktemp("lively"))
 
 
 def flags(run):

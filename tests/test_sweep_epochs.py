@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 import tiny
 import torch
-from verbs import count_masks, refused, run_json, write_lively
+from verbs import count_masks, refused, run_json
 
 from fairseq_headprune.cli import main
 from fairseq_headprune.report.epochs import epoch_figure
@@ -28,11 +28,6 @@ def write_epoch(source, path, epoch):
         if weight.dim() == 2 and ".layers." in name:
             weight += 0.1 * torch.randn(weight.shape, generator=generator)
     torch.save(state, path)
-
-
-@pytest.fixture(scope="module")
-def lively(trained, tmp_path_factory):
-    return write_lively(trained, tmp_path_factory.mktemp("lively"))
 
 
 @pytest.fixture(scope="module")
