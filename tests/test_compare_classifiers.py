@@ -1,5 +1,7 @@
 """``scripts/compare_pruners.py --glue-task`` on a small SST-2."""
 
+import gzip
+
 import pytest
 from bert_models import hugging_face_folder
 from glue_data import write_glue
@@ -29,7 +31,8 @@ def run(tmp_path_factory):
 def test_every_method_keeps_the_heads_asked_for_and_is_scored(run):
     rows = {row["method"]: row for row in run["value"]["rows"]}
     assert list(rows) == ["unpruned", "michel", "pipelined-dsp", "l0", "joint-dsp"]
-    labels = [line.split("\t")[1] for line in _dev(run)]
+    dev = gzip.decompress((run["folder"] / "glue" / "SST-2" / "dev.tsv.gz").read_bytes()).decode()
+    labels = [line.split("\t")[1] for line in dev.splitlines()[1:]]
     for method, row in rows.items():
         kept = sum(mask.count("1") for mask in row["kept"]["enc_self"])
         assert kept == (5 if row["count"] else 12), method
@@ -61,10 +64,3 @@ def test_results_say_what_was_measured_and_hold_no_places(run):
 def test_wrong_tasks_are_refused(tmp_path, capsys, more, message):
     assert script(tmp_path, "--work", tmp_path / "work", "--out", tmp_path / "out", *more) == 2
     assert message in capsys.readouterr().err.splitlines()[-1]
-
-
-def _dev(run):
-    import gzip
-
-    data = gzip.decompress((run["folder"] / "glue" / "SST-2" / "dev.tsv.gz").read_bytes()).decode()
-    return data.splitlines()[1:]

@@ -25,19 +25,12 @@ def learner(updates=3, penalty=None, stats=None):
     )
 
 
-def test_metrics_of_dsp_are_counts_and_temperature():
-    assert gate_metrics(learner()) == {
-        "heads_enc_self": 1, "heads_dec_self": 1, "temperature": 0.05, "gate_gradient": 0.5,
-    }  # fmt: skip
-
-
-def test_metrics_of_l0_have_the_expected_counts():
-    found = gate_metrics(learner(penalty="any", stats={"multiplier": 2.0}))
+def test_metrics_are_counts_temperature_and_of_l0_the_expected_counts():
+    counts = {"heads_enc_self": 1, "heads_dec_self": 1}
+    assert gate_metrics(learner()) == {**counts, "temperature": 0.05, "gate_gradient": 0.5}
     # 0.9 + 0.25 + 0.125 = 1.275
-    assert found == {
-        "heads_enc_self": 1, "heads_dec_self": 1, "expected_enc_self": 1.275, "expected_dec_self": 0.5,
-        "gate_penalty": 0.0355, "multiplier": 2.0,
-    }  # fmt: skip
+    expected = {"expected_enc_self": 1.275, "expected_dec_self": 0.5, "gate_penalty": 0.0355, "multiplier": 2.0}
+    assert gate_metrics(learner(penalty="any", stats={"multiplier": 2.0})) == {**counts, **expected}
 
 
 def test_lines_are_what_the_gates_are(tmp_path):
