@@ -110,10 +110,11 @@ def test_every_verb_has_a_module_and_help(verb, capsys):
 HELP_OF_ALL = """
 import contextlib, io, json, sys
 from fairseq_headprune import cli
+from fairseq_headprune.cli.examples import EXAMPLES
 texts = {}
-for verb in cli.VERBS:
+for verb in EXAMPLES:
     with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.suppress(SystemExit):
-        cli.main([verb, "--help"])
+        cli.main([*verb.split(), "--help"])
     texts[verb] = [out.getvalue(), sorted({"fairseq", "torch"} & set(sys.modules))]
 print(json.dumps(texts))
 """
@@ -122,7 +123,7 @@ print(json.dumps(texts))
 def test_help_of_every_verb_loads_neither_fairseq_nor_torch():
     done = tiny.run_python("-c", HELP_OF_ALL)
     texts = json.loads(done.stdout)
-    assert list(texts) == list(cli.VERBS)
+    assert {verb.split()[0] for verb in texts} == set(cli.VERBS)
     assert {verb: loaded for verb, (_, loaded) in texts.items() if loaded} == {}
     for verb, (text, _) in texts.items():
         assert text.endswith(f"\nexample:\n  headprune {verb} {EXAMPLES[verb]}\n"), verb
@@ -136,12 +137,12 @@ def test_help_of_every_verb_loads_neither_fairseq_nor_torch():
         assert "--max-len-a" not in text
 
 
-@pytest.mark.parametrize("verb", list(cli.VERBS))
+@pytest.mark.parametrize("verb", [verb for verb in EXAMPLES if verb != "lottery"])
 def test_examples_are_right(verb, monkeypatch):
     parsers = []
     monkeypatch.setattr(Parser, "print_help", lambda self: parsers.append(self))
     with pytest.raises(SystemExit):
-        cli.main([verb, "--help"])
+        cli.main([*verb.split(), "--help"])
     unknown = parsers[0].parse_known_args(shlex.split(EXAMPLES[verb]))[1]
     assert not unknown or unknown[0] in ("data", "data-bin") and "--help-fairseq" in parsers[0].format_help()
 

@@ -19,9 +19,13 @@ is reported on --gen-subset. Started again, it resumes; several models (seeds) a
 
 def run(argv: list[str]) -> int:
     """Run the verb."""
+    return run_study("lottery find", argv, _DESCRIPTION, _add_flags, _prepare, _work)
+
+
+def _work(study: Any) -> Any:
     from fairseq_headprune.studies.lottery import LotteryWork
 
-    return run_study("lottery find", argv, _DESCRIPTION, _add_flags, _prepare, LotteryWork)
+    return LotteryWork(study)
 
 
 def _add_flags(parser: argparse.ArgumentParser) -> None:

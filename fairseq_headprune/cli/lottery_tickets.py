@@ -14,10 +14,10 @@ Cochran's Q, overlaps of pairs (§5.1)."""
 
 def run(argv: list[str]) -> int:
     """Run the verb."""
+    args = _parser().parse_args(argv)
     from fairseq_headprune.report.drawings import draw
     from fairseq_headprune.studies.lottery_tickets import Searches, write_tickets
 
-    args = _parser().parse_args(argv)
     if args.seed < 0:
         raise ValueError(f"--seed must be 0 or more, got {args.seed}")
     output = Path(args.output)

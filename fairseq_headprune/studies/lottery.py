@@ -8,13 +8,11 @@ from itertools import count, islice, takewhile
 from typing import Any
 
 from fairseq_headprune.choosing.lottery import Move, Search, weights_pruned
-from fairseq_headprune.choosing.magnitude import layer_matrices, without_lowest, zeroed
-from fairseq_headprune.importance.estimate import ScoreSettings
+from fairseq_headprune.importance.settings import ScoreSettings
 from fairseq_headprune.parts import FFN, HEADS, Mask
 from fairseq_headprune.parts.scores import Scores
 from fairseq_headprune.report.document import Document
 from fairseq_headprune.report.tables import Table
-from fairseq_headprune.studies.estimates import estimate_scores
 from fairseq_headprune.studies.finished import read_mask
 from fairseq_headprune.studies.mask_study import Comparison, MaskStudy, model_settings
 from fairseq_headprune.studies.masked import MaskWork
@@ -68,6 +66,8 @@ class LotteryFind(MaskStudy):
         """Make the study of a loaded model, whose gates choose feed-forward blocks where the mode does."""
         data = {"select_data": session.data(how.select)}
         if how.mode == "magnitude":
+            from fairseq_headprune.choosing.magnitude import layer_matrices  # torch: a report does without it
+
             data["weights"] = sum(matrix.numel() for matrix in layer_matrices(session.model).values())
         else:
             data["score_data"] = session.data(how.score.subset)
@@ -187,6 +187,8 @@ class LotteryFind(MaskStudy):
         """Importance under an accepted mask: stored by an earlier run, or estimated now."""
         path = self.folder.path / "scores" / f"{accepted}.json"
         if not path.exists():
+            from fairseq_headprune.studies.estimates import estimate_scores
+
             path.parent.mkdir(exist_ok=True)
             with self.session.gates.masked(read_mask(self.folder, accepted)):
                 estimate_scores(self.session, self.how.score).save(path)
@@ -278,6 +280,8 @@ class LotteryWork(MaskWork):
         if self.study.mode != "magnitude":
             yield from super().compute(cells)
             return
+        from fairseq_headprune.choosing.magnitude import layer_matrices, without_lowest, zeroed
+
         matrices = layer_matrices(self.session.model)
         for cell in cells:
             began = time.perf_counter()
