@@ -1,9 +1,9 @@
 """``headprune compare``: are one system's translations or labels better than another's, or is it chance?"""
 
 import argparse
-import dataclasses
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict, replace
 from typing import Any
 
 from tqdm import tqdm
@@ -17,8 +17,9 @@ from fairseq_headprune.evaluation.p_values import bootstrap_p_values
 from fairseq_headprune.evaluation.significance import SystemResult
 from fairseq_headprune.evaluation.statistics import METRICS
 from fairseq_headprune.evaluation.tokenisers import TOKENISED
-from fairseq_headprune.report.marks import Family, marks_named
-from fairseq_headprune.report.tables import COMMENTS, MARKS, Marked, Table, mark_of, render_parts
+from fairseq_headprune.report.document import Document
+from fairseq_headprune.report.marks import Family
+from fairseq_headprune.report.tables import MARKS, Marked, Table, mark_of
 
 _DESCRIPTION = """Paired bootstrap resampling (Koehn 2004) of translation systems against the first one, the
 baseline. Wins, losses and ties are the system's, as shares of the resamples. p is two-sided; p (Holm) is corrected
@@ -43,11 +44,10 @@ def run(argv: list[str]) -> int:
         parser.error(f"the following arguments are required: {'OTHER.json' if labelled else 'SYS'}")
     subject = (predictions if labelled else translations)(args)
     results = compare(subject, args.resamples, args.seed, subject.facts.get("sample_fraction", 1.0))
-    value = _json(args, subject, results)
-    text = _text(args, subject, results)
+    document = _document(args, subject, results)
     if args.engine == "compare-mt":
-        text += "\n" + _add_compare_mt(args, subject, value)
-    emit(value, args.json, text)
+        document.notes += _add_compare_mt(args, subject, document.data)
+    emit(document.data, args.json, document.render(args.format))
     return 0
 
 
@@ -89,7 +89,7 @@ def _json(args: argparse.Namespace, subject: Subject, results: Sequence[Compared
     rows = []
     for result, facts in zip(results, subject.rows, strict=True):
         bootstrap = result.bootstrap
-        row = dataclasses.asdict(bootstrap) | {
+        row = asdict(bootstrap) | {
             "ci": list(bootstrap.ci),
             "significant": MARKS[_mark(args, subject, bootstrap)],
         }
@@ -110,10 +110,10 @@ def _json(args: argparse.Namespace, subject: Subject, results: Sequence[Compared
 def _test(test: Any, alpha: float) -> dict[str, Any] | None:
     if test is None:
         return None
-    return dataclasses.asdict(test) | {"significant": MARKS[mark_of(test.p, test.p_holm, alpha)]}
+    return asdict(test) | {"significant": MARKS[mark_of(test.p, test.p_holm, alpha)]}
 
 
-def _text(args: argparse.Namespace, subject: Subject, results: Sequence[Compared]) -> str:
+def _document(args: argparse.Namespace, subject: Subject, results: Sequence[Compared]) -> Document:
     systems = [result.bootstrap for result in results]
     table = (_test_table if subject.tests else _bootstrap_table)(args, subject, results)
     notes = list(subject.notes)
@@ -133,8 +133,8 @@ def _text(args: argparse.Namespace, subject: Subject, results: Sequence[Compared
         said = {labels[key]: test for key, test in result.tests.items()}
         notes += [f"{result.bootstrap.name}: {name}: {test.note}" for name, test in said.items() if test and test.note]
     notes += [f"bootstrap: {tests.limit}"] if tests.limit else []
-    notes = [marks_named(note, args.format) for note in notes]
-    return render_parts([table, *([""] if args.format == "text" else []), *notes], args.format)
+    title = f"{subject.metric.name} of systems against {baseline}"
+    return Document(title, [replace(table, notes=[""])], notes=notes, data=_json(args, subject, results))
 
 
 def _tests(args: argparse.Namespace, subject: Subject) -> Family:
@@ -182,8 +182,8 @@ def _p(p: float) -> str:
     return f"{p:.3f}" if p >= 0.0005 else f"{p:.0e}" if p > 0 else "0"
 
 
-def _add_compare_mt(args: argparse.Namespace, subject: Subject, value: dict[str, Any]) -> str:
-    """Add compare-mt's result to every system but the baseline in the JSON value, and return it as text."""
+def _add_compare_mt(args: argparse.Namespace, subject: Subject, value: dict[str, Any]) -> list[str]:
+    """Add compare-mt's result to every system but the baseline in the JSON value, and return it as lines."""
     from fairseq_headprune.evaluation.hypotheses import read_references
 
     metric: Any = subject.metric
@@ -195,11 +195,11 @@ def _add_compare_mt(args: argparse.Namespace, subject: Subject, value: dict[str,
     for row in tqdm(value["systems"][1:], desc="compare-mt", unit="system", file=sys.stderr, disable=None):
         systems = expected, tokens[baseline], tokens[row["name"]]
         theirs = compare_mt_bootstrap(*systems, args.resamples, args.seed, fraction)
-        row["compare_mt"] = dataclasses.asdict(theirs) | {"ci": list(theirs.ci), "sample_fraction": fraction}
+        row["compare_mt"] = asdict(theirs) | {"ci": list(theirs.ci), "sample_fraction": fraction}
+        p = f"{theirs.p:.3f}" if theirs.p > 0 else f"<{1 / args.resamples:.2g}"
         lines.append(
             f"{row['name']}: BLEU {theirs.score:.2f} [{theirs.ci[0]:.2f}, {theirs.ci[1]:.2f}], "
             f"wins {theirs.wins:.3f}, losses {theirs.losses:.3f}, ties {theirs.ties:.3f} "
-            f"(corrected {theirs.ties_corrected:.3f}), p {theirs.p:.3f}"
+            f"(corrected {theirs.ties_corrected:.3f}), p {p}"
         )
-    comment = COMMENTS.get(args.format, "")
-    return "\n".join(["", *(comment + line for line in lines)])
+    return ["", *lines]

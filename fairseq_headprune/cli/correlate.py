@@ -5,9 +5,11 @@ import sys
 from dataclasses import asdict
 from typing import Any
 
-from fairseq_headprune.cli.common import Parser, add_figure_flag, add_output_flags, emit
-from fairseq_headprune.evaluation.correlation import Correlation, correlations
-from fairseq_headprune.report.tables import Table, render_parts
+from fairseq_headprune.cli.common import Parser, add_figure_flag, add_output_flags
+from fairseq_headprune.cli.study import show_document
+from fairseq_headprune.evaluation.correlation import correlations
+from fairseq_headprune.report.document import Document, Scatter
+from fairseq_headprune.report.tables import Table
 from fairseq_headprune.studies.results import Ablation
 
 _DESCRIPTION = """The effect of each head (difference in the score without it) in one study of headprune ablate against
@@ -21,25 +23,11 @@ def run(argv: list[str]) -> int:
     args = _parser().parse_args(argv)
     first, second = Ablation(args.first), Ablation(args.second)
     check_comparable(first, second)
-    heads = list(first.cells)
-    effects = tuple([study.cells[head]["delta"] for head in heads] for study in (first, second))
-    try:
-        found = correlations(effects[0], effects[1])
-    except ValueError as error:
-        raise ValueError(f"{first.path} (first) and {second.path} (second): {error}") from error
+    names = tuple(args.names) if args.names else _names(first, second)
+    found = document(first, second, names)
     for notice in _doubts(first, second):
         print(f"headprune correlate: warning: {notice}", file=sys.stderr)
-    value: dict[str, Any] = {name: asdict(result) | {"ci": list(result.ci)} for name, result in found.items()}
-    value |= {
-        "heads": len(heads),
-        **({} if _two_tasks(first, second) else {"checkpoint": first.settings["checkpoint"]}),
-    }
-    value["studies"] = [_described(study) for study in (first, second)]
-    value["effects"] = [{**head.facts(), "delta": [x, y]} for head, x, y in zip(heads, *effects, strict=True)]
-    names = tuple(args.names) if args.names else _names(first, second)
-    value["figures"] = [str(path) for path in _figure(first, second, found, args.figure, names)]
-    emit(value, args.json, _text(value, found, args.format, names))
-    return 0
+    return show_document(found, args, (lambda _: args.figure) if args.figure else None)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -113,41 +101,40 @@ def _set(data: dict[str, Any]) -> str:
     return f"{data['task']} {data['split']}" if "task" in data else data["split"]
 
 
-def _figure(
-    first: Ablation, second: Ablation, found: dict[str, Correlation], stem: str | None, names: tuple[str, ...]
-) -> list:
-    if stem is None:
-        return []
-    points: dict[str, list[tuple[float, float]]] = {}
-    for head, cell in first.cells.items():
-        points.setdefault(head.component, []).append((cell["score"], second.cells[head]["score"]))
-    studies = zip((first, second), names, strict=True)
-    x, y = (f"{study.measure} on {name}" for study, name in studies)
-    coefficients = ", ".join(f"{name.capitalize()} {result.value:.2f}" for name, result in found.items())
-    caption = f"Head ablation scores ({coefficients})"
-    from fairseq_headprune.report.scatter import ablation_scatter  # matplotlib: not for --help
+def document(first: Ablation, second: Ablation, names: tuple[str, str]) -> Document:
+    """Correlate the effects of the same heads in two studies.
 
-    return ablation_scatter(points, (first.baseline["score"], second.baseline["score"]), (x, y), caption, stem)
-
-
-def _text(value: dict, found: dict[str, Correlation], form: str, names: tuple[str, ...]) -> str:
+    Raises:
+        ValueError: too few heads, or effects that are all equal.
+    """
+    heads = list(first.cells)
+    effects = [[study.cells[head]["delta"] for head in heads] for study in (first, second)]
+    try:
+        found = correlations(effects[0], effects[1])
+    except ValueError as error:
+        raise ValueError(f"{first.path} (first) and {second.path} (second): {error}") from error
+    data: dict[str, Any] = {name: asdict(result) | {"ci": list(result.ci)} for name, result in found.items()}
+    data["heads"] = len(heads)
+    data |= {} if _two_tasks(first, second) else {"checkpoint": first.settings["checkpoint"]}
+    data["studies"] = [_described(study) for study in (first, second)]
+    data["effects"] = [{**head.facts(), "delta": [x, y]} for head, x, y in zip(heads, *effects, strict=True)]
     rows = [
         [name.capitalize(), f"{r.value:.3f}", f"{r.ci[0]:.3f} to {r.ci[1]:.3f}", f"{r.p:.2g}"]
         for name, r in found.items()
     ]
-    studies = [
-        f"{name}: {s['study']}, unpruned {s['measure']} {s['baseline']:.2f}"
-        for name, s in zip(names, value["studies"], strict=True)
-    ]
+    notes = [f"{name.capitalize()}: {result.method}" for name, result in found.items()]
+    for name, study in zip(names, (first, second), strict=True):
+        notes.append(f"{name}: {study.path}, unpruned {study.measure} {study.baseline['score']:.2f}")
     pearson, spearman = found["pearson"], found["spearman"]
-    return render_parts(
-        [
-            Table(["", "coefficient", "95% interval", "p"], rows),
-            *(f"{name.capitalize()}: {r.method}" for name, r in found.items()),
-            *studies,
-            *(f"figure {path}" for path in value["figures"]),
-            f"the effects of {value['heads']} heads on the two test sets correlate with r = {pearson.value:.2f}"
-            f" (p = {pearson.p:.2g}; Spearman {spearman.value:.2f})",
-        ],
-        form,
+    finding = (
+        f"the effects of {len(heads)} heads on the two test sets correlate with r = {pearson.value:.2f} "
+        f"(p = {pearson.p:.2g}; Spearman {spearman.value:.2f})"
     )
+    caption = f"Head ablation scores (Pearson {pearson.value:.2f}, Spearman {spearman.value:.2f})"
+    points: dict[str, list[tuple[float, float]]] = {}
+    for head in heads:
+        points.setdefault(head.component, []).append((first.cells[head]["score"], second.cells[head]["score"]))
+    labels = f"{first.measure} on {names[0]}", f"{second.measure} on {names[1]}"
+    drawn = Scatter("correlation", caption, labels, points, (first.baseline["score"], second.baseline["score"]))
+    table = Table(["", "coefficient", "95% interval", "p"], rows)
+    return Document(caption, [table], [finding], notes=notes, scatters=[drawn], data=data)

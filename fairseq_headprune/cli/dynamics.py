@@ -9,7 +9,8 @@ from fairseq_headprune.files import sha256
 from fairseq_headprune.gates import dynamics
 from fairseq_headprune.gates.dynamics import GateRun
 from fairseq_headprune.parts import PAPER_NAMES
-from fairseq_headprune.report.tables import Table, render_parts
+from fairseq_headprune.report.document import Document
+from fairseq_headprune.report.tables import Table
 
 _DESCRIPTION = """How the set of kept heads came about while gates were learned (Li et al. 2021, §5.2, §5.5, §5.6), from
 the log gates.jsonl of trainings. The final set is the one of the last logged update, so a training may still be
@@ -46,7 +47,7 @@ def run(argv: list[str]) -> int:
         folder.mkdir(parents=True, exist_ok=True)
         written = _draw_one(runs[0], value, folder) if len(runs) == 1 else _draw_many(runs, distributions, folder)
         value["figures"] = [str(path) for path in written]
-    emit(value, args.json, _text(value, args.format))
+    emit(value, args.json, _document(value).render(args.format, value["figures"]))
     return 0
 
 
@@ -160,19 +161,18 @@ def _draw_many(
     return written
 
 
-def _text(value: dict[str, Any], form: str) -> str:
-    parts: list[Any] = [_runs_table(value)]
+def _document(value: dict[str, Any]) -> Document:
+    """Tell the runs, the distribution of their heads by method, and heads by lambda of several."""
+    tables = [_runs_table(value)]
     for kind, columns in value["distribution"].items():
         names = list(columns[0]["layers"])
         rows = [[str(c["kept"]), *(_layers(c["layers"][name]) for name in names)] for c in columns]
         header = [f"{_METHODS[kind]}: kept", *(f"{PAPER_NAMES[name]}, by layer" for name in names)]
-        parts += ["", Table(header, rows, "r" + "l" * len(names))]
+        tables.append(Table(header, rows, "r" + "l" * len(names), notes=[""]))
     if value.get("heads_by_penalty"):
         rows = [[f"{point['penalty']:g}", str(point["kept"])] for point in value["heads_by_penalty"]]
-        parts += ["", Table(["lambda", "heads kept"], rows, "rr")]
-    parts += ["", *(_settled_text(run) for run in value["runs"])]
-    parts += [f"figure {path}" for path in value["figures"]]
-    return render_parts(parts, form)
+        tables.append(Table(["lambda", "heads kept"], rows, "rr", notes=[""]))
+    return Document("How gates were learned", tables, notes=[_settled_text(run) for run in value["runs"]], data=value)
 
 
 def _runs_table(value: dict[str, Any]) -> Table:
@@ -194,7 +194,7 @@ def _runs_table(value: dict[str, Any]) -> Table:
         row += [None if o["percent"] is None else f"{o['percent']:.1f}% ({o['update']})" for o in run["overlap"]]
         row += [None if run["score"] is None else f"{run['score']['value']:.2f} ({run['score']['update']})"]
         rows.append(row)
-    return Table(header, rows, "ll" + "r" * (len(header) - 2))
+    return Table(header, rows, "ll" + "r" * (len(header) - 2), notes=[""])
 
 
 def _settled_text(run: dict[str, Any]) -> str:

@@ -57,9 +57,19 @@ def warn(study: Any) -> None:
 
 def show(study: Any, args: argparse.Namespace) -> int:
     """Draw the figures of a finished study and print its document in the form that was asked for."""
-    from fairseq_headprune.report.drawings import draw
+    return show_document(study.result(study.cells()), args, study.folder.figure_stem)
 
-    document = study.result(study.cells())
-    figures = [str(path) for path in draw(document, study.folder.figure_stem)]
+
+def show_document(document: Any, args: argparse.Namespace, stem: Callable[[str], Any] | None) -> int:
+    """Draw a document's figures and print it with ``--json`` or in the form of ``--format``.
+
+    Args:
+        stem: name of a figure -> path without extension; None draws none.
+    """
+    figures: list[str] = []
+    if stem is not None:
+        from fairseq_headprune.report.drawings import draw  # matplotlib: not for --help
+
+        figures = [str(path) for path in draw(document, stem)]
     emit(document.data | {"figures": figures}, args.json, document.render(args.format, figures))
     return 0

@@ -98,6 +98,24 @@ class Histogram:
     baseline: float
 
 
+@dataclass(frozen=True)
+class Scatter:
+    """Scores of the same heads in two studies, a point a head; a figure only.
+
+    Attributes:
+        name: see :class:`HeadMap`.
+        caption, labels: title, and names of the two axes.
+        points: component -> (first score, second score) of each head.
+        baselines: scores of the unpruned model.
+    """
+
+    name: str
+    caption: str
+    labels: tuple[str, str]
+    points: dict[str, list[tuple[float, float]]]
+    baselines: tuple[float, float]
+
+
 @dataclass
 class Document:
     """The result of a study, finished or not.
@@ -108,7 +126,7 @@ class Document:
         findings: what was found, a sentence each.
         missing: what is not done yet, a sentence each.
         notes: how to read the tables. ``{holm}`` and ``{raw}`` stand for the two marks of significance.
-        maps, charts, histograms: what is drawn.
+        maps, charts, histograms, scatters: what is drawn.
         state: numbers that the page's overview tells: ``measure``, ``unpruned`` (a score or None), ``signature``,
             ``done``, ``planned`` (cells; None where the number is open), ``comparisons`` (tests in Holm's correction).
         data: all numbers, in the keys that the verb prints with ``--json``.
@@ -123,6 +141,7 @@ class Document:
     maps: list[HeadMap] = field(default_factory=list)
     charts: list[Curves | EpochCurves] = field(default_factory=list)
     histograms: list[Histogram] = field(default_factory=list)
+    scatters: list[Scatter] = field(default_factory=list)
     state: dict[str, Any] = field(default_factory=dict)
     data: dict[str, Any] = field(default_factory=dict)
     provenance: dict[str, Any] = field(default_factory=dict)
@@ -148,6 +167,7 @@ class Document:
         """Return the document as plain JSON values."""
         plain = {name: value for name, value in vars(self).items() if name not in ("tables", "maps", "charts")}
         plain["histograms"] = [asdict(entry) for entry in self.histograms]
+        plain["scatters"] = [asdict(entry) for entry in self.scatters]
         plain["maps"] = [asdict(entry) for entry in self.maps]
         kinds = {Curves: "pruning", EpochCurves: "epochs"}
         plain["charts"] = [{"kind": kinds[type(chart)], **asdict(chart)} for chart in self.charts]

@@ -7,6 +7,7 @@ from fairseq_headprune.report.document import Curves, Document, EpochCurves, Hea
 from fairseq_headprune.report.epochs import epoch_figure
 from fairseq_headprune.report.figures import head_map, pruning_curve
 from fairseq_headprune.report.histogram import score_histogram
+from fairseq_headprune.report.scatter import ablation_scatter
 
 
 def draw(document: Document, stem: Callable[[str], Path]) -> list[Path]:
@@ -18,6 +19,8 @@ def draw(document: Document, stem: Callable[[str], Path]) -> list[Path]:
     drawn: list[Path] = []
     for histogram in document.histograms:
         drawn += score_histogram(histogram.scores, histogram.baseline, histogram.measure, stem(histogram.name))
+    for plot in document.scatters:
+        drawn += ablation_scatter(plot.points, plot.baselines, plot.labels, plot.caption, stem(plot.name))
     for chart in document.charts:
         drawn += _chart(chart, stem(chart.name)) if chart.name else []
     for entry in document.maps:

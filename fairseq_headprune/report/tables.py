@@ -154,15 +154,15 @@ def paper_head_table(
 def render_parts(parts: Sequence[Any], form: str) -> str:
     """Join tables and lines of text in this form; lines are comments in LaTeX and CSV, paragraphs in Markdown.
 
-    Tables in CSV are separated by an empty line.
+    Tables in CSV are separated by an empty line; an empty line of text stands in text only.
     """
     shown = []
     for part in parts:
         if not isinstance(part, str):
             shown.append(part.render(form) + ("\n" if form == "csv" else ""))
         elif form in COMMENTS:
-            shown.append(COMMENTS[form] + part)
-        else:
+            shown += [COMMENTS[form] + part] if part else []
+        elif part or form == "text":
             shown.append(part.replace("*", "\\*") if form == "markdown" else part)
     return ("\n\n" if form == "markdown" else "\n").join(shown).rstrip("\n")
 

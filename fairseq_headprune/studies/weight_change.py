@@ -7,8 +7,10 @@ import torch
 from scipy import stats
 
 from fairseq_headprune.checkpoints import State, part_modules, stored_layout, stored_mask
-from fairseq_headprune.parts import HEADS, Mask
+from fairseq_headprune.parts import HEADS, PAPER_NAMES, Mask
 from fairseq_headprune.removal.surgery import split_joined
+from fairseq_headprune.report.document import Document, HeadMap
+from fairseq_headprune.report.tables import Table, paper_head_table
 
 #: quantity -> what it is
 QUANTITIES = {
@@ -113,3 +115,42 @@ def overall(values: Mapping[str, Any]) -> dict[str, float]:
     if not found:
         raise ValueError("the two checkpoints have no head in common that is not pruned")
     return {"mean": sum(found) / len(found), "min": min(found), "max": max(found), "heads": len(found)}
+
+
+def document(before: State, after: State, files: dict[str, Any], shown: str = "relative") -> Document:
+    """Compare two checkpoints, tell all quantities as data and one of them as tables and a figure.
+
+    Args:
+        files: what the data says of the checkpoints.
+        shown: one of :data:`QUANTITIES`.
+    """
+    values = weight_change(before, after)
+    told: dict[str, dict[str, Any]] = {
+        name: {"what": what, "heads": heads, "overall": overall(heads), "layers": layer_effects(heads)}
+        for (name, what), heads in zip(QUANTITIES.items(), values.values(), strict=True)
+    }
+    data = files | {
+        "weights": "q, k and v of a head together, without biases",
+        "quantities": told,
+        "test": "Kruskal-Wallis over the layers of a component, a value a head",
+    }
+    what, form = QUANTITIES[shown], "+.4f" if shown == "magnitude" else ".4f"
+    captions = {c: f"{PAPER_NAMES[c]} ({c}): {what}, counted from 1" for c in values[shown]}
+    tables = [paper_head_table(heads, fmt=form, caption=captions[c]) for c, heads in values[shown].items()]
+    rows = [[PAPER_NAMES[component], *_layer_cells(found)] for component, found in told[shown]["layers"].items()]
+    caption = "Do layers differ? Means of the layers, their spread (largest over smallest), and Kruskal-Wallis"
+    tables.append(Table(["Component", "Smallest", "Largest", "Spread", "H", "p"], rows, caption=caption))
+    scale = "delta" if shown == "magnitude" else "importance"
+    drawn = [
+        {"component": c, "name": PAPER_NAMES[c], "layers": [[{scale: value} for value in row] for row in layers]}
+        for c, layers in values[shown].items()
+    ]
+    title = "Change of each head's q, k and v weights"
+    return Document(title, tables, maps=[HeadMap(title, scale, drawn, what, name="change")], data=data)
+
+
+def _layer_cells(found: dict[str, Any]) -> list[str | None]:
+    means = [mean for mean in found["mean"] if mean is not None]
+    numbers = [(min(means, default=None), ".4f"), (max(means, default=None), ".4f"), (found["spread"], ".1%")]
+    numbers += [(found["h"], ".2f"), (found["p"], ".3g")]
+    return [None if number is None else format(number, style) for number, style in numbers]
