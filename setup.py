@@ -1,5 +1,6 @@
 """Installation of fairseq_headprune: `pip install ".[fairseq]"`."""
 
+import re
 from pathlib import Path
 
 from setuptools import find_packages, setup
@@ -9,11 +10,15 @@ from setuptools import find_packages, setup
 WHEELS = 'platform_system == "Linux" and platform_machine == "x86_64" and implementation_name == "cpython"'
 SOURCE = 'platform_system != "Linux" or platform_machine != "x86_64" or implementation_name != "cpython"'
 
+# Read, not imported: the package is not installed yet.
+_init = Path(__file__).with_name("fairseq_headprune") / "__init__.py"
+[version] = re.findall(r'^__version__ = "(.+)"$', _init.read_text(encoding="utf-8"), re.MULTILINE)
+
 readme = Path(__file__).with_name("README.md")
 
 setup(
     name="fairseq_headprune",
-    version="0.1.0",
+    version=version,
     description="Attention-head pruning for machine translation with fairseq",
     long_description=readme.read_text(encoding="utf-8") if readme.exists() else "",
     long_description_content_type="text/markdown",

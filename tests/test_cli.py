@@ -2,11 +2,13 @@
 
 import importlib
 import json
+import runpy
 import shlex
 import subprocess
 import sys
 
 import pytest
+import setuptools
 import tiny
 
 from fairseq_headprune import __version__, cli
@@ -79,6 +81,13 @@ def test_tracebacks_on_request(verb, monkeypatch):
     monkeypatch.setenv("HEADPRUNE_DEBUG", "1")
     with pytest.raises(ValueError, match="x"):
         cli.main(["make-it"])
+
+
+def test_the_version_is_that_of_the_package(monkeypatch):
+    given = {}
+    monkeypatch.setattr(setuptools, "setup", lambda **settings: given.update(settings))
+    runpy.run_path(str(tiny.ROOT / "setup.py"))
+    assert given["version"] == __version__
 
 
 def test_unknown_verbs(capsys):
