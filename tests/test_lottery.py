@@ -15,7 +15,7 @@ from fairseq_headprune.choosing.magnitude import layer_matrices, without_lowest,
 from fairseq_headprune.cli import main
 from fairseq_headprune.parts import FFN, HEADS, Mask
 from fairseq_headprune.parts.scores import Scores
-from fairseq_headprune.studies import lottery
+from fairseq_headprune.studies import estimates, lottery
 from fairseq_headprune.studies.lottery import LotteryFind, LotterySettings, LotteryWork
 from fairseq_headprune.studies.run import run
 
@@ -107,7 +107,7 @@ def toy(monkeypatch):
         scores.rows = scores.without(mask.dropped()).rows
         return scores
 
-    monkeypatch.setattr(lottery, "estimate_scores", estimated)
+    monkeypatch.setattr(estimates, "estimate_scores", estimated)
 
     def opened(folder, **more):
         study = LotteryFind.of(toys.ToySession(), "test", LotterySettings(mode="heads", resamples=50, **more))

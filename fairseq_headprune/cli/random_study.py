@@ -1,23 +1,19 @@
 """``headprune random-study``: random heads, fine-tuned: the null hypothesis that a criterion has to beat."""
 
 import argparse
-import shlex
 from functools import partial
 from typing import Any
 
-from fairseq_headprune.cli.common import Parser, add_ffn_flag
+from fairseq_headprune.cli.common import add_ffn_flag
 from fairseq_headprune.cli.comparison_flags import add_comparison_flags, comparison_settings
 from fairseq_headprune.cli.model_flags import parse_model_flags
-from fairseq_headprune.cli.progress import Progress
-from fairseq_headprune.cli.scale_flags import (
-    add_launcher_flags,
-    check_launcher_flags,
-    helpers,
-    rank,
-    trainings_at_once,
+from fairseq_headprune.cli.training_study import (
+    add_training_flags,
+    check_training_flags,
+    fine_tuning,
+    generation_flags,
+    run_trainings,
 )
-from fairseq_headprune.cli.study import show
-from fairseq_headprune.jobs.devices import visible_gpus
 
 _DESCRIPTION = """Draw masks by chance, fine-tune the checkpoint under each, translate the split --gen-subset with all
 of fairseq-generate's settings, score BLEU (BERT: predict, GLUE's metric) and test against the unpruned model: mean and
@@ -28,35 +24,16 @@ fine-tuning that dies is started again from its last epoch, as long as it gets f
 def run(argv: list[str]) -> int:
     """Run the verb."""
     args = parse(argv)
-    from fairseq_headprune.provenance import environment
     from fairseq_headprune.session import open_session
     from fairseq_headprune.studies.mask_study import Comparison
     from fairseq_headprune.studies.random_study import RandomStudy
-    from fairseq_headprune.studies.run import run as run_cells
     from fairseq_headprune.studies.samplings import items
-    from fairseq_headprune.studies.trained import TrainWork
 
-    comparison, how = Comparison(**comparison_settings(args)), _fine_tuning(args)
+    comparison, how = Comparison(**comparison_settings(args)), fine_tuning(args)
     chosen = items(args.random, args.config, args.triple, args.layers, args.mirror, args.control)
-    check_launcher_flags(args)
-    args.jobs = args.jobs or len(visible_gpus())
     study = RandomStudy.of(open_session(args), args.gen_subset, chosen, args.seeds, how, comparison, args.components)
-    study.generate, study.base = _generation_flags(argv), args.baseline
-    study.check()
-    folder = study.open(args.output, environment(args.headprune_command))
-    progress = Progress("random-study", study.planned(), args.quiet or args.worker)
-    with helpers("random-study", argv, args, folder, trains=True):
-        for cell in run_cells(study, TrainWork(study, trainings_at_once(args))):
-            progress.cell(cell)
-    progress.close()
-    return 0 if args.worker else show(study, args)
-
-
-def _generation_flags(argv: list[str]) -> list[str]:
-    """Return the data folder and fairseq-generate's flags, without the verb's own."""
-    own = Parser(add_help=False)
-    _add_flags(own)
-    return own.parse_known_args(argv)[1]
+    study.generate, study.base = generation_flags(argv, _add_flags), args.baseline
+    return run_trainings("random-study", argv, args, study)
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
@@ -66,19 +43,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
         ValueError: numbers out of range, or flags that are not supported.
     """
     args = parse_model_flags("random-study", argv, _add_flags, _DESCRIPTION)
-    _, processes = rank()
-    if processes > 1:
-        raise ValueError(
-            f"torchrun has started {processes} processes; start random-study once, with --jobs {processes}"
-        )
-    if args.head_mask is not None:
-        raise ValueError("--head-mask is not supported here: the study draws its own masks; slim the checkpoint first")
-    if (args.updates is None) == (args.epochs is None):
-        raise ValueError("say how long to fine-tune: --updates N or --epochs N, and not both")
-    for name in ("updates", "epochs", "jobs"):
-        number = getattr(args, name)
-        if number is not None and number < 1:
-            raise ValueError(f"--{name} must be at least 1, got {number}")
+    check_training_flags("random-study", args)
     if args.baseline == "control" and not args.control:
         raise ValueError("--baseline control needs --control, which fine-tunes it")
     if args.components and (args.config or args.triple):
@@ -137,24 +102,5 @@ def _add_flags(parser: argparse.ArgumentParser) -> None:
         "the checkpoint has not been trained for the task (default: unpruned)",
     )
     add("--seeds", type=int, nargs="+", default=[1, 2, 3], metavar="S", help="a sampling each (default: 1 2 3)")
-    add(
-        "--train-flags",
-        required=True,
-        metavar="FLAGS",
-        help="flags of fairseq-train as one word: --arch, --optimizer, --lr, --max-tokens, … (required)",
-    )
-    add("--updates", type=int, metavar="N", help="updates of fine-tuning (this or --epochs is required)")
-    add("--epochs", type=int, metavar="N", help="epochs of fine-tuning; the paper's are 30 (this or --updates)")
-    add("--slim", action="store_true", help="remove the heads first, fine-tune the smaller model (default: off)")
-    add("--jobs", type=int, metavar="N", help="fine-tunings at the same time (default: one a GPU)")
-    add_launcher_flags(group)
+    add_training_flags(group)
     add_comparison_flags(parser)
-
-
-def _fine_tuning(args: argparse.Namespace) -> Any:
-    from fairseq_headprune.studies.random_study import FineTuning
-
-    limit = ["--max-update", str(args.updates)] if args.updates else ["--max-epoch", str(args.epochs)]
-    how = FineTuning(shlex.split(args.train_flags), limit, args.slim)
-    how.check()
-    return how

@@ -16,7 +16,7 @@ JOBS_ON_GPU = "HEADPRUNE_JOBS_ON_GPU"
 
 def worker_command(verb: str, argv: Sequence[str]) -> list[str]:
     """Return the command of a worker for the study that ``headprune VERB ARGV`` runs."""
-    return [sys.executable, "-m", "fairseq_headprune", verb, *map(str, argv), "--worker"]
+    return [sys.executable, "-m", "fairseq_headprune", *verb.split(), *map(str, argv), "--worker"]
 
 
 @contextlib.contextmanager

@@ -7,12 +7,13 @@ from fairseq_headprune.studies.examples import with_examples
 from fairseq_headprune.studies.folder import StudyFolder
 from fairseq_headprune.studies.keep_one import KeepOne
 from fairseq_headprune.studies.lottery import LotteryFind
+from fairseq_headprune.studies.lottery_retrain import LotteryRetrain
 from fairseq_headprune.studies.prune import Prune
 from fairseq_headprune.studies.random_study import RandomStudy
 from fairseq_headprune.studies.study import Study
 from fairseq_headprune.studies.sweep import Sweep
 
-_STUDIES: tuple[type[Study], ...] = (Ablate, KeepOne, Prune, Sweep, RandomStudy, LotteryFind)
+_STUDIES: tuple[type[Study], ...] = (Ablate, KeepOne, Prune, Sweep, RandomStudy, LotteryFind, LotteryRetrain)
 
 #: verb -> its study
 KINDS: dict[str, type[Study]] = {study.name: study for study in _STUDIES}

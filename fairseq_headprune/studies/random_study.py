@@ -1,17 +1,16 @@
 """The study of ``headprune random-study``: draw masks, fine-tune, answer, score (Budhraja et al. 2020, §3.1)."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
-from fairseq_headprune.jobs.training import TrainingJob
 from fairseq_headprune.parts import HEADS, Mask, has_ffn
 from fairseq_headprune.pruning import chosen_components
 from fairseq_headprune.report.document import Curves, Document
 from fairseq_headprune.report.marks import Family
 from fairseq_headprune.studies.curves import line, mean_of
+from fairseq_headprune.studies.fine_tuning import FineTuning
 from fairseq_headprune.studies.mask_study import Comparison, MaskStudy, model_settings
 from fairseq_headprune.studies.random_means import Means, summary
 from fairseq_headprune.studies.random_tables import (
@@ -28,45 +27,6 @@ _UNTRAINED = (
     "All is compared with the checkpoint the study starts from, which need not have been trained for the task: see the "
     "row of all heads, fine-tuned (--control), and headprune random-study --baseline control."
 )
-#: of every fine-tuning, unless the user says otherwise
-_PLAIN = ["--distributed-world-size", "1", "--log-format", "simple", "--no-progress-bar"]
-#: what a job sets itself, or cannot do without
-_OURS = (
-    "--seed",
-    "--save-dir",
-    "--user-dir",
-    "--finetune-from-model",
-    "--restore-file",
-    "--head-mask",
-    "--no-save",
-    "--disable-validation",
-)
-
-
-@dataclass(frozen=True)
-class FineTuning:
-    """How models are fine-tuned.
-
-    Attributes:
-        flags: of fairseq-train: architecture, optimizer, learning rate, batch size, ….
-        limit: ``--max-update N`` or ``--max-epoch N``.
-        slim: remove the pruned heads first and fine-tune the smaller model.
-    """
-
-    flags: list[str]
-    limit: list[str]
-    slim: bool = False
-
-    def check(self) -> None:
-        """Refuse flags that each job sets itself.
-
-        Raises:
-            ValueError: the first of them.
-        """
-        given = [word.partition("=")[0] for word in self.flags]
-        wrong = [flag for flag in _OURS if flag in given]
-        if wrong:
-            raise ValueError(f"--train-flags: {wrong[0]} is set for each sampling, or not supported; omit it")
 
 
 class RandomStudy(MaskStudy):
@@ -130,23 +90,14 @@ class RandomStudy(MaskStudy):
     def plan(self) -> list[Cell]:
         """The unpruned model, and a training for each item and seed."""
         unpruned = self.unpruned(**facts(Item(UNPRUNED), 0, self.start, self.start, self.components))
-        return [unpruned, *(Cell(name, *drawn, job=self._job(name, *drawn)) for name, drawn in self.drawn.items())]
-
-    def _job(self, name: str, mask: Mask, found: Mapping[str, Any]) -> TrainingJob:
-        how, session = self.settings["fine_tuning"], self.session
-        flags = [*session.training_flags(), *_PLAIN, *how["flags"], *how["limit"]]
-        return TrainingJob(
-            name,
-            session.args.data,
-            flags,
-            found["seed"],
-            start=str(Path(session.path).resolve()),
-            mask=mask.to_dict(),
-            slim=how["slim"],
-            generate=self.generate,
-            split=self.split,
-            root=f"{self.folder.path.resolve()}/",
-        )
+        how, start = FineTuning(**self.settings["fine_tuning"]), self.session and self.session.path
+        return [
+            unpruned,
+            *(
+                Cell(name, mask, found, job=how.job(self, name, mask, found["seed"], start))
+                for name, (mask, found) in self.drawn.items()
+            ),
+        ]
 
     def result(self, cells: Mapping[str, Done]) -> Document:
         """Say how far random pruning goes; the means of a finished study are tested where its model is loaded."""

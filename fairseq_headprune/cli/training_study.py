@@ -1,0 +1,89 @@
+"""What verbs share whose study trains: the flags of each training, and running them."""
+
+import argparse
+import shlex
+from collections.abc import Callable
+from typing import Any
+
+from fairseq_headprune.cli.common import Parser
+from fairseq_headprune.cli.progress import Progress
+from fairseq_headprune.cli.scale_flags import (
+    add_launcher_flags,
+    check_launcher_flags,
+    helpers,
+    rank,
+    trainings_at_once,
+)
+from fairseq_headprune.cli.study import show, warn
+from fairseq_headprune.jobs.devices import visible_gpus
+
+
+def add_training_flags(group: Any) -> None:
+    """Add the flags that say how each training is done, how many at once, and where."""
+    add = group.add_argument
+    add(
+        "--train-flags",
+        required=True,
+        metavar="FLAGS",
+        help="flags of fairseq-train as one word: --arch, --optimizer, --lr, --max-tokens, … (required)",
+    )
+    add("--updates", type=int, metavar="N", help="updates of fine-tuning (this or --epochs is required)")
+    add("--epochs", type=int, metavar="N", help="epochs of fine-tuning; the paper's are 30 (this or --updates)")
+    add("--slim", action="store_true", help="remove the heads first, fine-tune the smaller model (default: off)")
+    add("--jobs", type=int, metavar="N", help="fine-tunings at the same time (default: one a GPU)")
+    add_launcher_flags(group)
+
+
+def check_training_flags(verb: str, args: argparse.Namespace) -> None:
+    """Check these flags.
+
+    Raises:
+        ValueError: numbers out of range, flags that do not go together, or several processes of torchrun.
+    """
+    _, processes = rank()
+    if processes > 1:
+        raise ValueError(f"torchrun has started {processes} processes; start {verb} once, with --jobs {processes}")
+    if args.head_mask is not None:
+        raise ValueError("--head-mask is not supported here: the study draws its own masks; slim the checkpoint first")
+    if (args.updates is None) == (args.epochs is None):
+        raise ValueError("say how long to fine-tune: --updates N or --epochs N, and not both")
+    for name in ("updates", "epochs", "jobs"):
+        number = getattr(args, name)
+        if number is not None and number < 1:
+            raise ValueError(f"--{name} must be at least 1, got {number}")
+    check_launcher_flags(args)
+
+
+def fine_tuning(args: argparse.Namespace) -> Any:
+    """Return the :class:`~fairseq_headprune.studies.fine_tuning.FineTuning` that the flags describe."""
+    from fairseq_headprune.studies.fine_tuning import FineTuning
+
+    limit = ["--max-update", str(args.updates)] if args.updates else ["--max-epoch", str(args.epochs)]
+    how = FineTuning(shlex.split(args.train_flags), limit, args.slim)
+    how.check()
+    return how
+
+
+def generation_flags(argv: list[str], add_flags: Callable[[argparse.ArgumentParser], Any]) -> list[str]:
+    """Return the data folder and fairseq-generate's flags, without the verb's own."""
+    own = Parser(add_help=False)
+    add_flags(own)
+    return own.parse_known_args(argv)[1]
+
+
+def run_trainings(verb: str, argv: list[str], args: argparse.Namespace, study: Any) -> int:
+    """Run a study that trains and print its document."""
+    from fairseq_headprune.provenance import environment
+    from fairseq_headprune.studies.run import run
+    from fairseq_headprune.studies.trained import TrainWork
+
+    args.jobs = args.jobs or len(visible_gpus())
+    study.check()
+    warn(study)
+    folder = study.open(args.output, environment(args.headprune_command))
+    progress = Progress(verb, study.planned(), args.quiet or args.worker)
+    with helpers(verb, argv, args, folder, trains=True):
+        for cell in run(study, TrainWork(study, trainings_at_once(args))):
+            progress.cell(cell)
+    progress.close()
+    return 0 if args.worker else show(study, args)
