@@ -15,12 +15,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from fairseq_headprune.files import read_json  # noqa: E402
 from fairseq_headprune.parts import PAPER_NAMES  # noqa: E402
+from fairseq_headprune.report.ablation_figures import ablation_scatter, score_histogram  # noqa: E402
 from fairseq_headprune.report.epochs import epoch_figure  # noqa: E402
 from fairseq_headprune.report.figures import head_map, pruning_curve  # noqa: E402
-from fairseq_headprune.report.gate_dynamics import dynamics_figure  # noqa: E402
-from fairseq_headprune.report.gate_runs import heads_against_penalty  # noqa: E402
-from fairseq_headprune.report.histogram import score_histogram  # noqa: E402
-from fairseq_headprune.report.scatter import ablation_scatter  # noqa: E402
+from fairseq_headprune.report.gate_figures import dynamics_figure, heads_against_penalty  # noqa: E402
 from fairseq_headprune.report.speed_figures import accuracy_figure, speed_figure  # noqa: E402
 from fairseq_headprune.studies.pruners.figures import comparison_figure, set_figures  # noqa: E402
 

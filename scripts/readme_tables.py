@@ -23,7 +23,7 @@ from fairseq_headprune.report.document import Document
 from fairseq_headprune.report.marks import Family
 from fairseq_headprune.report.tables import Marked, Table
 from fairseq_headprune.studies.curves import curve_rows
-from fairseq_headprune.studies.pruners.tables import COST_NOTE, cost_table, score_note, score_table
+from fairseq_headprune.studies.pruners.results import COST_NOTE, cost_table, score_note, score_table
 from fairseq_headprune.studies.random_tables import kept_heads
 from fairseq_headprune.studies.study import UNPRUNED
 

@@ -1,6 +1,5 @@
 """Headless Chromium (Debian's), driven through its DevTools protocol over two pipes: no driver, no library."""
 
-import base64
 import contextlib
 import fcntl
 import json
@@ -100,11 +99,6 @@ class Page:
         codes = {"Tab": 9, "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40}
         for kind in ("keyDown", "keyUp"):
             self.call("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=codes[key])
-
-    def screenshot(self, path: Path) -> None:
-        """Save the whole page as PNG."""
-        data = self.call("Page.captureScreenshot", captureBeyondViewport=True)["data"]
-        path.write_bytes(base64.b64decode(data))
 
 
 class Browser:

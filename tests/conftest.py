@@ -116,6 +116,23 @@ def lively(trained, tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
+def flags(lively):
+    """Data, checkpoint and search of the studies of ``lively``, whose tests draw 50 resamples."""
+    import verbs
+
+    return [lively["data"], "--path", lively["checkpoint"], *verbs.BEAM, "--resamples", "50"]
+
+
+@pytest.fixture(scope="session")
+def ablated(flags, tmp_path_factory):
+    """``headprune ablate`` of every head on test, by one process: ``{"folder", "document"}``."""
+    import verbs
+
+    folder = tmp_path_factory.mktemp("ablated") / "study"
+    return {"folder": folder, "document": verbs.run_json("ablate", *flags, "-o", folder)}
+
+
+@pytest.fixture(scope="session")
 def tuned(tmp_path_factory):
     """A folder with GLUE data, and BERT checkpoints of SST-2, STS-B and MNLI (see ``glue_data.write_tuned``)."""
     import glue_data  # most tests need none of it

@@ -1,13 +1,13 @@
 """``headprune ablate`` on a tiny checkpoint, and the oracle order it gives ``headprune prune``."""
 
 import json
-import shutil
 
 import pytest
 import sacrebleu
 import tiny
 import torch
-from verbs import count_masks, generated, refused, run_json, session
+from verbs import BEAM, SHAPE, count_masks, generated, holm_by_hand, refused, run_json, session, stopped
+from verbs import cells as timeless
 
 from fairseq_headprune.cli import main
 from fairseq_headprune.evaluation.significance import paired_bootstrap
@@ -18,21 +18,10 @@ from fairseq_headprune.parts.scores import Scores
 from fairseq_headprune.report.marks import Family
 from fairseq_headprune.studies.ablate import count
 
-SHAPE = {"enc_self": [2, 2], "enc_dec": [2, 2], "dec_self": [2, 2]}
-BEAM = ["--beam", "2", "--max-len-b", "10", "--cpu"]
-RESAMPLES = ["--resamples", "50"]
-
 
 @pytest.fixture(scope="module")
-def flags(lively):
-    return [lively["data"], "--path", lively["checkpoint"], *BEAM, *RESAMPLES]
-
-
-@pytest.fixture(scope="module")
-def study(flags, tmp_path_factory):
-    """Every head on test: {"folder", "document"}."""
-    folder = tmp_path_factory.mktemp("ablate") / "study"
-    return {"folder": folder, "document": run_json("ablate", *flags, "-o", folder)}
+def study(ablated):
+    return ablated
 
 
 @pytest.fixture(scope="module")
@@ -46,10 +35,6 @@ def hypotheses(study, cell):
 
 def lines(folder):
     return (folder / "cells.jsonl").read_text().splitlines(keepends=True)
-
-
-def timeless(folder):
-    return [{k: v for k, v in json.loads(line).items() if k != "seconds"} for line in lines(folder)]
 
 
 def test_one_cell_a_head_after_the_unpruned_one(study):
@@ -99,15 +84,8 @@ def test_differences_and_p(study, translator):
         systems = {"base": base, "masked": hypotheses(study, cell)}
         assert cell["p"] == paired_bootstrap("bleu", translator.references, systems, 50)[1].p
     assert any(cell["delta"] > 0 for cell in cells) and any(cell["delta"] < 0 for cell in cells)
-
-
-def test_holm_is_over_the_heads(study):
-    cells = study["document"]["cells"][1:]
-    # Source: Holm by hand, from the smallest p on.
-    running = 0.0
-    for rank, cell in enumerate(sorted(cells, key=lambda cell: cell["p"])):
-        running = max(running, min(1.0, (12 - rank) * cell["p"]))
-        assert cell["p_holm"] == pytest.approx(running)
+    # Holm's correction is over the heads.
+    assert [cell["p_holm"] for cell in cells[1:]] == pytest.approx(holm_by_hand([cell["p"] for cell in cells[1:]]))
 
 
 HAND = [
@@ -140,23 +118,13 @@ def test_the_text_ends_with_what_was_found(study, flags, capsys):
 
 def test_a_stopped_study_repeats_nothing(study, flags, tmp_path, monkeypatch):
     # Source: the study that was never stopped; 12 + 1 cells, 5 of them done.
-    folder = tmp_path / "study"
-    shutil.copytree(study["folder"], folder)
-    kept = lines(folder)
-    (folder / "cells.jsonl").write_text("".join(kept[:5]) + kept[5][:30])
+    folder, kept = stopped(study["folder"], tmp_path / "study", 5, 30), lines(study["folder"])
     packs = count_masks(monkeypatch)
     document = run_json("ablate", *flags, "-o", folder, "--masks-at-once", "5")
     assert packs == [5, 3] and lines(folder)[:5] == kept[:5]
     assert timeless(folder) == timeless(study["folder"])
     run_json("ablate", *flags, "-o", folder)
     assert packs == [5, 3] and document["found"] == study["document"]["found"]
-
-
-def test_one_by_one_gives_the_same(study, flags, tmp_path, monkeypatch):
-    # Source: fairseq's own generator, one mask after the other.
-    packs = count_masks(monkeypatch)
-    run_json("ablate", *flags, "-o", tmp_path / "s", "--masks-at-once", "1")
-    assert packs == [] and timeless(tmp_path / "s") == timeless(study["folder"])
 
 
 def test_settings_that_need_fairseqs_generator_go_one_by_one(flags, tmp_path, monkeypatch, caplog):
@@ -214,7 +182,7 @@ def test_a_model_that_is_not_finite_is_refused_with_the_head(flags, lively, tmp_
         assert "NaN or infinity in the weights of enc_self layer 0 head 0: take an earlier checkpoint" in line
     # Where that head is pruned the model is finite.
     Mask.full(SHAPE).without([Part("enc_self", 0, 0)]).save(tmp_path / "mask.json")
-    masked = ["--head-mask", tmp_path / "mask.json", "--components", "dec_self", *RESAMPLES]
+    masked = ["--head-mask", tmp_path / "mask.json", "--components", "dec_self", "--resamples", "50"]
     assert len(run_json("ablate", *argv, *masked, "-o", tmp_path / "masked")["cells"]) == 5
     # A search that ends without a hypothesis, since something else is broken.
     state["model"]["encoder.layers.0.self_attn.v_proj.weight"][0, 0] = 0.0
@@ -230,7 +198,7 @@ def test_a_folder_of_another_study_is_refused(study, flags, lively, trained, cap
         ([*flags, "--gen-subset", "valid"], "data.split"),
         ([*flags, "--lenpen", "2"], "generation.lenpen"),
         ([*flags, "--components", "enc_dec"], "components"),
-        ([lively["data"], "--path", trained["checkpoint"], *BEAM, *RESAMPLES], "checkpoint is"),
+        ([*flags[:2], trained["checkpoint"], *flags[3:]], "checkpoint is"),
     ):
         line = refused(capsys, "ablate", *argv, "-o", study["folder"])
         assert "other settings" in line and name in line

@@ -1,4 +1,4 @@
-"""Cells that are divided among processes: claims, dead workers, packs. The processes are real, the cells are cheap."""
+"""Cells divided among processes: claims, dead workers, packs. The processes are real; cells are cheap, some long."""
 
 import json
 import os
@@ -40,7 +40,7 @@ class Work:
             time.sleep(random.uniform(0.005, 0.02))
             text = hashlib.sha256((cell.id + "".join(first)).encode()).hexdigest()
             study.write_hypotheses(cell.id, [text])
-            study.append({"id": cell.id, "value": text})
+            study.append({"id": cell.id, "value": text, "long": "ä\\u2028" * int(text[:3], 16)})
             yield
 
 def make():
@@ -69,7 +69,8 @@ def contents(folder):
 
 
 def listed(folder):
-    lines = (folder / "cells.jsonl").read_text().splitlines()
+    # The last line may be half written, or cut off by a kill.
+    lines = (folder / "cells.jsonl").read_bytes().split(b"\n")[:-1]
     return [json.loads(line)["id"] for line in lines]
 
 

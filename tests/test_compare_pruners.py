@@ -19,7 +19,7 @@ from fairseq_headprune.jobs import train as jobs_train
 from fairseq_headprune.jobs.methods import DEFAULT
 from fairseq_headprune.jobs.training import Run, TrainingJob
 from fairseq_headprune.parts import Mask
-from fairseq_headprune.studies.pruners.masks import random_mask
+from fairseq_headprune.studies.pruners.answers import random_mask
 
 pytestmark = pytest.mark.slow  # trains models
 

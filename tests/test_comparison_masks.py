@@ -1,7 +1,6 @@
 """Random masks, and masks by importance that is estimated anew on the way."""
 
 import pytest
-from verbs import write_lively
 
 from fairseq_headprune.choosing.random_heads import parse_amount, prune_random
 from fairseq_headprune.importance.part_weights import random_scores
@@ -12,7 +11,7 @@ from fairseq_headprune.parts.scores import Scores
 from fairseq_headprune.pruning import next_heads
 from fairseq_headprune.session import Session, parse_generation_args
 from fairseq_headprune.studies.estimates import estimate_scores
-from fairseq_headprune.studies.pruners.masks import importance_masks, random_mask
+from fairseq_headprune.studies.pruners.answers import importance_masks, random_mask
 from fairseq_headprune.studies.samplings import Item
 
 SHAPE = {"enc_self": [2, 1], "dec_self": [3]}
@@ -48,8 +47,7 @@ def test_a_seed_gives_the_same_heads_everywhere(tiny_model):
 
 
 @pytest.fixture(scope="module")
-def session(trained, tmp_path_factory):
-    lively = write_lively(trained, tmp_path_factory.mktemp("lively"))
+def session(lively):
     argv = [str(lively["data"]), "--path", str(lively["checkpoint"]), "--cpu", "--quiet"]
     return Session(parse_generation_args("test", argv, lambda parser: None, ""))
 

@@ -4,11 +4,13 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
+from fairseq_headprune.jobs.methods import DEFAULT, NAMES
 from fairseq_headprune.report import drawing
 from fairseq_headprune.studies.mask_study import Comparison
 from fairseq_headprune.studies.pruners.figures import comparison_figure, layer_counts, set_figures
-from fairseq_headprune.studies.pruners.results import costs, summarise
-from fairseq_headprune.studies.pruners.tables import cost_table, score_note, score_table
+from fairseq_headprune.studies.pruners.results import cost_table, costs, score_note, score_table, summarise
+from fairseq_headprune.studies.pruners.tasks import Translating
+from fairseq_headprune.studies.pruners.trainings import trainings
 
 
 def mean(sums):
@@ -116,17 +118,13 @@ def test_time_is_compared_among_as_many_processes():
 
 def test_figures_3b_and_3d(points, tmp_path, monkeypatch):
     """The right panel has what keeps up to a third of the heads: 4 of 12, not 8."""
-    drawn = []
-    monkeypatch.setattr(drawing, "save", lambda figure, stem: drawn.append(figure) or [])
-    comparison_figure(points, tmp_path / "compare", total=12, measure="BLEU")
+    drawn, save = [], drawing.save
+    monkeypatch.setattr(drawing, "save", lambda figure, stem: drawn.append(figure) or save(figure, stem))
+    written = comparison_figure(points, tmp_path / "compare", total=12, measure="BLEU")
+    assert [path.name for path in written] == ["compare.png", "compare.svg"] and all(p.stat().st_size for p in written)
     assert isinstance(drawn[0], Figure)
     curves = [{c.get_label(): c.lines[0].get_xydata().tolist() for c in axes.containers} for axes in drawn[0].axes]
     assert curves == [{"Michel et al.": [[8, 21]], "STE": [[4, 33], [8, 33]]}, {"STE": [[4, 33]]}]
-
-
-def test_figure_files(points, tmp_path):
-    written = comparison_figure(points, tmp_path / "compare", total=12, measure="BLEU")
-    assert [path.name for path in written] == ["compare.png", "compare.svg"] and all(p.stat().st_size for p in written)
 
 
 def test_sets_are_counted_by_layer_and_averaged_over_seeds():
@@ -149,3 +147,46 @@ def test_figures_of_sets_and_of_penalties(tmp_path):
     # Michel et al.'s sets are not learned.
     names = ["compare-layers-ste.png", "compare-layers-ste.svg", "compare-lambda.png", "compare-lambda.svg"]
     assert [path.name for path in written] == names and all(path.stat().st_size for path in written)
+
+
+def flag(training, name):
+    """The value after a flag."""
+    return training.flags[training.flags.index(name) + 1]
+
+
+def test_all_trainings_of_a_comparison():
+    """Counted by hand: five of the nine methods train for each number of heads: 2 seeds x (1 + 5 x 3)."""
+    found = trainings(DEFAULT, [24, 4, 1], [1, 2], [], 1000, Translating())
+    assert len(found) == 32 and len({training.name for training in found}) == 32
+    # What pipelined DSP starts from comes first.
+    assert [t.name for t in found[:2]] == ["unpruned-1", "unpruned-2"]
+    per_method = {method: sum(t.method == method for t in found) for method in NAMES}
+    six = dict.fromkeys(("joint-dsp", "ste", "l0", "pipelined-dsp", "random-start"), 6)
+    assert {method: count for method, count in per_method.items() if count} == {"unpruned": 2, **six}
+
+
+def test_budgets_and_settings_are_the_paper_s():
+    """§4.3: joint methods as long as the unpruned model; pipelined DSP one epoch on the trained model."""
+    found = {t.name: t for t in trainings(DEFAULT, [24], [3], [], 1000, Translating())}
+    pipelined = found["pipelined-dsp-24-3"]
+    assert pipelined.after == "unpruned-3" and flag(pipelined, "--max-epoch") == "1"
+    assert "--gates-only" in pipelined.flags and "--validate-after-updates" not in pipelined.flags
+    for name in ("unpruned-3", "joint-dsp-24-3", "ste-24-3", "l0-24-3", "random-start-24-3"):
+        # Checkpoints are chosen among those of the second half, for all alike.
+        assert flag(found[name], "--validate-after-updates") == "500" and found[name].after is None
+    assert flag(found["joint-dsp-24-3"], "--heads-kept") == "24" == flag(found["l0-24-3"], "--l0-target-heads")
+    assert "--straight-through" in found["ste-24-3"].flags and "--preset" not in found["ste-24-3"].flags
+
+
+def test_fixed_penalties_are_trained_once_each():
+    found = trainings(["l0-lambda"], [24, 12], [1], [0.001, 0.1], 100, Translating())
+    assert [(t.name, t.count, t.penalty) for t in found[1:]] == [
+        ("l0-lambda-0.001-1", None, 0.001),
+        ("l0-lambda-0.1-1", None, 0.1),
+    ]
+    assert flag(found[2], "--l0-penalty") == "0.1"
+
+
+def test_an_unknown_method_is_refused():
+    with pytest.raises(ValueError, match="'magic'; known are unpruned, michel,"):
+        trainings(["magic"], [1], [1], [], 100, Translating())

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fairseq_headprune.cli.progress import Progress
+from fairseq_headprune.cli.study import Progress
 from fairseq_headprune.report.marks import Family
 from fairseq_headprune.studies.curves import curve_found, mean_of
 

@@ -8,7 +8,7 @@ import pytest
 from fairseq_headprune.cli import main
 from fairseq_headprune.gates import dynamics
 from fairseq_headprune.parts import Part
-from fairseq_headprune.report.gate_runs import heads_against_penalty
+from fairseq_headprune.report.gate_figures import heads_against_penalty
 
 #: two layers of two heads in the encoder, one layer of two in the decoder
 HEADS = [["enc_self", layer, head] for layer in (0, 1) for head in (0, 1)] + [["dec_self", 0, 0], ["dec_self", 0, 1]]

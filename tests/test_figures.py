@@ -10,6 +10,7 @@ import numpy
 import pytest
 from matplotlib.image import imread
 
+from fairseq_headprune.report.ablation_figures import ablation_scatter, score_histogram
 from fairseq_headprune.report.figures import head_map, pruning_curve
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -28,6 +29,16 @@ def group(path, name):
 
 def texts(element):
     return ["".join(text.itertext()).strip() for text in element.iter(f"{SVG}text")]
+
+
+def all_texts(path):
+    return texts(ET.parse(path).getroot())
+
+
+def bounds(element):
+    """Lowest x, highest x, lowest y, highest y of a path."""
+    numbers = [float(n) for n in re.findall(r"-?[\d.]+", element.find(f"{SVG}path").get("d"))]
+    return min(numbers[::2]), max(numbers[::2]), min(numbers[1::2]), max(numbers[1::2])
 
 
 def fills(path, component):
@@ -70,12 +81,12 @@ def test_head_map_of_differences_is_centred_on_zero(tmp_path):
     assert (low, high) == (PUOR[0], PUOR[2])
     # 256 steps have no middle one: the colour beside it differs by no more than 2 in 255.
     assert all(abs(int(middle[i : i + 2], 16) - int(PUOR[1][i : i + 2], 16)) <= 2 for i in (1, 3, 5))
-    assert "change in BLEU" in texts(ET.parse(svg).getroot())
+    assert "change in BLEU" in all_texts(svg)
 
 
 def test_head_map_is_labelled_as_the_papers_are(tmp_path):
     _, svg = head_map(SCORES, "a $title$ & more", tmp_path / "map")
-    everything = texts(ET.parse(svg).getroot())
+    everything = all_texts(svg)
     # Components without heads (an encoder-only model, a language model) take no room.
     assert {"Enc-Enc", "Enc-Dec", "Head", "Layer", "a $title$ & more"} <= set(everything)
     assert "Dec-Dec" not in everything
@@ -117,19 +128,19 @@ def test_filled_markers_are_the_points_that_do_not_differ(tmp_path):
     assert counts == {"same": 3, "differs": 1, "untested": 1}
     style = {s: next(group(svg, f"Enc-Dec:{s}").iter(f"{SVG}use")).get("style") for s in counts}
     assert "fill: #ffffff" in style["differs"] and "fill: #ffffff" not in style["same"]
-    assert {"p ≥ 0.01", "p < 0.01 before Holm's correction", "not tested"} <= set(texts(ET.parse(svg).getroot()))
+    assert {"p ≥ 0.01", "p < 0.01 before Holm's correction", "not tested"} <= set(all_texts(svg))
 
 
 def test_level_of_significance_is_the_callers(tmp_path):
     points = {"all": curve([30.0, 20.0], p=[None, 0.03])}
     _, svg = pruning_curve(points, "BLEU", 30.0, tmp_path / "curve", alpha=0.05)
     assert group(svg, "All:differs") is not None
-    assert "p < 0.05 before Holm's correction" in texts(ET.parse(svg).getroot())
+    assert "p < 0.05 before Holm's correction" in all_texts(svg)
 
 
 def test_nothing_tested_says_nothing_about_significance(tmp_path):
     _, svg = pruning_curve({"all": curve([30.0, 20.0])}, "chrF", None, tmp_path / "curve", title="Multi30k")
-    everything = texts(ET.parse(svg).getroot())
+    everything = all_texts(svg)
     assert not any(text.startswith("p ") or "Unpruned" in text for text in everything)
     assert {"All", "chrF", "Multi30k", "Percentage pruned", "0%", "100%"} <= set(everything)
 
@@ -138,9 +149,7 @@ def test_curves_differ_in_colour_marker_and_dashes(tmp_path):
     names = ["all", "enc_self", "enc_dec", "dec_self", "random", "oracle"]
     curves = {name: curve([30.0 - i, 10.0 + i]) for i, name in enumerate(names)}
     _, svg = pruning_curve(curves, "BLEU", 36.05, tmp_path / "curve")
-    assert {"All", "Enc-Enc", "Enc-Dec", "Dec-Dec", "random", "oracle", "Unpruned (36.05)"} <= set(
-        texts(ET.parse(svg).getroot())
-    )
+    assert {"All", "Enc-Enc", "Enc-Dec", "Dec-Dec", "random", "oracle", "Unpruned (36.05)"} <= set(all_texts(svg))
     shown = ["All", "Enc-Enc", "Enc-Dec", "Dec-Dec", "random", "oracle"]
     markers = {next(group(svg, f"{name}:same").iter(f"{SVG}path")).get("d") for name in shown}
     colours = {next(group(svg, f"{name}:same").iter(f"{SVG}use")).get("style") for name in shown}
@@ -225,3 +234,47 @@ def test_pruning_curve_names_wrong_input(tmp_path, curves, message):
 def test_a_missing_folder_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match="there is no folder .*nowhere"):
         head_map(SCORES, "t", tmp_path / "nowhere" / "map")
+
+
+def test_significant_heads_are_framed(tmp_path):
+    deltas = {"enc_self": [[-2.0, 0.1], [0.5, None]], "dec_self": [[0.0]]}
+    marks = {"enc_self": [["holm", ""], ["raw", ""]], "dec_self": [[""]]}
+    png, svg = head_map(deltas, "t", tmp_path / "map", "delta", "difference", marks=marks, alpha=0.05)
+    # Layers and heads from 1: layer 1 head 1, and layer 2 head 1 below it.
+    frames = {name for name in re.findall(r'id="([^"]+)"', svg.read_text()) if re.fullmatch(r"(holm|raw)-\d-\d", name)}
+    assert frames == {"holm-1-1", "raw-2-1"} and png.exists()
+    first, second = bounds(group(svg, "holm-1-1")), bounds(group(svg, "raw-2-1"))
+    assert first[:2] == pytest.approx(second[:2]) and first[3] < second[2]
+    assert "stroke-dasharray" in group(svg, "raw-2-1").find(f"{SVG}path").get("style")
+    assert "stroke-dasharray" not in group(svg, "holm-1-1").find(f"{SVG}path").get("style")
+    assert "framed: p < 0.05 after Holm's correction; dashed: only before it" in all_texts(svg)
+
+
+def test_histogram_counts_heads(tmp_path):
+    # By hand: of two equal intervals from 1 to 3, the first holds 1 and 1.5, the second 2.5, 2.9 and 3.
+    _, svg = score_histogram([1.0, 1.5, 2.5, 2.9, 3.0], 2.0, "BLEU", tmp_path / "h", bins=2)
+    drawn = ET.parse(svg).getroot()
+    bars = [bounds(g) for g in drawn.iter(f"{SVG}g") if g.get("id") == "heads"]
+    assert len(bars) == 2
+    heights = [high - low for _, _, low, high in bars]
+    assert heights[1] / heights[0] == pytest.approx(3 / 2)
+    # The baseline, 2, is where the two bars meet.
+    assert bounds(group(svg, "baseline"))[0] == pytest.approx(bars[0][1], abs=1e-3)
+    assert {"BLEU", "Number of heads", "Baseline BLEU (2.00)"} <= set(all_texts(svg))
+    with pytest.raises(ValueError, match="no scores"):
+        score_histogram([], 2.0, "BLEU", tmp_path / "h")
+    with pytest.raises(ValueError, match="no finite number"):
+        score_histogram([float("nan")], 2.0, "BLEU", tmp_path / "h")
+
+
+def test_scatter_has_the_unpruned_scores_as_lines(tmp_path):
+    # By hand: the only head has the unpruned scores, so both lines run through its marker.
+    points = {"enc_dec": [(30.0, 20.0)], "dec_self": [(29.0, 21.0)]}
+    _, svg = ablation_scatter(points, (30.0, 20.0), ("x", "y"), "c", tmp_path / "s")
+    marker = next(group(svg, "heads-enc_dec").iter(f"{SVG}use"))
+    assert float(marker.get("x")) == pytest.approx(bounds(group(svg, "baseline-x"))[0], abs=1e-3)
+    assert float(marker.get("y")) == pytest.approx(bounds(group(svg, "baseline-y"))[2], abs=1e-3)
+    with pytest.raises(ValueError, match="no heads"):
+        ablation_scatter({}, (1.0, 1.0), ("x", "y"), "c", tmp_path / "s")
+    with pytest.raises(ValueError, match="no finite number"):
+        ablation_scatter({"enc_dec": [(1.0, float("inf"))]}, (1.0, 1.0), ("x", "y"), "c", tmp_path / "s")

@@ -129,18 +129,6 @@ def test_ablation_of_feed_forward_blocks(tuned, tmp_path):
         assert cell["score"] == pytest.approx(100 * (found.argmax(1) == targets).mean())
 
 
-def test_the_oracle_order_is_that_of_the_ablation(tuned, tmp_path):
-    """The head whose removal hurts least goes first; ties by lowest layer and head."""
-    ablated = study("ablate", tuned, "SST-2", tmp_path / "a", "--gen-subset", "train", "--resamples", "50")
-    order = ["--order", f"oracle:{tmp_path / 'a'}", "--step", "50%", "--resamples", "50"]
-    value = study("prune", tuned, "SST-2", tmp_path / "p", *order)
-    cells = [cell for cell in ablated["cells"] if cell["component"]]
-    ranked = sorted(cells, key=lambda cell: (-cell["delta"], cell["layer"], cell["head"]))
-    dropped = {(cell["layer"], cell["head"]) for cell in ranked[:6]}
-    mask = Mask.load(tmp_path / "p" / "masks" / f"{value['curves']['all'][1]['id']}.json")
-    assert {(h.layer, h.index) for h in Mask.full(SHAPE).kept() if h not in mask.kept()} == dropped
-
-
 def test_a_pruning_curve_of_regression(tuned, tmp_path):
     """Scored heads, masks at 50% and 100%, and the score of each by SciPy on the mask's own predictions."""
     file = tmp_path / "scores.json"

@@ -1,10 +1,8 @@
 """``headprune keep-one`` on a tiny checkpoint."""
 
-import json
-import shutil
-
 import pytest
-from verbs import count_masks, generated, refused, run_json
+from verbs import BEAM, SHAPE, generated, holm_by_hand, refused, run_json
+from verbs import cells as cells_of
 
 from fairseq_headprune.cli import main
 from fairseq_headprune.files import read_lines
@@ -12,14 +10,6 @@ from fairseq_headprune.parts import Mask, Part, all_heads
 from fairseq_headprune.report.marks import Family
 from fairseq_headprune.studies.keep_one import layer_table
 from fairseq_headprune.studies.results import best_of_layers
-
-SHAPE = {"enc_self": [2, 2], "enc_dec": [2, 2], "dec_self": [2, 2]}
-BEAM = ["--beam", "2", "--max-len-b", "10", "--cpu"]
-
-
-@pytest.fixture(scope="module")
-def flags(lively):
-    return [lively["data"], "--path", lively["checkpoint"], *BEAM, "--resamples", "50"]
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +27,7 @@ def within(flags, tmp_path_factory):
 
 
 def cell_ids(folder):
-    return [json.loads(line)["id"] for line in (folder / "cells.jsonl").read_text().splitlines()]
+    return [cell["id"] for cell in cells_of(folder)]
 
 
 def best_by_hand(cells):
@@ -91,10 +81,7 @@ def test_what_is_reported_is_from_the_gen_split(across, within, lively):
 def test_holm_is_over_what_was_tested(across, within):
     # Source: Holm by hand: over 6 layers across splits, over all 12 heads within one.
     for cells in (across["document"]["cells"], within["document"]["candidates"]):
-        running = 0.0
-        for rank, cell in enumerate(sorted(cells, key=lambda cell: cell["p"])):
-            running = max(running, min(1.0, (len(cells) - rank) * cell["p"]))
-            assert cell["p_holm"] == pytest.approx(running)
+        assert [cell["p_holm"] for cell in cells] == pytest.approx(holm_by_hand([cell["p"] for cell in cells]))
     tried = {cell["id"]: cell["p_holm"] for cell in within["document"]["candidates"]}
     assert all(cell["p_holm"] == tried[cell["id"]] for cell in within["document"]["cells"])
 
@@ -135,26 +122,13 @@ def test_layers_of_one_head_are_passed_over_and_named(flags, tmp_path, capsys):
     assert main([*argv, "--components", "enc_dec,dec_self", "--select-subset", "test"]) == 0
     out = capsys.readouterr().out
     # Source: by hand: dec_self layer 1 alone has a choice.
-    assert [name for name in cell_ids(tmp_path / "s")] == ["test@unpruned", "test@dec_self-0-0", "test@dec_self-0-1"]
+    assert cell_ids(tmp_path / "s") == ["test@unpruned", "test@dec_self-0-0", "test@dec_self-0-1"]
     assert "Enc-Dec layer 1 was passed over: it has one head anyway (difference 0)" in out
     assert "Dec-Dec layer 2 was passed over: it has no head anyway" in out and "+0.00 (2)" in out
     assert "over all 2 heads that were tried" in out and "of 1 layers; " in out.splitlines()[-1]
     mask.without([Part("dec_self", 0, 0)]).save(tmp_path / "less.json")
     line = refused(capsys, *argv[:-1], tmp_path / "less.json", "--components", "dec_self", "-o", tmp_path / "t")
     assert "nothing to choose from" in line and not (tmp_path / "t").exists()
-
-
-def test_a_stopped_study_repeats_nothing(across, flags, tmp_path, monkeypatch):
-    # Source: the study that was never stopped; 20 cells, 16 of them done.
-    folder = tmp_path / "study"
-    shutil.copytree(across["folder"], folder)
-    kept = (folder / "cells.jsonl").read_text().splitlines(keepends=True)
-    (folder / "cells.jsonl").write_text("".join(kept[:16]))
-    packs = count_masks(monkeypatch)
-    document = run_json("keep-one", *flags, "-o", folder)
-    assert packs == [4] and cell_ids(folder) == cell_ids(across["folder"])
-    assert chosen(document) == chosen(across["document"])
-    assert [c["delta"] for c in document["cells"]] == [c["delta"] for c in across["document"]["cells"]]
 
 
 def test_another_select_split_is_another_study(across, flags, capsys):

@@ -4,22 +4,18 @@ import json
 import statistics
 
 import pytest
-from verbs import cells, mask, refused, run_json, write_lively
+from verbs import SHAPE, cells, mask, refused, run_json
 
 from fairseq_headprune.cli import main
 from fairseq_headprune.cli.report import document
 from fairseq_headprune.parts import Part
 from fairseq_headprune.parts.scores import Scores
-from fairseq_headprune.studies import prune as study_module
-
-SHAPE = {"enc_self": [2, 2], "enc_dec": [2, 2], "dec_self": [2, 2]}
+from fairseq_headprune.studies import estimates
 
 
 @pytest.fixture(scope="module")
-def flags(trained, tmp_path_factory):
-    lively = write_lively(trained, tmp_path_factory.mktemp("lively"))
-    settings = "--beam 2 --max-len-b 10 --cpu --score-sentences 20 --resamples 50".split()
-    return [lively["data"], "--path", lively["checkpoint"], *settings]
+def flags(flags):
+    return [*flags, "--score-sentences", "20"]
 
 
 def ranking(reverse):
@@ -37,7 +33,7 @@ def test_reestimated_importance_decides_the_next_step(flags, tmp_path, monkeypat
             rows[component][layer][head] = None
         return Scores(rows, estimator="gradient")
 
-    monkeypatch.setattr(study_module, "estimate_scores", estimate)
+    monkeypatch.setattr(estimates, "estimate_scores", estimate)
     run_json("prune", *flags, "-o", tmp_path / "s", "--step", "25%", "--reestimate")
     steps = [mask(tmp_path / "s", f"all-{step:02d}").dropped() for step in (1, 2, 3, 4)]
     first = [Part("enc_self", 0, 0), Part("enc_self", 0, 1), Part("enc_self", 1, 0)]
@@ -75,15 +71,6 @@ def test_order_from_a_file_and_a_part_of_the_components(flags, tmp_path):
         Part("enc_dec", layer, head) for layer in (0, 1) for head in (0, 1)
     ]
     assert len(mask(tmp_path / "s", "enc_dec+dec_self-02").dropped()) == 8
-
-
-def test_random_order_is_that_of_its_seed(flags, tmp_path):
-    # Source: headprune score --estimator random with the same seed.
-    run_json("prune", *flags, "-o", tmp_path / "s", "--order", "random", "--step", "1", "--score-seed", "0")
-    expected = run_json(
-        "score", *flags[:3], "--estimator", "random", "--normalize", "none", "--score-seed", "0", "--cpu"
-    )
-    assert json.loads((tmp_path / "s" / "scores.json").read_text())["scores"] == expected["scores"]
 
 
 def test_several_random_orders_are_averaged(flags, tmp_path, capsys):

@@ -1,34 +1,24 @@
 """``headprune prune`` on a tiny checkpoint: the study folder, its cells, and how it goes on."""
 
 import json
-import os
-import shutil
-import signal
-import subprocess
-import sys
-import time
 
 import pytest
-import tiny
-from verbs import cells, count_masks, generated, mask, refused, run_json
+from verbs import BEAM, cells, count_masks, generated, holm_by_hand, mask, refused, run_json, stopped
 
 from fairseq_headprune.cli import main
-from fairseq_headprune.evaluation.translate import Translator
 from fairseq_headprune.files import read_lines
 from fairseq_headprune.modules import multihead
 from fairseq_headprune.parts import HEADS
 from fairseq_headprune.parts.scores import Scores
-from fairseq_headprune.studies import prune as study_module
+from fairseq_headprune.studies import estimates
 
-SHAPE = {"enc_self": [2, 2], "enc_dec": [2, 2], "dec_self": [2, 2]}
-BEAM = ["--beam", "2", "--max-len-b", "10", "--cpu"]
 SCORE = ["--score-sentences", "20"]
 CELL_KEYS = {"id", "curve", "step", "percent", "pruned", "kept", "score", "ci", "wins", "losses", "ties", "p"}
 
 
 @pytest.fixture(scope="module")
-def flags(lively):
-    return [lively["data"], "--path", lively["checkpoint"], *BEAM, *SCORE, "--resamples", "50"]
+def flags(flags):
+    return [*flags, *SCORE]
 
 
 @pytest.fixture(scope="module")
@@ -78,21 +68,11 @@ def test_the_document(joint):
     study = json.loads((joint["folder"] / "study.json").read_text())
     assert found["settings"] == study["settings"] and found["runs"] == study["runs"] != []
     assert found["checkpoint"]["sha256"] == found["settings"]["checkpoint"]
-    p = [cell["p"] for cell in found["curves"]["all"][1:]]
-    # Source: Holm by hand, from the smallest p on.
-    expected, running = [0.0] * 4, 0.0
-    for rank, place in enumerate(sorted(range(4), key=lambda i: p[i])):
-        running = max(running, min(1.0, (4 - rank) * p[place]))
-        expected[place] = running
-    assert [cell["p_holm"] for cell in found["curves"]["all"][1:]] == pytest.approx(expected)
-
-
-def test_the_unpruned_model_does_not_differ_from_itself(joint):
+    first, *steps = found["curves"]["all"]
+    assert [cell["p_holm"] for cell in steps] == pytest.approx(holm_by_hand([cell["p"] for cell in steps]))
     # Source: the definition; identical systems.
-    cell = cells(joint["folder"])[0]
-    assert (cell["p"], cell["wins"], cell["losses"], cell["ties"]) == (1.0, 0.0, 0.0, 1.0)
-    for cell in cells(joint["folder"]):
-        assert cell["wins"] + cell["losses"] + cell["ties"] == pytest.approx(1)
+    assert (first["p"], first["wins"], first["losses"], first["ties"]) == (1.0, 0.0, 0.0, 1.0)
+    assert all(cell["wins"] + cell["losses"] + cell["ties"] == pytest.approx(1) for cell in steps)
 
 
 def test_scores_equal_the_score_verb_and_lead_the_pruning(joint, flags):
@@ -131,54 +111,20 @@ def test_each_prunes_just_one_component(each):
         assert points[0]["id"] == "unpruned" and points[0]["p_holm"] == 1.0
 
 
-def test_a_finished_study_is_not_done_again(each, flags, tmp_path, monkeypatch):
-    folder = tmp_path / "study"
-    shutil.copytree(each["folder"], folder)
-    before = (folder / "cells.jsonl").read_bytes()
-
-    def never(*_):
-        raise AssertionError("nothing is left to compute")
-
-    monkeypatch.setattr(Translator, "answers", never)
-    monkeypatch.setattr(Translator, "answers_of", never)
-    monkeypatch.setattr(study_module, "estimate_scores", never)
-    found = run_json("prune", *flags, "-o", folder, "--components", "each", "--step", "50%")
-    assert (folder / "cells.jsonl").read_bytes() == before
-    assert found["curves"] == each["document"]["curves"]
-
-
-def test_a_stopped_study_goes_on_where_it_stopped(each, flags, tmp_path, monkeypatch):
+def test_a_stopped_study_goes_on_where_it_stopped_and_a_finished_one_is_only_shown(each, flags, tmp_path, monkeypatch):
     # Source: the study that was never stopped. A stop may leave a mask and hypotheses without their cell.
-    folder = tmp_path / "study"
-    shutil.copytree(each["folder"], folder)
-    lines = (folder / "cells.jsonl").read_text().splitlines(keepends=True)
-    (folder / "cells.jsonl").write_text("".join(lines[:3]) + lines[3][:40])
+    folder = stopped(each["folder"], tmp_path / "study", 3, 40)
     packs = count_masks(monkeypatch)
-    run_json("prune", *flags, "-o", folder, "--components", "each", "--step", "50%")
-    assert cells(folder) == cells(each["folder"]) and packs == [4]
-
-
-def test_a_killed_study_goes_on_to_the_same_result(joint, flags, tmp_path):
-    # Source: the study that was never disturbed.
-    folder = tmp_path / "study"
-    argv = ["prune", *map(str, flags), "-o", str(folder), "--step", "25%", "--quiet", "--masks-at-once", "2"]
-    environment = {**os.environ, "PYTHONPATH": str(tiny.ROOT), "OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen([sys.executable, "-m", "fairseq_headprune", *argv], env=environment, text=True)
-    listed = folder / "cells.jsonl"
-    try:
-        while process.poll() is None and not (listed.exists() and listed.read_bytes().count(b"\n") >= 2):
-            time.sleep(0.002)
-        os.kill(process.pid, signal.SIGKILL)
-    finally:
-        process.kill()
-        process.wait()
-    assert process.returncode == -signal.SIGKILL and 2 <= len(cells(folder)) < 5
+    argv = ["prune", *flags, "-o", folder, "--components", "each", "--step", "50%"]
     run_json(*argv)
-    assert cells(folder) == cells(joint["folder"])
-    for part in ("masks", "hyps"):
-        for path in (joint["folder"] / part).iterdir():
-            assert (folder / part / path.name).read_bytes() == path.read_bytes()
-    assert (folder / "scores.json").read_bytes() == (joint["folder"] / "scores.json").read_bytes()
+    assert cells(folder) == cells(each["folder"]) and packs == [4]
+    monkeypatch.setattr(estimates, "estimate_scores", lambda *_: pytest.fail("nothing is left to compute"))
+    before = (folder / "cells.jsonl").read_bytes()
+    again = run_json(*argv)["curves"]
+    assert packs == [4] and (folder / "cells.jsonl").read_bytes() == before
+    assert [[p["p_holm"] for p in c] for c in again.values()] == [
+        [p["p_holm"] for p in c] for c in each["document"]["curves"].values()
+    ]
 
 
 @pytest.mark.parametrize(
@@ -214,29 +160,20 @@ def test_tables_in_other_forms(joint, flags, capsys):
     assert all(line.startswith("% ") for line in table.split(r"\end{tabular}")[1].strip().splitlines())
 
 
-def test_importance_is_told_with_the_sentences_that_were_read(joint, flags, tmp_path):
-    # Source: the test's data: 60 sentences of train, of which SCORE takes 20; valid has 8.
+def test_importance_is_told_with_the_sentences_that_were_read(joint, flags, tmp_path, capsys):
+    # Source: the test's data: 60 sentences of train, of which SCORE takes 20; test has 8.
     assert joint["document"]["score_data"]["sentences"] == 20
     few = [*flags, "--step", "1"]
-    found = run_json("prune", *few, "-o", tmp_path / "valid", "--score-subset", "valid", "--score-sentences", "2000")
-    assert (found["score_data"]["split"], found["score_data"]["sentences"]) == ("valid", 8)
-    run_json(
-        "score", *flags[:3], "--cpu", "--score-subset", "train", "--score-sentences", "3", "-o", tmp_path / "three.json"
-    )
-    found = run_json("prune", *few, "-o", tmp_path / "three", "--order", tmp_path / "three.json")
-    assert found["score_data"]["sentences"] == 3
-
-
-def test_importance_and_results_from_one_split_are_warned_of(flags, tmp_path, capsys):
-    run_json("prune", *flags, "-o", tmp_path / "s", "--step", "1", "--score-subset", "test")
+    argv = ["--score-subset", "test", "--score-sentences", "2000", "--bleu", "tok"]
+    found = run_json("prune", *few, "-o", tmp_path / "test", *argv)
+    assert (found["score_data"]["split"], found["score_data"]["sentences"]) == ("test", 8)
     assert "importance and results both come from test" in capsys.readouterr().err
-    run_json("prune", *flags, "-o", tmp_path / "t", "--step", "1")
-    assert "both come from" not in capsys.readouterr().err
-
-
-def test_tokenised_bleu_is_named_in_the_signature(flags, tmp_path):
-    document = run_json("prune", *flags, "-o", tmp_path / "s", "--step", "1", "--bleu", "tok")
-    assert document["signature"] != "" and "13a" not in document["signature"]
+    # Tokenised BLEU is named in the signature.
+    assert "13a" in joint["document"]["signature"] and "13a" not in found["signature"] != ""
+    three = ["--score-subset", "train", "--score-sentences", "3", "-o", tmp_path / "three.json"]
+    run_json("score", *flags[:3], "--cpu", *three)
+    found = run_json("prune", *few, "-o", tmp_path / "three", "--order", tmp_path / "three.json")
+    assert found["score_data"]["sentences"] == 3 and "both come from" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -263,12 +200,6 @@ def test_wrong_input_is_refused_and_nothing_is_written(flags, wrong, message, tm
     assert not (tmp_path / "s").exists()
 
 
-def test_a_folder_with_other_files_is_refused(flags, tmp_path, capsys):
-    (tmp_path / "notes.txt").write_text("mine")
-    assert "holds other files" in refused(capsys, "prune", *flags, "-o", tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
-
-
 def test_gates_without_effect_stop_the_study(flags, tmp_path, monkeypatch, capsys):
     # Negative control: attention that forgets its gates.
     monkeypatch.setattr(multihead, "apply_gate", lambda heads, gate, keep: heads)
@@ -279,10 +210,7 @@ def test_gates_without_effect_stop_the_study(flags, tmp_path, monkeypatch, capsy
 
 def test_the_step_without_any_head_can_be_all_that_is_left(joint, flags, lively, tmp_path):
     # Source: the study that was never stopped, and fairseq-generate under the same mask.
-    folder = tmp_path / "study"
-    shutil.copytree(joint["folder"], folder)
-    lines = (folder / "cells.jsonl").read_text().splitlines(keepends=True)
-    (folder / "cells.jsonl").write_text("".join(lines[:-1]))
+    folder = stopped(joint["folder"], tmp_path / "study", 4)
     run_json("prune", *flags, "-o", folder, "--step", "25%")
     assert cells(folder) == cells(joint["folder"])
     argv = [lively["data"], "--path", lively["checkpoint"], *BEAM, "--task", "translation_headprune"]

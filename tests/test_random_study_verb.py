@@ -8,11 +8,10 @@ import pytest
 import sacrebleu
 import torch
 from trainings import Here
-from verbs import generated, refused, run_json, write_lively
+from verbs import BEAM, generated, refused, run_json, stopped
 
 from fairseq_headprune.checkpoints import read_state, stored_mask
 from fairseq_headprune.cli import main
-from fairseq_headprune.cli.report import document
 from fairseq_headprune.files import read_json, read_lines, write_json, write_text
 from fairseq_headprune.jobs.claims import Claims
 from fairseq_headprune.jobs.training import Run
@@ -21,14 +20,11 @@ from fairseq_headprune.studies.folder import StudyFolder
 
 TRAIN = "--arch transformer_gated_tiny --share-all-embeddings --optimizer adam --lr 0.01 --batch-size 16 --cpu "
 TRAIN += "--num-workers 0"
-BEAM = ["--beam", "2", "--max-len-b", "10", "--cpu"]
 
 
 @pytest.fixture(scope="module")
-def flags(trained, tmp_path_factory):
-    lively = write_lively(trained, tmp_path_factory.mktemp("lively"))
-    model = [lively["data"], "--path", lively["checkpoint"], *BEAM, "--resamples", "50"]
-    return [*model, "--train-flags", TRAIN, "--updates", "4"]
+def flags(flags):
+    return [*flags, "--train-flags", TRAIN, "--updates", "4"]
 
 
 @pytest.fixture(scope="module")
@@ -77,16 +73,6 @@ def test_mean_and_standard_deviation(study, trained):
     assert [cell["score"] for cell in study["document"]["cells"]] == pytest.approx(scores)
 
 
-def test_the_report_page_shows_the_same_means(study):
-    [found] = document([study["folder"]], "title")["studies"]
-    [item] = study["document"]["items"]
-    assert found["done"] == found["planned"] == 3
-    texts = [cell["text"] for cell in found["parts"][1]["table"]["rows"][-1]]
-    assert texts[:6] == ["50%", "random", f"{item['score']:.2f}", f"{item['delta']:+.2f}", f"{item['sd']:.2f}", "2"]
-    point = found["charts"][0]["curves"][0]["points"][-1]
-    assert (point["score"], point["sd"]) == pytest.approx((item["score"], item["sd"]))
-
-
 def test_the_control_of_the_same_seeds_as_baseline(flags, trained, tmp_path, capsys):
     task = ["--user-dir", "fairseq_headprune", "--task", "translation_headprune", "--path", trained["checkpoint"]]
     references = generated("T", trained["data"], *task, *BEAM)
@@ -124,10 +110,14 @@ def test_the_control_of_the_same_seeds_as_baseline(flags, trained, tmp_path, cap
     assert "--baseline control needs --control" in refused(capsys, "random-study", *arguments, "--baseline", "control")
 
 
-def test_what_is_done_is_not_done_again(study):
+def test_what_is_done_is_not_done_again_but_shown(study, capsys):
     with Here().instead() as here:
         again = run_json("random-study", *study["arguments"], "--jobs", "7")
-    assert here.started == [] and again["items"] == study["document"]["items"]
+        assert again["items"] == study["document"]["items"]
+        assert main(["random-study", *map(str, study["arguments"])]) == 0 and here.started == []
+    out = capsys.readouterr().out
+    assert "% Pruning" in out and "0 (Baseline)" in out and "mean of 2 samplings (seeds 0, 1)" in out
+    assert (study["folder"] / "figures" / "random.svg").exists()
 
 
 def test_the_rest_is_done_after_a_failure(study, tmp_path, capsys):
@@ -150,10 +140,8 @@ def test_the_rest_is_done_after_a_failure(study, tmp_path, capsys):
 
 def test_what_another_process_trains_is_waited_for(study, tmp_path, monkeypatch):
     """The other one has claimed a sampling, and finishes it while this one waits."""
-    folder = tmp_path / "study"
-    shutil.copytree(study["folder"], folder)
-    lines = (folder / "cells.jsonl").read_text().splitlines(keepends=True)
-    (folder / "cells.jsonl").write_text("".join(lines[:2]))
+    folder = stopped(study["folder"], tmp_path / "study", 2)
+    lines = (study["folder"] / "cells.jsonl").read_text().splitlines()
     last = json.loads(lines[2])["id"]
     (folder / "runs" / last / "done.json").unlink()
     other = StudyFolder(folder)
@@ -176,13 +164,6 @@ def test_slim_models_in_processes_of_their_own(study, flags, tmp_path):
         layer = cell["config"]["DS"].index("0")
         assert weights[f"decoder.layers.{layer}.self_attn.out_proj.weight"].shape == torch.Size([64, 0])
     assert read_json(folder / "study.json")["settings"]["fine_tuning"]["slim"] is True
-
-
-def test_tables_and_figure(study, capsys):
-    assert main(["random-study", *map(str, study["arguments"])]) == 0
-    out = capsys.readouterr().out
-    assert "% Pruning" in out and "0 (Baseline)" in out and "mean of 2 samplings (seeds 0, 1)" in out
-    assert (study["folder"] / "figures" / "random.svg").exists()
 
 
 def test_processes_of_torchrun_are_refused(flags, tmp_path, monkeypatch, capsys):

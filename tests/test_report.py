@@ -8,7 +8,7 @@ import pytest
 import sacrebleu
 import tiny
 from reports import HOSTILE, hand_ablation, hand_pruning, told
-from verbs import generated, refused, run_json
+from verbs import generated, refused, run_json, stopped
 
 from fairseq_headprune.cli import main
 from fairseq_headprune.cli.report import document
@@ -17,22 +17,20 @@ from fairseq_headprune.report.page.render import render
 from fairseq_headprune.studies.folder import StudyFolder
 from fairseq_headprune.studies.kinds import read_study
 
-BEAM = ["--beam", "2", "--max-len-b", "10", "--cpu", "--resamples", "50"]
 PRUNE = ["--score-sentences", "20", "--step", "50%"]
 
 
 @pytest.fixture(scope="module")
-def studies(lively, tmp_path_factory):
+def studies(lively, flags, tmp_path_factory):
     """Verb -> {"folder", "said" (its JSON document), "argv"} of one study each."""
     folder, run = tmp_path_factory.mktemp("studies"), tmp_path_factory.mktemp("run")
     for epoch in (1, 2):
         shutil.copy(lively["checkpoint"], run / f"checkpoint{epoch}.pt")
-    model = [lively["data"], "--path", lively["checkpoint"], *BEAM]
     found = {
-        "ablate": model,
-        "keep-one": [*model, "--components", "dec_self"],
-        "prune": [*model, *PRUNE, "--components", "each"],
-        "sweep-epochs": [lively["data"], *BEAM, *PRUNE, "--checkpoints", run],
+        "ablate": flags,
+        "keep-one": [*flags, "--components", "dec_self"],
+        "prune": [*flags, *PRUNE, "--components", "each"],
+        "sweep-epochs": [flags[0], *flags[3:], *PRUNE, "--checkpoints", run],
     }
     return {
         verb: {"folder": folder / verb, "said": run_json(verb, *argv, "-o", folder / verb), "argv": argv}
@@ -168,9 +166,7 @@ def test_unfinished_studies_say_what_is_missing(studies, tmp_path):
     # Source: by hand, from the lines that were kept: 5 of 13, 3 of 8 (2 on valid), 4 of 7, 1 of 2 cells.
     kept = {"ablate": 5, "keep-one": 3, "prune": 4, "sweep-epochs": 1}
     for verb, lines in kept.items():
-        shutil.copytree(studies[verb]["folder"], tmp_path / verb)
-        path = tmp_path / verb / "cells.jsonl"
-        path.write_text("".join(path.read_text().splitlines(keepends=True)[:lines]))
+        stopped(studies[verb]["folder"], tmp_path / verb, lines)
     found = {study["kind"]: study for study in document([tmp_path / verb for verb in kept], "title")["studies"]}
     assert {verb: (study["done"], study["planned"]) for verb, study in found.items()} == {
         "ablate": (5, 13), "keep-one": (3, 8), "prune": (4, 7), "sweep-epochs": (1, None),

@@ -12,7 +12,7 @@ import pytest
 import slurm_node
 import tiny
 import torch
-from verbs import refused, run_json
+from verbs import BEAM, refused, run_json
 
 from fairseq_headprune.cli import main
 from fairseq_headprune.evaluation.translate import Translator
@@ -20,20 +20,7 @@ from fairseq_headprune.jobs import submitted, workers
 from fairseq_headprune.jobs.claims import living_workers
 from fairseq_headprune.studies.folder import StudyFolder
 
-BEAM = ["--beam", "2", "--max-len-b", "10", "--cpu"]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(tiny.ROOT), "OMP_NUM_THREADS": "1"}
-
-
-@pytest.fixture(scope="module")
-def flags(lively):
-    return [lively["data"], "--path", lively["checkpoint"], *BEAM, "--resamples", "50"]
-
-
-@pytest.fixture(scope="module")
-def undisturbed(flags, tmp_path_factory):
-    """The ablation of one process: {"folder", "document"}."""
-    folder = tmp_path_factory.mktemp("ablate") / "study"
-    return {"folder": folder, "document": run_json("ablate", *flags, "-o", folder)}
 
 
 def start(*argv, run=("-m", "fairseq_headprune")):
@@ -70,23 +57,7 @@ def done(folder):
     return path.read_bytes().count(b"\n") if path.exists() else 0
 
 
-def test_killed_workers_of_a_real_study_lose_nothing(flags, undisturbed, tmp_path):
-    # Two workers of their own, of which one is killed at two moments; then the study that collects.
-    folder = tmp_path / "s"
-    for cells in (1, 5):
-        worker = start("ablate", *flags, "-o", folder, "--worker")
-        wait_for(lambda cells=cells: done(folder) >= cells, worker)
-        worker.kill()
-        assert worker.communicate()[0] == "" and worker.returncode == -signal.SIGKILL
-    assert done(folder) < 13
-    helper = start("ablate", *flags, "-o", folder, "--worker")
-    document = run_json("ablate", *flags, "-o", folder)
-    assert helper.communicate()[0] == "" and helper.returncode == 0
-    assert same_study(folder, undisturbed["folder"]) and document["found"] == undisturbed["document"]["found"]
-    assert [c["p_holm"] for c in document["cells"]] == [c["p_holm"] for c in undisturbed["document"]["cells"]]
-
-
-def test_a_killed_study_takes_its_workers_along_and_goes_on(flags, undisturbed, tmp_path):
+def test_a_killed_study_takes_its_workers_along_and_goes_on(flags, ablated, tmp_path):
     folder = tmp_path / "s"
     for cells in (1, 4):
         study = start("ablate", *flags, "-o", folder, "--jobs", "2")
@@ -95,8 +66,9 @@ def test_a_killed_study_takes_its_workers_along_and_goes_on(flags, undisturbed, 
         study.communicate()
         # Whatever its worker was about, it ends with its parent.
         wait_for(lambda: not list(living_workers(folder)))
-    run_json("ablate", *flags, "-o", folder)
-    assert same_study(folder, undisturbed["folder"])
+    document, expected = run_json("ablate", *flags, "-o", folder), ablated["document"]
+    assert same_study(folder, ablated["folder"]) and document["found"] == expected["found"]
+    assert [c["p_holm"] for c in document["cells"]] == [c["p_holm"] for c in expected["cells"]]
 
 
 def test_jobs_start_workers_that_get_their_share_of_gpus_or_threads(tmp_path):
@@ -112,12 +84,12 @@ def test_jobs_start_workers_that_get_their_share_of_gpus_or_threads(tmp_path):
     assert workers.last_line(study.path / "workers" / "1.log") == "['7', '2']"
 
 
-def test_a_worker_that_fails_is_named_and_the_study_is_done(flags, undisturbed, tmp_path, monkeypatch, capsys):
+def test_a_worker_that_fails_is_named_and_the_study_is_done(flags, ablated, tmp_path, monkeypatch, capsys):
     code = "import sys; sys.exit('no memory')"
     monkeypatch.setattr(workers, "worker_command", lambda *_: [sys.executable, "-c", code])
     run_json("ablate", *flags, "-o", tmp_path / "s", "--jobs", "2")
     assert "worker 1 ended early (no memory)" in capsys.readouterr().err
-    assert same_study(tmp_path / "s", undisturbed["folder"])
+    assert same_study(tmp_path / "s", ablated["folder"])
 
 
 def test_prune_and_keep_one_are_divided_too(flags, tmp_path, monkeypatch, capsys):
@@ -162,10 +134,10 @@ def torchrun(*argv):
     return json.loads(out)
 
 
-def test_torchrun_divides_cells(flags, undisturbed, tmp_path):
+def test_torchrun_divides_cells(flags, ablated, tmp_path):
     document = torchrun("ablate", *flags, "-o", tmp_path / "s")
-    assert same_study(tmp_path / "s", undisturbed["folder"])
-    assert document["found"] == undisturbed["document"]["found"]
+    assert same_study(tmp_path / "s", ablated["folder"])
+    assert document["found"] == ablated["document"]["found"]
 
 
 @pytest.mark.parametrize("estimator", ["gradient", "confidence"])
@@ -176,12 +148,12 @@ def test_torchrun_divides_sentences(flags, estimator):
     assert torchrun(*argv) == run_json(*argv)
 
 
-def test_submitits_local_executor(flags, undisturbed, tmp_path, monkeypatch):
+def test_submitits_local_executor(flags, ablated, tmp_path, monkeypatch):
     pytest.importorskip("submitit")
     monkeypatch.setattr(Translator, "answers", never)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     run_json("ablate", *flags, "-o", tmp_path / "s", "--launcher", "local", "--jobs", "2")
-    assert same_study(tmp_path / "s", undisturbed["folder"])
+    assert same_study(tmp_path / "s", ablated["folder"])
 
 
 def test_jobs_that_achieve_nothing_end_the_study(flags, tmp_path, monkeypatch, capsys):
@@ -204,7 +176,7 @@ def slurm(tmp_path_factory):
         yield
 
 
-def test_a_real_slurm_runs_the_study_and_a_killed_job_is_replaced(slurm, flags, undisturbed, tmp_path):
+def test_a_real_slurm_runs_the_study_and_a_killed_job_is_replaced(slurm, flags, ablated, tmp_path):
     folder = tmp_path / "s"
     argv = ["ablate", *flags, "-o", folder, "--launcher", "slurm", "--partition", "short", "--time", "10", "--json"]
     environment = {**ENVIRONMENT, **{name: os.environ[name] for name in ("SLURM_CONF", "PATH")}}
@@ -220,8 +192,8 @@ def test_a_real_slurm_runs_the_study_and_a_killed_job_is_replaced(slurm, flags, 
     out, err = study.communicate(timeout=300)
     assert study.returncode == 0, err
     assert err.count("slurm jobs ") == 2
-    assert json.loads(out)["found"] == undisturbed["document"]["found"]
-    assert same_study(folder, undisturbed["folder"])
+    assert json.loads(out)["found"] == ablated["document"]["found"]
+    assert same_study(folder, ablated["folder"])
     # Source: by hand: the unpruned cell and 12 heads, none twice.
     assert done(folder) == 13
 

@@ -1,4 +1,4 @@
-"""Study folders; a full disk is a write that fails half way. Writers in other processes: test_study_writers.py."""
+"""Study folders; a full disk is a write that fails half way. Several processes that write: test_claims.py."""
 
 import errno
 import json

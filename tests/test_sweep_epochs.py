@@ -1,22 +1,20 @@
 """``headprune sweep-epochs`` on tiny checkpoints."""
 
-import json
 import shutil
 import threading
 import time
 from types import SimpleNamespace
 
 import pytest
-import tiny
 import torch
-from verbs import count_masks, refused, run_json
+from verbs import BEAM, count_masks, refused, run_json, stopped
+from verbs import cells as timeless
 
 from fairseq_headprune.cli import main
 from fairseq_headprune.report.epochs import epoch_figure
 from fairseq_headprune.studies import sweep as sweep_module
 from fairseq_headprune.tasks.translation_headprune import TranslationHeadpruneTask
 
-BEAM = ["--beam", "2", "--max-len-b", "10", "--cpu"]
 SETTINGS = [*BEAM, "--score-sentences", "20", "--resamples", "50", "--step", "50%"]
 
 
@@ -58,11 +56,6 @@ def swept(flags, run, tmp_path_factory):
     return {"folder": folder, "document": document, "loads": loads}
 
 
-def timeless(folder):
-    lines = (folder / "cells.jsonl").read_text().splitlines()
-    return [{k: v for k, v in json.loads(line).items() if k != "seconds"} for line in lines]
-
-
 def test_each_epoch_is_the_study_of_its_checkpoint(swept, flags, run, tmp_path):
     # Source: headprune prune on that checkpoint.
     for epoch in (1, 4):
@@ -79,16 +72,13 @@ def test_each_epoch_is_the_study_of_its_checkpoint(swept, flags, run, tmp_path):
         assert row["checkpoint"] == document["checkpoint"]["sha256"]
 
 
-def test_the_data_is_loaded_once(swept):
-    # Source: by hand: test and train, for three epochs.
-    assert sorted(split for (split,) in swept["loads"]) == ["test", "train"]
-
-
-def test_gaps_and_half_written_checkpoints_are_reported(swept):
+def test_gaps_and_half_written_checkpoints_are_reported_and_data_is_loaded_once(swept):
     document = swept["document"]
     assert [row["epoch"] for row in document["epochs"]] == [1, 2, 4]
     assert [skip["epoch"] for skip in document["skipped"]] == [3] and document["missing"] == []
     assert "truncated" in document["skipped"][0]["reason"]
+    # Source: by hand: test and train, for three epochs.
+    assert sorted(split for (split,) in swept["loads"]) == ["test", "train"]
 
 
 def test_relative_scores_and_rankings(swept):
@@ -109,12 +99,10 @@ def test_relative_scores_and_rankings(swept):
 
 def test_started_again_it_does_only_what_is_missing(swept, flags, run, tmp_path, monkeypatch, capsys):
     # Source: the sweep that was never stopped; epoch 4 and two cells of epoch 2 are lost.
-    folder = tmp_path / "study"
-    shutil.copytree(swept["folder"], folder)
-    for name, count in (("", 1), ("epochs/002", 1)):
-        path = folder / name / "cells.jsonl"
-        path.write_text("".join(path.read_text().splitlines(keepends=True)[:count]))
-    shutil.rmtree(folder / "epochs" / "004")
+    folder = stopped(swept["folder"], tmp_path / "study", 1)
+    for epoch in ("002", "004"):
+        shutil.rmtree(folder / "epochs" / epoch)
+    stopped(swept["folder"] / "epochs" / "002", folder / "epochs" / "002", 1)
     count = count_masks(monkeypatch)
     argv = ["sweep-epochs", *map(str, flags), "--checkpoints", str(run), "-o", str(folder), "--format", "markdown"]
     assert main([*argv, "--panel", "1,4", "--keep", "2"]) == 0
@@ -147,12 +135,13 @@ def test_an_epoch_whose_study_is_gone_is_done_again(swept, flags, run, tmp_path,
     assert row["baseline"]["score"] == swept["document"]["epochs"][1]["baseline"]["score"]
 
 
-def test_a_checkpoint_of_another_model_is_skipped(flags, run, data_bin, tmp_path):
+def test_a_checkpoint_of_another_model_is_skipped(flags, run, tmp_path):
     for epoch in (1, 3):
         (tmp_path / f"checkpoint{epoch}.pt").write_bytes((run / "checkpoint1.pt").read_bytes())
-    other = ["--arch", "transformer_gated_tiny", "--task", "translation_headprune", "--decoder-layers", "1"]
-    tiny.train(data_bin, tmp_path, *other, "--user-dir", tiny.ROOT / "fairseq_headprune")
-    (tmp_path / "checkpoint_last.pt").rename(tmp_path / "checkpoint2.pt")
+    state = torch.load(run / "checkpoint1.pt", weights_only=False)
+    state["cfg"]["model"].decoder_layers = 1
+    state["model"] = {name: value for name, value in state["model"].items() if "decoder.layers.1." not in name}
+    torch.save(state, tmp_path / "checkpoint2.pt")
     document = run_json("sweep-epochs", *flags, "--checkpoints", tmp_path, "-o", tmp_path / "s")
     assert [row["epoch"] for row in document["epochs"]] == [1, 3]
     [skip] = document["skipped"]

@@ -1,6 +1,5 @@
 """``headprune weight-change``: changes made by hand, and their tests."""
 
-import json
 import math
 
 import pytest
@@ -103,8 +102,3 @@ def test_wrong_input(trained, after, make_model, tmp_path, capsys):
     model = make_model(encoder_attention_heads=4)
     torch.save({"cfg": {"model": model.settings}, "model": model.state_dict()}, tmp_path / "other.pt")
     assert "different models" in refused(capsys, "weight-change", trained["checkpoint"], tmp_path / "other.pt")
-
-
-def test_json_is_json(trained, after, capsys):
-    assert main(["weight-change", str(trained["checkpoint"]), str(after), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["test"].startswith("Kruskal-Wallis")

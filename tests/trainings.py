@@ -7,7 +7,7 @@ from fairseq import checkpoint_utils
 from fairseq.logging import metrics
 
 from fairseq_headprune.files import read_json
-from fairseq_headprune.jobs import sharing, train
+from fairseq_headprune.jobs import scheduler, train
 from fairseq_headprune.studies.pruners import answers
 from fairseq_headprune.studies.pruners import study as pruners
 
@@ -48,6 +48,6 @@ class Here:
     def instead(self):
         """Put it where the scheduler is."""
         with pytest.MonkeyPatch.context() as patch:
-            for module in (sharing, pruners):
+            for module in (scheduler, pruners):
                 patch.setattr(module, "run_commands", self)
             yield self

@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+import shutil
 
 import tiny
 import torch
@@ -11,6 +12,10 @@ from fairseq_headprune.cli import main
 from fairseq_headprune.evaluation.translate import Translator
 from fairseq_headprune.parts import Mask
 from fairseq_headprune.session import Session, parse_generation_args
+
+#: heads of transformer_tiny
+SHAPE = {"enc_self": [2, 2], "enc_dec": [2, 2], "dec_self": [2, 2]}
+BEAM = ["--beam", "2", "--max-len-b", "10", "--cpu"]
 
 
 def run_json(*argv):
@@ -80,3 +85,20 @@ def cells(folder):
 def mask(folder, cell):
     """The mask of a cell of a study."""
     return Mask.load(folder / "masks" / f"{cell}.json")
+
+
+def stopped(study, folder, count, part=0):
+    """Copy a study as if it had stopped after ``count`` cells and ``part`` letters of the next; return the copy."""
+    shutil.copytree(study, folder)
+    lines = (folder / "cells.jsonl").read_text().splitlines(keepends=True)
+    (folder / "cells.jsonl").write_text("".join(lines[:count]) + "".join(lines[count:])[:part])
+    return folder
+
+
+def holm_by_hand(p):
+    """Holm's correction from the smallest p on, in the order of these p."""
+    corrected, running = [0.0] * len(p), 0.0
+    for rank, place in enumerate(sorted(range(len(p)), key=p.__getitem__)):
+        running = max(running, min(1.0, (len(p) - rank) * p[place]))
+        corrected[place] = running
+    return corrected

@@ -78,16 +78,16 @@ def add_figure_flag(parser: Any) -> None:
     parser.add_argument("--figure", metavar="STEM", type=_stem, help="draw STEM.png and STEM.svg (default: no figure)")
 
 
+def add_output_flags(group: Any, what: str = "print one JSON document") -> None:
+    """Add ``--json``, which does ``what``, and ``--format``, of which one may be given, to a parser or a group."""
+    output = group.add_mutually_exclusive_group()
+    output.add_argument("--json", action="store_true", help=f"{what} (default: off)")
+    output.add_argument("--format", choices=FORMS, default="text", help="form of the tables (default: text)")
+
+
 def add_ffn_flag(parser: Any, what: str) -> None:
     """Add ``--ffn``, which says what a part of a feed-forward component is."""
     parser.add_argument("--ffn", choices=FFN_PARTS, help=what)
-
-
-def add_output_flags(parser: Any) -> None:
-    """Add ``--json`` and ``--format``, of which one may be given, to a parser or a group of its flags."""
-    output = parser.add_mutually_exclusive_group()
-    output.add_argument("--json", action="store_true", help="print one JSON document (default: off)")
-    output.add_argument("--format", choices=FORMS, default="text", help="form of the tables (default: text)")
 
 
 def check_outputs(output: str | None, figure: str | None = None) -> None:

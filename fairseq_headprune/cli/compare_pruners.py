@@ -13,11 +13,12 @@ from typing import Any
 
 from tqdm import tqdm
 
-from fairseq_headprune.cli.common import Parser
+from fairseq_headprune.cli.common import Parser, add_output_flags
+from fairseq_headprune.cli.comparison_flags import add_test_flags
 from fairseq_headprune.cli.scale_flags import add_launcher_flags, check_launcher_flags, helpers, trainings_at_once
 from fairseq_headprune.errors import one_line_error
 from fairseq_headprune.jobs.methods import COUNTS, DEFAULT, NAMES
-from fairseq_headprune.report.tables import FORMS, render_parts
+from fairseq_headprune.report.tables import render_parts
 
 _DESCRIPTION = """Compare pruning methods as Li et al. 2021 do (§4; Figures 3b and 3d, Tables 1 and 3b), on any
 prepared data set.
@@ -86,7 +87,7 @@ def _run(args: argparse.Namespace, argv: list[str]) -> int:
 
 
 def _study(args: argparse.Namespace) -> Any:
-    """Return the study that the flags describe, checked; what is not there is told before anything starts."""
+    """Return the study that the flags describe, checked; missing files are reported before anything starts."""
     from fairseq_headprune.studies.pruners.study import ComparePruners, Plan
 
     fields = ("data", "splits", "methods", "counts", "seeds", "lambdas", "updates", "step", "sentences")
@@ -233,9 +234,7 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     add_launcher_flags(parser, "--gpus-per-job")
     add("--limit", type=float, help="seconds after which what still runs is ended (default: none)")
     add("--tokenize", default="13a", help="sacrebleu's tokeniser, or tok (default: 13a)")
-    add("--resamples", type=int, default=1000, help="of the paired bootstrap (default: 1000)")
-    add("--bootstrap-seed", type=int, default=12345, help="of the paired bootstrap (default: 12345)")
-    add("--alpha", type=float, default=0.01, help="level of significance (default: 0.01)")
+    add_test_flags(parser)
     add("--stages", type=_list(str), default=list(STAGES), help=f"which to run (default: {','.join(STAGES)})")
     add(
         "--no-last-checkpoints",
@@ -244,9 +243,5 @@ def _parser(prog: str) -> argparse.ArgumentParser:
         "(default: off)",
     )
     add("--dry-run", action="store_true", help="print the trainings' commands as JSON, and end (default: off)")
-    output = parser.add_mutually_exclusive_group()
-    output.add_argument(
-        "--json", action="store_true", help="print the results as JSON, a list for several splits (default: off)"
-    )
-    output.add_argument("--format", choices=FORMS, default="text", help="form of the tables (default: text)")
+    add_output_flags(parser, "print the results as JSON, a list for several splits")
     return parser

@@ -43,10 +43,16 @@ def add_comparison_flags(parser: argparse.ArgumentParser) -> None:
         help="tok: tokenised BLEU, equal to multi-bleu.perl (default: sacrebleu with 13a)",
     )
     add_keep_marks_flag(group)
+    add_test_flags(group)
+    add_output_flags(group)
+
+
+def add_test_flags(group: Any) -> None:
+    """Add the flags of the paired bootstrap."""
+    add = group.add_argument
     add("--resamples", type=int, default=1000, help="resamples of the paired bootstrap (default: 1000)")
     add("--bootstrap-seed", type=int, default=12345, help="seed of the resamples; 0 is a seed too (default: 12345)")
     add("--alpha", type=float, default=0.01, help="level of significance (default: 0.01)")
-    add_output_flags(group)
 
 
 def add_keep_marks_flag(group: Any) -> None:

@@ -136,7 +136,7 @@ def _by_update(run: GateRun, score: str | None) -> dict[str, list[dict[str, Any]
 
 
 def _draw_one(run: GateRun, value: dict[str, Any], folder: Path) -> list[Path]:
-    from fairseq_headprune.report.gate_dynamics import dynamics_figure  # matplotlib: not for --help
+    from fairseq_headprune.report.gate_figures import dynamics_figure  # matplotlib: not for --help
 
     drawn = value["by_update"]
     overlap = [(point["update"], point["percent"]) for point in drawn["sets"] if point["percent"] is not None]
@@ -148,7 +148,7 @@ def _draw_one(run: GateRun, value: dict[str, Any], folder: Path) -> list[Path]:
 def _draw_many(
     runs: list[GateRun], distributions: dict[str, dict[int, dict[str, list[float]]]], folder: Path
 ) -> list[Path]:
-    from fairseq_headprune.report.gate_runs import head_distribution, heads_against_penalty
+    from fairseq_headprune.report.gate_figures import head_distribution, heads_against_penalty
 
     written = []
     points = dynamics.heads_by_penalty(runs)

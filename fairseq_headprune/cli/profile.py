@@ -60,7 +60,7 @@ def _add_flags(parser: argparse.ArgumentParser) -> None:
     )
     group = parser.add_argument_group("output")
     group.add_argument("-o", "--output", metavar="FILE", required=True, help="the profile file to write")
-    add_output_flags(group)
+    add_output_flags(group, "print the profile file's content")
 
 
 def _check(args: argparse.Namespace, size: int) -> None:

@@ -7,10 +7,9 @@ from typing import Any
 
 from fairseq_headprune.cli.comparison_flags import add_comparison_flags
 from fairseq_headprune.cli.model_flags import parse_model_flags
-from fairseq_headprune.cli.progress import Progress
 from fairseq_headprune.cli.prune import add_prune_flags, prune_maker, prune_settings
 from fairseq_headprune.cli.scale_flags import add_scale_flags, helpers, take_place
-from fairseq_headprune.cli.study import show, warn
+from fairseq_headprune.cli.study import Progress, show, warn
 
 _DESCRIPTION = """The study of headprune prune at every epoch checkpoint (checkpointN.pt) of a training run: BLEU
 (--task glue: GLUE's metric), absolute and relative to that epoch's unpruned model, and how the ranking of the heads

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 from fairseq_headprune.cli.common import Parser
-from fairseq_headprune.cli.progress import Progress
 from fairseq_headprune.cli.scale_flags import (
     add_launcher_flags,
     check_launcher_flags,
@@ -14,7 +13,7 @@ from fairseq_headprune.cli.scale_flags import (
     rank,
     trainings_at_once,
 )
-from fairseq_headprune.cli.study import show, warn
+from fairseq_headprune.cli.study import Progress, show, warn
 from fairseq_headprune.jobs.devices import visible_gpus
 
 

@@ -40,7 +40,7 @@ class Claims:
 
         Args:
             ids: cells in the order in which they are wanted.
-            done: tells the finished cells.
+            done: returns the finished cells.
 
         Returns:
             The cells that are now this process's to compute; none if there is nothing to take at the moment.

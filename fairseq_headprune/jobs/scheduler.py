@@ -1,7 +1,8 @@
 """Runs commands on this machine, each in a process of its own, dealt out over the GPUs; what dies is started again.
 
 A command that can go on after a stop says how far it has come (``progress``). When it dies it is started again, as long
-as it gets further: it is given up after :data:`IDLE_ATTEMPTS` attempts in a row that got no further.
+as it gets further: it is given up after :data:`IDLE_ATTEMPTS` attempts in a row that got no further. Several processes
+may share the commands of a study: each claims a command before it starts it.
 """
 
 import contextlib
@@ -9,12 +10,13 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from fairseq_headprune.jobs import devices, leash
+from fairseq_headprune.jobs.claims import Claims
 
 #: Attempts in a row that get no further, after which a command that died is given up.
 IDLE_ATTEMPTS = 2
@@ -33,7 +35,7 @@ class Command:
         cwd: the folder it runs in (default: this process's).
         settings: environment variables, beside this process's.
         output: a file for its stdout alone; else that goes to ``log``, too.
-        progress: tells how far it has come; a value that differs from the one before means further. None: a command
+        progress: returns how far it has come; a value that differs from the one before means further. None: a command
             that is not started again.
     """
 
@@ -158,3 +160,43 @@ def last_line(path: Path) -> str:
     """Return the last line of a log that is not empty, or nothing."""
     lines = path.read_text(errors="replace").split("\n") if path.exists() else []
     return next((line.strip() for line in reversed(lines) if line.strip()), "")
+
+
+def share_commands(
+    commands: Sequence[Command],
+    at_once: int,
+    claims: Claims,
+    finished: Callable[[], Container[str]],
+    prepare: Callable[[str], Any] = lambda name: None,
+    limit: float | None = None,
+) -> Iterator[str]:
+    """Yield the name of each command that has succeeded here; those that other processes run are waited for.
+
+    Args:
+        commands: in the order in which they are wanted; one that names another (``after``) waits for that.
+        at_once, prepare, limit: see :func:`run_commands`.
+        claims: those of the study, on the commands' names.
+        finished: returns the names of the commands that are done. The caller makes sure that a name that was yielded
+            becomes one of them.
+
+    Raises:
+        RuntimeError, TimeoutError: see :func:`run_commands`.
+    """
+    left = {command.name: command for command in commands}
+    deadline = None if limit is None else time.monotonic() + limit
+
+    def more() -> list[Command]:
+        done = finished()
+        ready = [name for name, command in left.items() if command.after is None or command.after in done]
+        return [left.pop(name) for name in claims.take(ready, lambda: done)]
+
+    def rest() -> list[str]:
+        done = finished()
+        return [name for name in left if name not in done]
+
+    while rest():
+        yield from run_commands((), at_once, prepare, None if deadline is None else deadline - time.monotonic(), more)
+        if deadline is not None and time.monotonic() > deadline and rest():
+            raise TimeoutError(f"not done within {limit:.0f} s: {', '.join(rest())}")
+        if rest():
+            claims.pause()

@@ -13,8 +13,7 @@ from typing import Any
 import fairseq_headprune
 from fairseq_headprune.files import read_json, write_json
 from fairseq_headprune.jobs.claims import Claims
-from fairseq_headprune.jobs.scheduler import Command
-from fairseq_headprune.jobs.sharing import share_commands
+from fairseq_headprune.jobs.scheduler import Command, share_commands
 
 USER_DIR = str(Path(fairseq_headprune.__path__[0]).resolve())
 #: of fairseq-train: nothing is written that only a training that resumes needs

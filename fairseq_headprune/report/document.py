@@ -127,7 +127,7 @@ class Document:
         missing: what is not done yet, a sentence each.
         notes: how to read the tables. ``{holm}`` and ``{raw}`` stand for the two marks of significance.
         maps, charts, histograms, scatters: what is drawn.
-        state: numbers that the page's overview tells: ``measure``, ``unpruned`` (a score or None), ``signature``,
+        state: numbers that the page's overview shows: ``measure``, ``unpruned`` (a score or None), ``signature``,
             ``done``, ``planned`` (cells; None where the number is open), ``comparisons`` (tests in Holm's correction).
         data: all numbers, in the keys that the verb prints with ``--json``.
         provenance: ``settings``, ``runs`` and ``study`` (the folder).

@@ -3,11 +3,10 @@
 from collections.abc import Callable
 from pathlib import Path
 
+from fairseq_headprune.report.ablation_figures import ablation_scatter, score_histogram
 from fairseq_headprune.report.document import Curves, Document, EpochCurves, HeadMap
 from fairseq_headprune.report.epochs import epoch_figure
 from fairseq_headprune.report.figures import head_map, pruning_curve
-from fairseq_headprune.report.histogram import score_histogram
-from fairseq_headprune.report.scatter import ablation_scatter
 
 
 def draw(document: Document, stem: Callable[[str], Path]) -> list[Path]:

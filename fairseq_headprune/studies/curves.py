@@ -14,7 +14,7 @@ from fairseq_headprune.studies.study import Done
 #: Stands between the name of a curve and the seed of its random order.
 SEED = "-seed"
 
-#: What is told of a point of a curve, and nothing else.
+#: What a chart keeps of a cell.
 _POINT = ("id", "step", "percent", "pruned", "score", "sd", "seeds", "ci", "p", "p_holm", "relative")
 
 

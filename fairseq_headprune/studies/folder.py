@@ -124,35 +124,19 @@ class StudyFolder:
             append_line(out, line)
 
     def mask_path(self, cell_id: str) -> Path:
-        """Return where the mask of a cell is kept (``masks/ID.json``).
-
-        Raises:
-            ValueError: an id that cannot name a file.
-        """
+        """Return where the mask of a cell is kept (``masks/ID.json``); an id that cannot name a file: ValueError."""
         return self.path / "masks" / f"{_check_id(cell_id)}.json"
 
     def hyp_path(self, cell_id: str) -> Path:
-        """Return where the hypotheses of a cell are kept (``hyps/ID.txt``, one sentence a line).
-
-        Raises:
-            ValueError: an id that cannot name a file.
-        """
+        """Return where the hypotheses of a cell are kept, as :meth:`mask_path` (``hyps/ID.txt``, a sentence a line)."""
         return self.path / "hyps" / f"{_check_id(cell_id)}.txt"
 
     def text_path(self, split: str, side: str) -> Path:
-        """Return where one side (``source``, ``reference``) of a split is kept (``texts/SPLIT.SIDE.txt``).
-
-        Raises:
-            ValueError: a split that cannot name a file.
-        """
+        """Return where one side (``source``, ``reference``) of a split is kept (``texts/SPLIT.SIDE.txt``)."""
         return self.path / "texts" / f"{_check_id(split)}.{side}.txt"
 
     def figure_stem(self, name: str) -> Path:
-        """Return the path of a figure without its extension (``figures/NAME``).
-
-        Raises:
-            ValueError: a name that cannot name a file.
-        """
+        """Return the path of a figure without its extension (``figures/NAME``)."""
         return self.path / "figures" / _check_id(name)
 
     def write_mask(self, cell_id: str, mask: Mapping[str, Any]) -> Path:
@@ -233,7 +217,7 @@ def _check_id(cell_id: Any) -> str:
 
 
 def _refuse_strange_folder(path: Path) -> None:
-    """Let pass no folder, an empty one, and what a run that was killed while creating a study leaves behind."""
+    """Accept no folder, an empty one, and what a run that was killed while creating a study left; refuse others."""
     if not path.exists():
         return
     if not path.is_dir():
@@ -254,7 +238,7 @@ def _write_study(path: Path, settings: Mapping[str, Any], runs: Sequence[Any]) -
 
 @contextlib.contextmanager
 def _explained(what: str) -> Iterator[None]:
-    """Say in an OSError what could not be done; its number (full, not permitted, …) is kept."""
+    """Add to an OSError what could not be done; its number (full, not permitted, …) is kept."""
     try:
         yield
     except FileNotFoundError:

@@ -1,6 +1,7 @@
 """Studies whose cells are masks of one loaded model: their settings, their checks, and what their documents share."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from fairseq_headprune.evaluation.evaluator import Evaluator
@@ -11,6 +12,8 @@ from fairseq_headprune.studies.finished import finished_cells
 from fairseq_headprune.studies.study import UNPRUNED, Cell, Done, Study
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from fairseq_headprune.session import Session
 
 
@@ -27,6 +30,29 @@ class Comparison:
     resamples: int = 1000
     seed: int = 12345
     alpha: float = 0.01
+
+
+def mean_test(
+    score: Any, base: Sequence["np.ndarray"], mine: Sequence["np.ndarray"], how: Comparison
+) -> tuple[float, dict[str, Any]]:
+    """Test the mean score of some systems against that of as many others; the paired bootstrap draws other sentences.
+
+    Args:
+        score: sums of statistics (…, stats) -> scores (…).
+        base, mine: an array (sentences, stats) a system.
+
+    Returns:
+        the others' mean score; ``score``, ``ci``, ``wins``, ``losses``, ``ties`` and ``p`` of these.
+    """
+    import numpy as np
+
+    from fairseq_headprune.evaluation.significance import bootstrap_statistics
+    from fairseq_headprune.evaluation.statistics import mean_score
+
+    systems = {"base": np.concatenate(base, axis=1), "mean": np.concatenate(mine, axis=1)}
+    found = bootstrap_statistics(mean_score(score, len(mine)), systems, how.resamples, how.seed)
+    result = asdict(found[1])
+    return found[0].score, {name: result[name] for name in ("score", "ci", "wins", "losses", "ties", "p")}
 
 
 class MaskStudy(Study):
@@ -80,7 +106,7 @@ class MaskStudy(Study):
         return Family(self.alpha, self.settings["resamples"], self.settings["seed"], count)
 
     def document(self, title: str, baseline: Done | None, missing: list[str], comparisons: int) -> Document:
-        """Return a document with what those of all studies of masks hold; ``state["done"]`` is the caller's."""
+        """Return a document with what all studies of masks report; the caller sets ``state["done"]``."""
         signature = baseline["signature"] if baseline else None
         state = {
             "measure": self.measure,
@@ -113,7 +139,7 @@ def check_split(session: "Session", split: str) -> Evaluator:
     """Refuse a split that masks cannot be compared on, before anything is written; return its evaluator.
 
     Raises:
-        ValueError, FileNotFoundError: no such split, settings that have no place here, fewer than two sentences, heads
+        ValueError, FileNotFoundError: no such split, settings that are not supported, fewer than two sentences, heads
             whose weights are not finite.
         RuntimeError: gates that have no effect on the output.
     """

@@ -85,7 +85,7 @@ class OneHeadStudy(MaskStudy):
 
 
 def values_of(cell: Done) -> dict[str, Any]:
-    """Return what the report page tells of a cell."""
+    """Return what the report page shows of a cell."""
     return {name: cell[name] for name in _VALUES if name in cell}
 
 

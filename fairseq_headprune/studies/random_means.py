@@ -2,20 +2,15 @@
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
 from fairseq_headprune.evaluation.p_values import holm
-from fairseq_headprune.evaluation.significance import bootstrap_statistics
-from fairseq_headprune.evaluation.statistics import mean_score
 from fairseq_headprune.studies.finished import read_hypotheses
+from fairseq_headprune.studies.mask_study import mean_test
 from fairseq_headprune.studies.samplings import CONTROL, Item
 from fairseq_headprune.studies.study import UNPRUNED, Done
-
-#: what an entry keeps of a test
-_KEPT = ("score", "ci", "wins", "losses", "ties", "p")
 
 
 class Means:
@@ -32,17 +27,9 @@ class Means:
         self._statistics: dict[str, np.ndarray] = {}
 
     def test(self, names: Sequence[str], base: Sequence[str]) -> dict[str, Any]:
-        """Test the mean score of some cells against that of as many others.
-
-        The paired bootstrap draws other sentences; the samplings are just these.
-        """
-        systems = {
-            side: np.concatenate([self._extract(name) for name in of_side], axis=1)
-            for side, of_side in (("base", base), ("mean", names))
-        }
-        score = mean_score(self._metric.score, len(names))
-        result = asdict(bootstrap_statistics(score, systems, self._how.resamples, self._how.seed)[1])
-        return {name: result[name] for name in _KEPT}
+        """Test the mean score of some cells against that of as many others; the samplings are just these."""
+        of_base, mine = ([self._extract(name) for name in side] for side in (base, names))
+        return mean_test(self._metric.score, of_base, mine, self._how)[1]
 
     def mean(self, names: Sequence[str], base: Sequence[str]) -> dict[str, Any]:
         """Return mean and standard deviation of the scores of these cells, and the test of the mean."""
@@ -64,7 +51,7 @@ def summary(means: Means, cells: Mapping[str, Done], plan: Sequence[str], items:
     Args:
         plan: ids of all cells in the order of the study; the unpruned model's comes first.
         base: ``unpruned``, the checkpoint as it is; or ``control``, the unpruned models that are fine-tuned, each with
-            the seed of the sampling it is compared with. What it is stands in ``baseline``, and in no other place.
+            the seed of the sampling it is compared with. ``baseline`` holds its score, and nothing else does.
     """
     unpruned, *others = [cells[name] for name in plan]
     baseline, partner = unpruned, dict.fromkeys(plan, UNPRUNED)

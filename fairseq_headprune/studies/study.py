@@ -72,7 +72,7 @@ class Study:
         """Refuse what would stop the study later, before anything is written."""
 
     def warnings(self) -> list[str]:
-        """Say what makes the results less than they seem, a sentence each."""
+        """Return what weakens the results, a sentence each."""
         return []
 
     def plan(self) -> Sequence[Cell]:

@@ -34,7 +34,7 @@ class Follow:
     """How long to wait for further checkpoints.
 
     Attributes:
-        until: the last epoch to wait for; None leaves it to the training's own limits.
+        until: the last epoch to wait for; None: wait until training reaches its own limits.
         idle: seconds without a new checkpoint after which nothing more is expected.
     """
 
@@ -115,7 +115,7 @@ class Sweep(MaskStudy):
             done = self.folder.cells()
 
     def _ended(self, done: Mapping[str, Done], since: float) -> bool:
-        """Whether nothing more is to come; ``since`` when there has been no news."""
+        """Whether no further checkpoint is expected; ``since``: the time of the last news."""
         if self.follow is None or time.monotonic() - since > self.follow.idle:
             return True
         wanted, epochs = self.checkpoints.wanted, {cell["epoch"] for cell in done.values()}

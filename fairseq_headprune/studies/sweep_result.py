@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fairseq_headprune.evaluation.correlation import correlations
 from fairseq_headprune.parts.scores import Scores
 from fairseq_headprune.pruning import curves
 from fairseq_headprune.report.document import Document, EpochCurves
@@ -12,7 +13,6 @@ from fairseq_headprune.report.tables import Marked, Table
 from fairseq_headprune.studies.curves import curve_name, in_curves, line
 from fairseq_headprune.studies.epochs import epoch_list
 from fairseq_headprune.studies.folder import StudyFolder
-from fairseq_headprune.studies.rankings import evolution
 from fairseq_headprune.studies.study import UNPRUNED, Done
 
 #: Share of the unpruned BLEU that counts as kept in the summary (Michel et al. 2019, §6, speak of 85 to 90%).
@@ -33,7 +33,7 @@ def read_sweep(folder: StudyFolder, epochs: Sequence[Done], keep: Sequence[int] 
 
     Returns:
         ``epochs``: a row each, see :func:`epoch_row`; ``ranking``: curve -> its evolution, see
-        :func:`~fairseq_headprune.studies.rankings.evolution`; ``kept_within``: curve -> epoch -> :func:`kept_within`.
+        :func:`evolution`; ``kept_within``: curve -> epoch -> :func:`kept_within`.
     """
     studies = {epoch["epoch"]: StudyFolder(epoch_path(folder.path, epoch["epoch"])) for epoch in epochs}
     scores = {number: Scores.load(study.path / "scores.json") for number, study in studies.items()}
@@ -131,7 +131,7 @@ def _tables(rows: list[dict], label: str, ranking: dict[str, Any], family: Famil
 
 
 def ranking_table(ranking: dict[str, Any]) -> Table:
-    """Tabulate how a ranking evolves (see :func:`~fairseq_headprune.studies.rankings.evolution`)."""
+    """Tabulate how a ranking evolves (see :func:`evolution`)."""
     rows = []
     for place, epoch in enumerate(ranking["epochs"]):
         rho = ranking["spearman"][place][-1]
@@ -178,3 +178,48 @@ def _found(rows: list[dict], shares: dict[str, dict[str, float | None]]) -> list
 
 def _share(percent: float | None) -> str:
     return "no known share (its score is 0)" if percent is None else f"{percent:.0f}% of the heads"
+
+
+def evolution(scores: Mapping[int, Scores], components: Sequence[str], keep: Sequence[int]) -> dict[str, Any]:
+    """Compare the rankings of several epochs.
+
+    Args:
+        scores: epoch -> scores of the same heads, in ascending order of epochs.
+        components: whose heads are ranked together.
+        keep: sizes of the sets of most important heads.
+
+    Returns:
+        ``epochs``; ``spearman``: one row an epoch, one coefficient an epoch, ``None`` where the scores of one side are
+        all equal; ``sets``: for each size ``keep`` the heads that the last epoch keeps (``final``), the epoch in which
+        just these are first kept (``first``), the epoch from which they stay (``stays_from``), and how many of them
+        each epoch keeps (``shared``).
+    """
+    epochs = list(scores)
+    orders = {epoch: found.pruning_order(components) for epoch, found in scores.items()}
+    values = {epoch: [scores[epoch][head] for head in sorted(order)] for epoch, order in orders.items()}
+    return {
+        "epochs": epochs,
+        "spearman": [[_spearman(values[a], values[b]) for b in epochs] for a in epochs],
+        "sets": [_final_set(orders, size) for size in keep],
+    }
+
+
+def _spearman(x: list, y: list) -> float | None:
+    try:
+        return correlations(x, y)["spearman"].value
+    except ValueError:
+        return None  # no variance, or hardly any heads: there is no ranking to compare
+
+
+def _final_set(orders: Mapping[int, list], size: int) -> dict[str, Any]:
+    kept = {epoch: set(order[len(order) - size :]) for epoch, order in orders.items()}
+    final = kept[max(kept)]
+    same = [epoch for epoch in kept if kept[epoch] == final]
+    other = [epoch for epoch in kept if kept[epoch] != final]
+    return {
+        "keep": size,
+        "final": [list(head) for head in sorted(final)],
+        "first": min(same),
+        "stays_from": min(epoch for epoch in same if not other or epoch > max(other)),
+        "shared": [len(heads & final) for heads in kept.values()],
+    }

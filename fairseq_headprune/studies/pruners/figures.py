@@ -10,7 +10,7 @@ from fairseq_headprune import files
 from fairseq_headprune.gates.dynamics import mean_counts
 from fairseq_headprune.jobs.methods import LEARNED, NAMES
 from fairseq_headprune.report import drawing
-from fairseq_headprune.report.gate_runs import head_distribution, heads_against_penalty
+from fairseq_headprune.report.gate_figures import head_distribution, heads_against_penalty
 
 #: method -> colour (Okabe and Ito), marker, dashes
 _LOOKS = {

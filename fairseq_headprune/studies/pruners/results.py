@@ -1,27 +1,23 @@
-"""Scores and tests of a comparison: every translation, and the means over seeds against the unpruned model."""
+"""Scores and tests of a comparison, means over seeds against the unpruned model; Tables 1 and 3b of Li et al. 2021."""
 
 import statistics
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from fairseq_headprune.evaluation.hypotheses import read_references
 from fairseq_headprune.evaluation.p_values import holm
-from fairseq_headprune.evaluation.significance import bootstrap_statistics
-from fairseq_headprune.evaluation.statistics import mean_score
 from fairseq_headprune.files import read_lines
 from fairseq_headprune.jobs.methods import NAMES
 from fairseq_headprune.report.document import Document
-from fairseq_headprune.studies.mask_study import Comparison
-from fairseq_headprune.studies.pruners.tables import result_tables
+from fairseq_headprune.report.marks import Family, marks_named
+from fairseq_headprune.report.tables import Marked, Table
+from fairseq_headprune.studies.mask_study import Comparison, mean_test
 
 Cells = Sequence[Mapping[str, Any]]
-
-#: what a point keeps of its test
-_KEPT = ("ci", "wins", "losses", "ties", "p")
 
 
 def document(
@@ -93,22 +89,14 @@ def summarise(rows: Cells, sentences: Mapping[str, np.ndarray], score: Any, how:
         point = {"method": method, "heads": count, "seeds": sorted(of_seed), "score": round(statistics.mean(scores), 4)}
         point["sd"] = round(statistics.stdev(scores), 4) if len(scores) > 1 else None
         if method != "unpruned" and set(of_seed) <= set(unpruned):
-            point |= _test([unpruned[seed] for seed in of_seed], list(of_seed.values()), sentences, score, how)
+            base = [sentences[unpruned[seed]["id"]] for seed in of_seed]
+            before, test = mean_test(score, base, [sentences[row["id"]] for row in of_seed.values()], how)
+            point |= {"delta": round(test.pop("score") - before, 4), **test}
         points.append(point)
     tested = [point for point in points if "p" in point]
     for point, p in zip(tested, holm([point["p"] for point in tested]), strict=True):
         point["p_holm"] = p
     return points
-
-
-def _test(base: Cells, mine: Cells, sentences: Mapping[str, np.ndarray], score: Any, how: Comparison) -> dict[str, Any]:
-    systems = {
-        name: np.concatenate([sentences[row["id"]] for row in side], axis=1)
-        for name, side in (("unpruned", base), ("pruned", mine))
-    }
-    unpruned, found = bootstrap_statistics(mean_score(score, len(base)), systems, how.resamples, how.seed)
-    result = asdict(found)
-    return {"delta": round(found.score - unpruned.score, 4), **{name: result[name] for name in _KEPT}}
 
 
 def costs(rows: Cells, updates: int) -> list[dict[str, Any]]:
@@ -172,3 +160,90 @@ def _seconds(row: Mapping[str, Any], unpruned: Mapping[str, Any]) -> float:
 
 def _updates(row: Mapping[str, Any], updates: int) -> int:
     return updates + (row["best"]["updates"] if row["method"] == "pipelined-dsp" else 0)
+
+
+def result_tables(value: Mapping[str, Any]) -> list[Table]:
+    """Return the tables of a document's data, each with its note below it."""
+    scores = replace(score_table(value), notes=[score_note(value, None), ""])
+    costs = value["costs"]
+    return [scores, replace(cost_table(costs, value["measure"]), notes=[COST_NOTE])] if costs else [scores]
+
+
+def score_table(results: Mapping[str, Any]) -> Table:
+    """Tabulate scores in the form of Table 3b: a line a number of heads, a column a method, mean ± deviation.
+
+    Marked: differs from the unpruned model. Where not all points have as many seeds, their number is in brackets if it
+    is more than one.
+    """
+    points, tests = results["points"], _tests(results)
+    uneven = _uneven(points)
+    found = {(point["method"], point["heads"]): point for point in points}
+    methods = [m for m in NAMES if m != "unpruned" and any(method == m for method, _ in found)]
+    counts = sorted({heads for _, heads in found if heads is not None}, reverse=True)
+    rows: list[list[Any]] = [
+        [count, *(_cell(found.get((m, count)), tests, uneven) for m in methods)] for count in counts
+    ]
+    return Table(["Unpruned Heads", *(NAMES[m] for m in methods)], rows)
+
+
+def score_note(results: Mapping[str, Any], form: str | None = "text") -> str:
+    """Say what the table's numbers are, and the unpruned model's score.
+
+    Args:
+        form: in which the marks of significance are named; None: the document's renderer names them.
+    """
+    points = results["points"]
+    unpruned = [point for point in points if point["method"] == "unpruned"]
+    uneven = _uneven(points)
+    base = f"The unpruned model has {_shown(unpruned[0], uneven)}. " if unpruned else ""
+    seeds = max(len(point["seeds"]) for point in points)
+    over = f"mean ± standard deviation over {seeds} seeds, the mean is tested" if seeds > 1 else "one seed"
+    if uneven:
+        over = "one seed, or mean ± standard deviation over as many seeds as the brackets say, the mean is tested"
+    marks = _tests(results).legend()
+    note = f"{base}{results['measure']} on {results['split']}, {results['signature']}; {over}; {marks}."
+    return note if form is None else marks_named(note, form)
+
+
+def cost_table(costs: Sequence[Mapping[str, Any]], measure: str) -> Table:
+    """Tabulate what Table 1 shows as symbols: cost, control of the number of heads, quality."""
+    rows: list[list[Any]] = []
+    for cost in costs:
+        more = f" + {cost['estimates']:.1f} rankings" if cost["estimates"] else ""
+        off = "0 (exact)" if cost["off"] is None else f"{cost['off']:.2f}"
+        row = [NAMES[cost["method"]], _number(cost["seconds"]), f"{cost['updates']:.2f}{more}", off]
+        rows.append([*row, _number(cost["score"])])
+    return Table(["Method", "Time", "Updates", "Heads off", f"Mean {measure}"], rows)
+
+
+COST_NOTE = (
+    "Time and updates to a pruned model, as multiples of the unpruned one's training (wall time of processes that ran "
+    "side by side, as many as with the unpruned one; rankings: estimates of importance); heads off: mean "
+    "|learned - asked| before the correction; mean score: over the numbers of heads that all methods have."
+)
+
+
+def _number(value: float | None) -> str | None:
+    return None if value is None else f"{value:.2f}"
+
+
+def _tests(results: Mapping[str, Any]) -> Family:
+    count = sum("p" in point for point in results["points"])
+    return Family(results["alpha"], results["resamples"], results["bootstrap_seed"], count)
+
+
+def _uneven(points: Sequence[Mapping[str, Any]]) -> bool:
+    return len({len(point["seeds"]) for point in points}) > 1
+
+
+def _cell(point: Mapping[str, Any] | None, tests: Family, uneven: bool) -> Any:
+    if point is None:
+        return None
+    mark = tests.mark(point) if "p" in point else ""
+    return Marked(_shown(point, uneven), mark)
+
+
+def _shown(point: Mapping[str, Any], uneven: bool) -> str:
+    if point["sd"] is None:
+        return f"{point['score']:.2f}"
+    return f"{point['score']:.2f} ± {point['sd']:.2f}" + (f" ({len(point['seeds'])})" if uneven else "")

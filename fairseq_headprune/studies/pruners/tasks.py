@@ -1,8 +1,9 @@
 """What differs between comparisons of translation models and of classifiers on GLUE."""
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
 
 from fairseq_headprune.files import sha256
 from fairseq_headprune.parts import Shape
@@ -18,7 +19,7 @@ class Translating:
         preset: of DSP (Li et al. 2021, Table 2).
         selection: flags of fairseq-train that choose the best checkpoint, by what is called ``valid``.
         measure: the score's name.
-        places: paths of this machine in the flags -> what stands for them in results.
+        places: paths of this machine in the flags -> the names shown for them in results.
     """
 
     flags: ClassVar = ["--task", "translation_headprune"]
@@ -28,10 +29,32 @@ class Translating:
     places: ClassVar[dict[str, str]] = {}
 
     def shape(self, data: str, flags: Sequence[str]) -> Shape:
-        """Return the heads of an architecture; see :func:`~fairseq_headprune.jobs.model_shape.model_shape`."""
-        from fairseq_headprune.jobs.model_shape import model_shape
+        """Return the number of heads of each layer of the encoder-decoder that these flags of fairseq-train describe.
 
-        return model_shape(data, flags)
+        Raises:
+            ValueError: a flag that fairseq does not know, or an architecture whose settings do not tell layers and
+                heads.
+        """
+        from fairseq import options
+
+        from fairseq_headprune import plugin  # noqa: F401  (registers)
+
+        before = sys.argv
+        # fairseq looks into sys.argv while it builds the parser.
+        words = ["--task", "translation_headprune", "--criterion", "label_smoothed_cross_entropy", *flags]
+        sys.argv = ["fairseq-train", data, *words]
+        try:
+            parser = options.get_training_parser()
+            parser.error = _refuse  # type: ignore[method-assign]
+            found = vars(options.parse_args_and_arch(parser, sys.argv[1:]))
+        finally:
+            sys.argv = before
+        names = [f"{side}_{what}" for side in ("encoder", "decoder") for what in ("layers", "attention_heads")]
+        if not all(isinstance(found.get(name), int) for name in names):
+            raise ValueError(f"--arch {found.get('arch')}: its settings do not tell {', '.join(names)}")
+        encoder_layers, encoder_heads, decoder_layers, decoder_heads = (found[name] for name in names)
+        decoder = [decoder_heads] * decoder_layers
+        return {"enc_self": [encoder_heads] * encoder_layers, "enc_dec": decoder, "dec_self": list(decoder)}
 
     def hashes(self, data: Path, splits: Sequence[str]) -> dict[str, str]:
         """Hash the dictionaries and the splits that are translated; return them by name.
@@ -110,3 +133,7 @@ class Classifying:
 
 
 Task = Translating | Classifying
+
+
+def _refuse(message: str) -> NoReturn:
+    raise ValueError(f"fairseq-train would refuse its flags: {message}")

@@ -1,0 +1,114 @@
+"""examples/common.sh with a program in the place of Python that notes its calls. Source: by hand."""
+
+import importlib.util
+import subprocess
+from pathlib import Path
+
+import pytest
+import tiny
+
+STUDY = Path(__file__).resolve().parent.parent / "examples" / "common.sh"
+#: prints the number of its calls, or fails when it is told to
+PROGRAM = """#!/usr/bin/env bash
+echo "$*" >>"$CALLS"
+echo "{\\"call\\": $(wc -l <"$CALLS" | tr -d ' ')}"
+[ ! -e "$CALLS.fail" ] || exit 1
+"""
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A function that sources the file and runs a line; returns exit status, calls so far and results by name."""
+    for name in ("out", "results"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "python").write_text(PROGRAM)
+    (tmp_path / "python").chmod(0o755)
+    calls = tmp_path / "calls"
+
+    def run(line):
+        places = f"HERE={STUDY.parent}/multi30k OUT={tmp_path}/out RESULTS={tmp_path}/results"
+        script = f"set -euo pipefail; {places}; SEARCH=(data) FLAGS=(--cpu); source {STUDY}; {line}"
+        settings = {"PATH": "/usr/bin:/bin", "PYTHON": str(tmp_path / "python"), "CALLS": str(calls)}
+        status = subprocess.run(["bash", "-c", script], env=settings, capture_output=True).returncode
+        found = {path.stem: path.read_text().strip() for path in (tmp_path / "results").glob("*.json")}
+        return status, calls.read_text().splitlines(), found
+
+    return run
+
+
+def test_a_study_runs_once_and_its_figures_are_results(run, tmp_path):
+    (tmp_path / "out" / "one" / "figures").mkdir(parents=True)
+    (tmp_path / "out" / "one" / "figures" / "curve.png").write_text("drawn")
+    call = f"-m fairseq_headprune ablate data --beam 5 --cpu -o {tmp_path}/out/one --json"
+    for _ in range(2):
+        assert run("study one ablate --beam 5") == (0, [call], {"one": '{"call": 1}'})
+    assert (tmp_path / "results" / "one-curve.png").read_text() == "drawn"
+
+
+def test_results_of_another_model_are_replaced(run, tmp_path):
+    (tmp_path / "results" / "effects.json").write_text("of another model")
+    assert run("document effects correlate a b")[2] == {"effects": '{"call": 1}'}
+
+
+def test_what_failed_is_no_result_and_runs_again(run, tmp_path):
+    (tmp_path / "calls.fail").touch()
+    status, calls, found = run("document effects correlate a b")
+    assert status == 1 and len(calls) == 1 and not found
+    (tmp_path / "calls.fail").unlink()
+    assert run("document effects correlate a b")[2] == {"effects": '{"call": 2}'}
+
+
+def make(folder, *words):
+    """Run make, with steps noted in a folder; return what it prints."""
+    command = ["make", "-C", tiny.ROOT / "examples", f"LOGS={folder}", "PYTHON=echo", "DATA=data", *words]
+    return subprocess.run(list(map(str, command)), capture_output=True, text=True, check=True, stdin=subprocess.DEVNULL)
+
+
+def started(shown):
+    """The names of the steps in a dry run, in order."""
+    return [line.split('echo "')[1].split(" starts")[0] for line in shown.stdout.splitlines() if " starts" in line]
+
+
+def test_all_steps_are_planned_after_what_they_need(tmp_path):
+    results, everything = started(make(tmp_path, "-n", "results")), started(make(tmp_path, "-n"))
+    # By hand: 9 fine-tunings, 6 plain loops, 3 studies of classifiers, 11 other results, 4 models; 8 timings, 1 model.
+    assert len(results) == 33 and len(set(everything)) == 42 and everything[:33] == results
+    pairs = [("train-72", "slim"), ("train-72", "studies"), ("tune-CoLA-1", "studies-CoLA"), ("train-talks", "talks")]
+    pairs += [("slim", "speed-gpu"), ("start-base", "speed-glue-base"), ("compare", "bench-train")]
+    for before, after in pairs:
+        assert everything.index(before) < everything.index(after)
+
+
+def test_what_is_done_is_not_done_again(tmp_path):
+    (tmp_path / "tune-STS-B-1.done").touch()
+    (tmp_path / "tune-CoLA-1.done").touch()
+    names = started(make(tmp_path, "-n", "studies-CoLA", "tune-STS-B-1"))
+    assert names == ["studies-CoLA"]
+
+
+def test_a_step_runs_and_leaves_its_log(tmp_path):
+    make(tmp_path, "reference-MRPC-2", "JOBS=3")
+    assert "MRPC --bert glue/out/bert --seed 2" in (tmp_path / "reference-MRPC-2.log").read_text()
+    assert (tmp_path / "reference-MRPC-2.done").exists()
+    assert "--jobs 3" in make(tmp_path, "-n", "check-gpu", "JOBS=3").stdout
+
+
+@pytest.fixture(scope="module")
+def script():
+    spec = importlib.util.spec_from_file_location("exports", tiny.ROOT / "examples" / "multi30k" / "exports.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_translations_at_the_limit_do_not_count(script):
+    long = [7] * (script.LIMIT - 1)
+    theirs = [([4, 5], -1.0), ([4], -2.0), (long, -3.0), ([6, 6], -1.0)]
+    mine = [([4, 5], -1.25), ([5], -2.0), ([4], -3.0), ([6, 6], -1.5)]
+    found = script.compared(mine, theirs)
+    # Scores are compared where the tokens agree: 0.25 and 0.5.
+    assert found == {"sentences": 4, "at_the_limit": 1, "identical": 2, "largest_score_difference": 0.5}
+
+
+def test_without_an_equal_translation_no_score_is_compared(script):
+    assert script.compared([([4], -1.0)], [([5], -1.0)])["largest_score_difference"] is None
