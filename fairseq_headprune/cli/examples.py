@@ -13,6 +13,7 @@ EXAMPLES = {
     "lottery find": "data-bin --path checkpoint_best.pt --mode both -o ticket",
     "lottery tickets": "seed1/ticket seed2/ticket seed3/ticket -o tickets",
     "lottery retrain": "data-bin --path best.pt --tickets tickets/1 --updates 1000 --train-flags=--fp16 -o again",
+    "lottery table": "seed1/retrain seed2/retrain seed3/retrain --format markdown",
     "random-study": "data-bin --path checkpoint_best.pt -o random --random 50% --updates 1000 --train-flags=--fp16",
     "compare-pruners": "data-bin --work study --out results/pruners --counts 16,8 --seeds 1,2,3",
     "weight-change": "before.pt after.pt --figure change",
