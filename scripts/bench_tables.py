@@ -1,5 +1,6 @@
-"""The README's tables of benchmarks and of removed heads, from the JSON files that the bench_*.py scripts write."""
+"""The README's tables of trained models, of removed heads and of speed."""
 
+import statistics
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,33 @@ def values(results: Path, *patterns: str) -> dict[str, Value]:
 def machine(value: Value) -> str:
     """Name the GPU, or CPU, and torch's version."""
     return f"{value['environment']['gpu'] or 'CPU'}, torch {value['environment']['torch']}"
+
+
+def training(results: Path) -> Table:
+    """BLEU of every trained model, and the mean of each architecture."""
+    value = read_json(results / "train.json")
+    runs = value["runs"]
+    sets = [name for name in ("test2016", "test2017", "mscoco2017") if name in runs[0]]
+    rows: list[list[Any]] = []
+    by_arch: dict[str, list[Value]] = {}
+    for run in runs:
+        by_arch.setdefault(run["arch"], []).append(run)
+        scores = [f"{run[name]['bleu']:.2f}" for name in sets]
+        rows.append([run["arch"], run["seed"], *scores, run["best_epoch"], f"{run['valid_loss']:.3f}"])
+    for arch, of_arch in by_arch.items():
+        means = [f"{statistics.mean(run[name]['bleu'] for run in of_arch):.2f}" for name in sets]
+        rows.append([arch, "mean", *means, "", f"{statistics.mean(run['valid_loss'] for run in of_arch):.3f}"])
+    where = f"{machine(value)}, Python {value['environment']['python']}"
+    apart = "Gated minus stock, means: " + ", ".join(f"{name} {_welch(runs, name)}" for name in sets)
+    notes = [f"BLEU, {runs[0][sets[0]]['signature']}; {where}. {apart}."]
+    return Table(["architecture", "seed", *sets, "best epoch", "valid loss"], rows, notes=notes)
+
+
+def _welch(runs: list[Value], name: str) -> str:
+    sides = [[run[name]["bleu"] for run in runs if ("gated" in run["arch"]) is gated] for gated in (False, True)]
+    apart = statistics.mean(sides[1]) - statistics.mean(sides[0])
+    error = sum(statistics.variance(side) / len(side) for side in sides) ** 0.5
+    return f"{apart:+.2f} (Welch's t {apart / error:.2f})"
 
 
 def train(results: Path) -> Table:
@@ -164,6 +192,25 @@ def fine_tuning(results: Path) -> Table:
     return Table(["device", "task", "loop", "examples/s", "speed"], rows, "lllrr", notes=[note])
 
 
+def fine_tuned(results: Path) -> Table:
+    """Development scores of fine-tuned models, beside those of the same recipe in a plain loop over transformers."""
+    rows: list[list[Any]] = []
+    found = values(results, "tuned-*.json", "reference-*.json")
+    for task in ("SST-2", "MRPC", "CoLA", "RTE", "STS-B"):
+        mine = [value for name, value in found.items() if name.startswith(f"tuned-{task}-")]
+        theirs = [value["best"]["score"] for name, value in found.items() if name.startswith(f"reference-{task}-")]
+        if mine:
+            scores = [value["results"][0]["scores"]["score"] for value in mine]
+            rows.append([task, mine[0]["metric"], len(scores), _mean(scores), _mean(theirs) if theirs else None])
+    note = "Best epoch of three on the development set; mean, and in brackets the standard deviation over seeds."
+    return Table(["task", "metric", "seeds", "bert_gated", "transformers"], rows, "llrrr", notes=[note])
+
+
+def _mean(scores: list[float]) -> str:
+    spread = f" ({statistics.stdev(scores):.2f})" if len(scores) > 1 else ""
+    return f"{statistics.mean(scores):.2f}{spread}"
+
+
 def _device(value: Value) -> str:
     """Name the GPU, or the number of CPU threads where it is known, and the precision."""
     threads = value.get("threads", value["environment"].get("threads"))
@@ -172,6 +219,8 @@ def _device(value: Value) -> str:
 
 
 TABLES: dict[str, Callable[[Path], Table]] = {
+    "training": training,
+    "fine-tuned": fine_tuned,
     "bench-train": train,
     "bench-score": score,
     "bench-bootstrap": bootstrap,

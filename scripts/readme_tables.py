@@ -2,12 +2,11 @@
 
 Without arguments every table is printed as Markdown. ``--write FILE …`` replaces in Markdown files what stands between
 ``<!-- table NAME EXAMPLE -->`` and ``<!-- end -->``; a table whose results are missing stays as it is. The tables of
-benchmarks are in bench_tables.py.
+trained models, of their size and of speed are in bench_tables.py.
 """
 
 import argparse
 import re
-import statistics
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import bench_tables
-from bench_tables import Value, machine, values
+from bench_tables import Value, values
 
 from fairseq_headprune.files import read_json, read_lines, write_text
 from fairseq_headprune.parts import HEADS, PAPER_NAMES
@@ -30,33 +29,6 @@ from fairseq_headprune.studies.study import UNPRUNED
 _EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 _MARKER = re.compile(r"<!-- table (\S+) (\S+) -->")
 _TASKS = ("SST-2", "CoLA", "MRPC")
-
-
-def training(results: Path) -> Table:
-    """BLEU of every trained model, and the mean of each architecture."""
-    value = read_json(results / "train.json")
-    runs = value["runs"]
-    sets = [name for name in ("test2016", "test2017", "mscoco2017") if name in runs[0]]
-    rows: list[list[Any]] = []
-    by_arch: dict[str, list[Value]] = {}
-    for run in runs:
-        by_arch.setdefault(run["arch"], []).append(run)
-        scores = [f"{run[name]['bleu']:.2f}" for name in sets]
-        rows.append([run["arch"], run["seed"], *scores, run["best_epoch"], f"{run['valid_loss']:.3f}"])
-    for arch, of_arch in by_arch.items():
-        means = [f"{statistics.mean(run[name]['bleu'] for run in of_arch):.2f}" for name in sets]
-        rows.append([arch, "mean", *means, "", f"{statistics.mean(run['valid_loss'] for run in of_arch):.3f}"])
-    where = f"{machine(value)}, Python {value['environment']['python']}"
-    apart = "Gated minus stock, means: " + ", ".join(f"{name} {_welch(runs, name)}" for name in sets)
-    notes = [f"BLEU, {runs[0][sets[0]]['signature']}; {where}. {apart}."]
-    return Table(["architecture", "seed", *sets, "best epoch", "valid loss"], rows, notes=notes)
-
-
-def _welch(runs: list[Value], name: str) -> str:
-    sides = [[run[name]["bleu"] for run in runs if ("gated" in run["arch"]) is gated] for gated in (False, True)]
-    apart = statistics.mean(sides[1]) - statistics.mean(sides[0])
-    error = sum(statistics.variance(side) / len(side) for side in sides) ** 0.5
-    return f"{apart:+.2f} (Welch's t {apart / error:.2f})"
 
 
 def pruning(results: Path) -> Table:
@@ -112,11 +84,9 @@ def one_head(results: Path) -> Table:
     layers = sorted({layer for _, layer in cells})
     rows = [[layer + 1, *(_difference(cells.get((c, layer)), tests) for c in HEADS)] for layer in layers]
     chosen, shown = value["select_data"]["split"], value["data"]["split"]
-    note = (
-        f"Difference in BLEU; the head is chosen on {chosen}, the difference is that on {shown}. {value['signature']}"
-    )
-    note += f"; {_legend([tests])}"
-    return Table(["layer", *(PAPER_NAMES[c] for c in HEADS)], rows, notes=[note])
+    what = f"Difference in BLEU; the head is chosen on {chosen}, the difference is that on {shown}"
+    notes = [f"{what}. {value['signature']}; {_legend([tests])}"]
+    return Table(["layer", *(PAPER_NAMES[c] for c in HEADS)], rows, notes=notes)
 
 
 def classifier_heads(results: Path) -> Table:
@@ -200,9 +170,8 @@ def _random(
         rows.append([*row, *paper["items"].get(item["item"], none)])
     header = [*header, *paper["columns"]]
     samplings = max(item["samplings"] for item in items)
-    return Table(
-        header, rows, "ll" + "r" * (len(header) - 2), notes=[f"Mean of {samplings} samplings, each fine-tuned; {note}"]
-    )
+    notes = [f"Mean of {samplings} samplings, each fine-tuned; {note}"]
+    return Table(header, rows, "ll" + "r" * (len(header) - 2), notes=notes)
 
 
 def comparison(results: Path) -> Table:
@@ -217,29 +186,13 @@ def comparison_costs(results: Path) -> Table:
     return replace(cost_table(value["costs"], value["measure"]), notes=[COST_NOTE])
 
 
-def fine_tuned(results: Path) -> Table:
-    """Development scores of fine-tuned models, beside those of the same recipe in a plain loop over transformers."""
-    rows: list[list[Any]] = []
-    found = values(results, "tuned-*.json", "reference-*.json")
-    for task in ("SST-2", "MRPC", "CoLA", "RTE", "STS-B"):
-        mine = [value for name, value in found.items() if name.startswith(f"tuned-{task}-")]
-        theirs = [value["best"]["score"] for name, value in found.items() if name.startswith(f"reference-{task}-")]
-        if mine:
-            scores = [value["results"][0]["scores"]["score"] for value in mine]
-            rows.append([task, mine[0]["metric"], len(scores), _mean(scores), _mean(theirs) if theirs else None])
-    note = "Best epoch of three on the development set; mean, and in brackets the standard deviation over seeds."
-    return Table(["task", "metric", "seeds", "bert_gated", "transformers"], rows, "llrrr", notes=[note])
-
-
 TABLES: dict[str, Callable[[Path], Table]] = {
-    "training": training,
     "pruning": pruning,
     "random": random_pruning,
     "single-heads": single_heads,
     "one-head": one_head,
     "orders": orders,
     "epochs": epochs,
-    "fine-tuned": fine_tuned,
     "classifier-orders": classifier_orders,
     "classifier-heads": classifier_heads,
     "classifier-pruners": comparison,
@@ -283,11 +236,6 @@ def _changed(cells: list[Value], tests: Family) -> list[int]:
 
 def _difference(cell: Value | None, tests: Family) -> Marked | None:
     return None if cell is None else Marked(f"{cell['delta']:+.2f}", tests.mark(cell))
-
-
-def _mean(scores: list[float]) -> str:
-    spread = f" ({statistics.stdev(scores):.2f})" if len(scores) > 1 else ""
-    return f"{statistics.mean(scores):.2f}{spread}"
 
 
 def rendered(name: str, example: str) -> str | None:

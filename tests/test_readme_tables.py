@@ -28,7 +28,7 @@ def test_fine_tuned_models_beside_the_reference(tmp_path):
         write_json(tmp_path / f"tuned-MRPC-{seed}.json", scores)
         write_json(tmp_path / f"reference-MRPC-{seed}.json", {"best": {"score": theirs}})
     write_json(tmp_path / "tuned-RTE-1.json", {"metric": "accuracy", "results": [{"scores": {"score": 55.5}}]})
-    table = readme_tables.fine_tuned(tmp_path)
+    table = bench_tables.fine_tuned(tmp_path)
     assert texts(table) == [
         ["MRPC", "f1", "3", "82.00 (2.00)", "81.50 (0.50)"],
         ["RTE", "accuracy", "1", "55.50", None],
