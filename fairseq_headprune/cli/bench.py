@@ -78,7 +78,7 @@ def _check(args: argparse.Namespace) -> None:
     """Refuse numbers that make no sense, and fill in what a translation needs.
 
     Raises:
-        ValueError: one is out of range, or has no place here.
+        ValueError: one is out of range, or is not supported here.
     """
     from fairseq_headprune.tasks.seam import task_class
 

@@ -278,9 +278,7 @@ def check_whole(state: State) -> None:
 
 
 def _check_attention(attention: Tensors, where: str) -> None:
-    unknown = [
-        n for n, t in attention.items() if n.startswith(("q_", "k_", "v_")) and not n.endswith(("weight", "bias"))
-    ]
+    unknown = [n for n in attention if n.startswith(("q_", "k_", "v_")) and not n.endswith(("weight", "bias"))]
     missing = attention["out_proj.weight"].size(1) and "q_proj.weight" not in attention
     if unknown or missing or not attention["out_proj.weight"].is_floating_point():
         raise ValueError(f"{where}: its projections are not plain floating-point weights (a quantised checkpoint?)")
