@@ -1,1 +1,1 @@
-"""Ways to choose the heads that a mask keeps: pure functions from masks to masks, one way a module."""
+"""Ways to choose the heads that a mask keeps: pure functions from masks to masks, one method per module."""

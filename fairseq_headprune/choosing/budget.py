@@ -1,4 +1,4 @@
-"""How many heads may stay so that a model has a share of its parameters, or is as fast as asked for."""
+"""How many heads can stay within a parameter or time budget."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -28,18 +28,18 @@ def parse_share(text: str) -> Fraction:
 def keep_within(
     mask: Mask, scores: Scores, parameters: int, per_head: Mapping[Part, int], share: Fraction, other: int = 0
 ) -> tuple[Mask, int]:
-    """Prune the lowest-scored heads, one after the other, until the parameters are within a share of what there are.
+    """Prune the lowest-scored heads one by one until at most this share of the parameters is left.
 
     Args:
-        parameters: that the checkpoint has.
-        per_head: head -> parameters that go with it; a head that was removed before has none.
-        other: of the parameters those that go in any case, with feed-forward parts.
+        parameters: parameter count of the checkpoint.
+        per_head: head -> number of its parameters; heads that were removed before are missing.
+        other: parameters removed in any case, with feed-forward parts.
 
     Returns:
-        The mask, and how many parameters the slim model will have.
+        The mask, and the parameter count of the slim model.
 
     Raises:
-        ValueError: all heads that have a score together do not hold that many parameters.
+        ValueError: removing all scored heads is not enough.
     """
     gone = other + sum(per_head.get(head, 0) for head in mask.dropped())
     dropped = []
@@ -56,15 +56,15 @@ def keep_within(
     return mask.without(dropped), parameters - gone
 
 
-#: predicted time of a mask
+#: returns the predicted time for a mask
 Time = Callable[[Mask], float]
 
-#: what sums of floating-point numbers may be off by, as a share
+#: relative tolerance for rounding in floating-point sums
 _ROUNDING = 1e-9
 
 
 def parse_speed(text: str) -> float:
-    """Read how many times as fast a model is to be, such as ``1.3x`` or ``1.3``.
+    """Read a speed-up factor such as ``1.3x`` or ``1.3``.
 
     Raises:
         ValueError: not a finite number of at least 1.
@@ -88,13 +88,13 @@ def parse_latency(text: str) -> float:
 
 
 def keep_in_time(mask: Mask, scores: Scores, time: Time, limit: float) -> Mask | None:
-    """Prune the lowest-scored heads, one after the other, until the predicted time is within a limit.
+    """Prune the lowest-scored heads one by one until the predicted time is within the limit.
 
-    Time is not proportional to heads: of those that went, heads with which the limit is kept all the same come back,
-    the highest-scored first.
+    Time is not proportional to the number of heads, so pruned heads are then restored, the highest-scored first, where
+    the limit still holds.
 
     Returns:
-        The mask; None if the limit is not even kept without any scored head.
+        The mask; None if even pruning all scored heads does not meet the limit.
     """
     limit *= 1 + _ROUNDING
     kept = ranked(mask, scores)
@@ -114,7 +114,7 @@ def keep_in_time(mask: Mask, scores: Scores, time: Time, limit: float) -> Mask |
 
 
 def fastest(mask: Mask, scores: Scores, time: Time) -> float:
-    """Return the predicted time without any scored head."""
+    """Return the predicted time with all scored heads pruned."""
     return time(mask.without(ranked(mask, scores)))
 
 

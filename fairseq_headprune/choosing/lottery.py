@@ -1,20 +1,20 @@
-"""The search for a winning ticket: what is pruned next, and when it ends (Prasanna et al. 2020, §3.2 and §3.3)."""
+"""The search for a winning ticket: what to prune next, and when to stop (Prasanna et al. 2020, §3.2 and §3.3)."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil
 
-#: mode of a structured search -> its phases; a phase prunes heads, blocks, or both in each step
+#: mode of a structured search -> its phases; each step of a phase prunes heads, blocks, or both
 PHASES = {"heads": ("heads",), "blocks": ("blocks",), "both": ("both", "heads", "blocks")}
 
-#: what a share of weights is taken of
+#: the base of a share of weights
 SHARES_OF = ("original", "remaining")
 
 
 @dataclass(frozen=True)
 class Move:
-    """One step that is tried: how many heads and blocks are pruned, in which phase."""
+    """One pruning step to try: how many heads and blocks to prune, and in which phase."""
 
     phase: str
     heads: int
@@ -22,16 +22,16 @@ class Move:
 
 
 class Search:
-    """A structured search: ask for a :meth:`move`, try it, :meth:`tell` whether the score held; so on until None.
+    """A structured search: try each :meth:`move`, :meth:`tell` whether the score held; repeat until None.
 
-    A step prunes a share of all heads, or one block, or both. A joint step that fails ends its phase; of heads alone
-    half as many are tried, down to one. (The paper prunes "for as long as the model retains" the score and does not
-    say how finely; "as many parts as we can" is our reading.)
+    A step prunes a share of all heads, one block, or both. A failed joint step ends the joint phase; a failed step of
+    heads alone is retried with half as many heads, down to one. (The paper prunes "for as long as the model retains"
+    the score and does not give the step size; pruning "as many parts as we can" is our interpretation.)
 
     Args:
         mode: one of :data:`PHASES`.
-        heads, blocks: how many there are to prune.
-        share: of these heads, pruned in a step: rounded, at least one head.
+        heads, blocks: how many can be pruned.
+        share: share of these heads pruned per step, rounded to at least one head.
     """
 
     def __init__(self, mode: str, heads: int, blocks: int, share: Fraction = Fraction(1, 10)) -> None:
@@ -40,7 +40,7 @@ class Search:
         self._size = max(1, round(share * heads))
 
     def move(self) -> Move | None:
-        """Return the step to try now; None if the search has ended."""
+        """Return the next step to try; None if the search has ended."""
         while self._phases:
             phase = self._phases[0]
             heads = 0 if phase == "blocks" else min(self._size, self._heads)
@@ -51,7 +51,7 @@ class Search:
         return None
 
     def tell(self, held: bool) -> None:
-        """Say whether the score held after the present move."""
+        """Report whether the score held after the current step."""
         move = self.move()
         if move is None:
             raise RuntimeError("the search has ended: there is no step to tell of")
@@ -64,11 +64,11 @@ class Search:
 
 
 def weights_pruned(total: int, share: Fraction, of: str) -> Iterator[int]:
-    """Yield how many of ``total`` weights are pruned after each step, until none is left to prune.
+    """Yield how many of ``total`` weights are pruned after each step, until all are pruned.
 
     Args:
-        share: pruned in a step, of the ``original`` weights or of the ``remaining`` ones. A share of the remaining ones
-            is rounded in each step, as torch.nn.utils.prune does when it is called again and again.
+        share: share pruned per step, of the ``original`` or of the ``remaining`` weights. A share of the remaining
+            weights is rounded in each step, as in repeated calls of torch.nn.utils.prune.
     """
     if of == "original":
         yield from sorted({min(total, round(step * share * total)) for step in range(1, ceil(1 / share) + 1)} - {0})

@@ -1,4 +1,4 @@
-"""Magnitude pruning: the weights nearest to zero, over all matrices of a model's layers together."""
+"""Magnitude pruning: prunes the weights nearest to zero, globally over all matrices of a model's layers."""
 
 import contextlib
 from collections.abc import Iterator, Mapping
@@ -6,22 +6,22 @@ from collections.abc import Iterator, Mapping
 import torch
 from torch import Tensor, nn
 
-#: matrix -> which of its weights are kept
+#: name of a matrix -> bool mask of its kept weights
 Kept = dict[str, Tensor]
 
 
 def layer_matrices(model: nn.Module) -> dict[str, nn.Parameter]:
-    """Return the weight matrices of encoder and decoder layers by name: no embeddings, output or task layers."""
+    """Return the weight matrices of encoder and decoder layers by name, without embeddings, output or task layers."""
     return {name: value for name, value in model.named_parameters() if ".layers." in f".{name}" and value.dim() == 2}
 
 
 def without_lowest(matrices: Mapping[str, Tensor], count: int) -> Kept:
-    """Return which weights stay when the ``count`` with the smallest absolute values are pruned.
+    """Return the masks of kept weights after pruning the ``count`` smallest absolute values.
 
-    Of equal values the first ones, in the order of the matrices and their rows, are pruned.
+    Ties are pruned in the order of the matrices and their rows.
 
     Raises:
-        ValueError: fewer than 0, or more than there are.
+        ValueError: ``count`` is negative or exceeds the number of weights.
     """
     values = torch.cat([matrix.detach().abs().flatten() for matrix in matrices.values()])
     if not 0 <= count <= len(values):
@@ -38,7 +38,7 @@ def without_lowest(matrices: Mapping[str, Tensor], count: int) -> Kept:
 
 @contextlib.contextmanager
 def zeroed(matrices: Mapping[str, Tensor], kept: Mapping[str, Tensor]) -> Iterator[None]:
-    """Set the weights that are not kept to zero for a while."""
+    """Context manager: set the pruned weights to zero."""
     before = {name: matrix.detach().clone() for name, matrix in matrices.items()}
     try:
         with torch.no_grad():

@@ -1,4 +1,4 @@
-"""Choose by layers: a given number of heads in each, or no head in some (Budhraja et al. 2020, Tables 2, 5 and 6)."""
+"""Choose heads by layer: a given number in each, or none in some (Budhraja et al. 2020, Tables 2, 5 and 6)."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -9,19 +9,19 @@ from fairseq_headprune.parts import Mask, Part
 from fairseq_headprune.parts.notation import check_config
 from fairseq_headprune.parts.scores import Scores
 
-#: from the kept heads of one layer and a number to that many of them
+#: picks the given number of heads from the kept heads of one layer
 Pick = Callable[[list[Part], int], list[Part]]
 
 
 def keep_per_layer(mask: Mask, config: dict[str, list[int]], pick: Pick | None = None) -> Mask:
-    """Keep the given number of heads in each layer; components that the configuration does not name stay as they are.
+    """Keep the given number of heads in each layer; components that the configuration omits are unchanged.
 
     Args:
         config: component -> heads to keep in each layer.
-        pick: which ones; default: the first.
+        pick: how to choose them; default: the first ones.
 
     Raises:
-        ValueError: another number of layers, or more heads than a layer has left.
+        ValueError: wrong number of layers, or more heads than a layer still has.
     """
     check_config(config, mask.shape)
     result = mask
@@ -38,10 +38,10 @@ def keep_per_layer(mask: Mask, config: dict[str, list[int]], pick: Pick | None =
 
 
 def picking_highest(mask: Mask, scores: Scores, config: dict[str, list[int]]) -> Pick:
-    """Pick the highest-scored heads of a layer.
+    """Return a function that picks the highest-scored heads of a layer.
 
     Raises:
-        ValueError: a component without scores; when picking, too few heads with a score.
+        ValueError: a component without scores; when the function is called, too few scored heads.
     """
     missing = [component for component in config if component not in scores.rows]
     if missing:
@@ -59,7 +59,7 @@ def picking_highest(mask: Mask, scores: Scores, config: dict[str, list[int]]) ->
 
 
 def picking_by_chance(seed: int) -> Pick:
-    """Pick heads of a layer by chance; one generator serves all layers in turn.
+    """Return a function that picks heads of a layer at random; one generator is used for all layers in turn.
 
     Raises:
         ValueError: a negative seed.
@@ -74,9 +74,9 @@ def mirrored(config: dict[str, list[int]]) -> dict[str, list[int]]:
 
 
 def parse_layers(text: str, count: int) -> list[int]:
-    """Read ``top:3``, ``bottom:3``, ``middle:4``, ``even``, ``odd``, ``1,2`` or parts joined by commas.
+    """Read ``top:3``, ``bottom:3``, ``middle:4``, ``even``, ``odd``, ``1,2``, or a comma-separated list of these.
 
-    The parts are 1-based as in the paper: ``bottom:1`` is layer 1, next to the embeddings, ``even`` is 2, 4, ….
+    Layers are 1-based as in the paper: ``bottom:1`` is layer 1, next to the embeddings; ``even`` is 2, 4, ….
 
     Args:
         count: number of layers of the component.
@@ -85,7 +85,7 @@ def parse_layers(text: str, count: int) -> list[int]:
         The layers, ascending, from 0.
 
     Raises:
-        ValueError: anything else, a layer that is not there or named twice, or a middle that is not centred.
+        ValueError: not in this form, a missing or repeated layer, or a middle that cannot be centred.
     """
     layers: list[int] = []
     for part in text.split(","):

@@ -1,7 +1,7 @@
-"""Prune or keep heads by chance, over all heads or within components (Budhraja et al. 2020, Tables 1 and 3).
+"""Prune or keep random heads, over all heads or within components (Budhraja et al. 2020, Tables 1 and 3).
 
-Every set of heads that is allowed is equally likely. Python promises the sequence of ``random()`` for a seed, not of
-its other methods: only that one is used, so that a seed gives the same heads in every version.
+Every allowed set of heads is equally likely. Python guarantees a stable sequence per seed only for ``random()``, not
+for its other methods; only ``random()`` is used, so that a seed gives the same heads in every Python version.
 """
 
 import random
@@ -15,17 +15,17 @@ from fairseq_headprune.parts import Mask, Part
 
 @dataclass(frozen=True)
 class Amount:
-    """How much to prune, as it was written: a share of the heads in play, or a number of heads."""
+    """How much to prune, as given: a share of the prunable heads, or a number of heads."""
 
     text: str
     share: Fraction | None
     heads: int | None
 
     def of(self, total: int) -> int:
-        """Return the exact number of heads to prune: round(share x total), halves to the even number.
+        """Return the number of heads to prune: round(share x total), with ties to the even number.
 
         Raises:
-            ValueError: that would prune no head, or all.
+            ValueError: this would prune no head, or all heads.
         """
         count = self.heads if self.share is None else round(self.share * total)
         assert count is not None
@@ -39,7 +39,7 @@ def parse_amount(text: str) -> Amount:
     """Read ``60%`` or ``86``: how much is PRUNED, as in Table 1.
 
     Raises:
-        ValueError: anything else.
+        ValueError: not in this form.
     """
     value = text.strip()
     try:
@@ -55,11 +55,11 @@ def parse_amount(text: str) -> Amount:
 def prune_random(
     mask: Mask, amount: Amount, groups: Iterable[Sequence[str]], seed: int, at_least_one: bool = False
 ) -> Mask:
-    """Prune exactly so many of the kept heads, drawn uniformly over each group of components.
+    """Prune exactly this amount of the kept heads, drawn uniformly within each group of components.
 
     Args:
-        groups: lists of components; each is drawn for by itself, in turn.
-        at_least_one: every layer of these components keeps a head; uniform over the masks that do.
+        groups: lists of components; each group is drawn separately, in turn.
+        at_least_one: keep at least one head in every layer of these components; uniform over all such masks.
 
     Raises:
         ValueError: nothing or everything would be pruned, fewer heads than layers, or a negative seed.
@@ -74,11 +74,11 @@ def prune_random(
 
 
 def keep_random(mask: Mask, counts: Mapping[str, int], seed: int, at_least_one: bool = False) -> Mask:
-    """Keep exactly so many heads of each component, drawn uniformly within it (Table 3's triples).
+    """Keep exactly this many heads of each component, drawn uniformly within it (the triples of Table 3).
 
     Raises:
-        ValueError: a component that the model does not have, more heads than it has left, fewer than layers where
-            each is to keep one, or a negative seed.
+        ValueError: a component that the model does not have, more heads than remain, fewer heads than layers with
+            ``at_least_one``, or a negative seed.
     """
     chance = generator(seed)
     result = mask
@@ -109,7 +109,7 @@ def _layers(mask: Mask, components: Sequence[str]) -> list[list[Part]]:
     """Return the kept heads of each layer.
 
     Raises:
-        ValueError: a layer has none.
+        ValueError: a layer without kept heads.
     """
     layers: dict[tuple[str, int], list[Part]] = {
         (c, i): [] for c in components for i in range(len(mask.rows.get(c, [])))
@@ -123,10 +123,10 @@ def _layers(mask: Mask, components: Sequence[str]) -> list[list[Part]]:
 
 
 def generator(seed: int) -> random.Random:
-    """Return the generator of a seed.
+    """Return the random number generator for a seed.
 
     Raises:
-        ValueError: a negative seed (Python takes -1 for 1).
+        ValueError: a negative seed (Python treats -1 like 1).
     """
     if seed < 0:
         raise ValueError(f"--seed must be 0 or more, got {seed}")
@@ -134,19 +134,19 @@ def generator(seed: int) -> random.Random:
 
 
 def draw(heads: Sequence[Part], count: int, chance: random.Random) -> list[Part]:
-    """Draw ``count`` of these heads without replacement, each set with the same probability."""
+    """Draw ``count`` of these heads without replacement; all sets are equally likely."""
     keys = [chance.random() for _ in heads]
     places = sorted(range(len(heads)), key=keys.__getitem__)[:count]
     return [heads[place] for place in sorted(places)]
 
 
 def draw_from_each(layers: Sequence[Sequence[Part]], count: int, chance: random.Random) -> list[Part]:
-    """Draw ``count`` heads with at least one of each layer, each such set with the same probability.
+    """Draw ``count`` heads with at least one from each layer; all such sets are equally likely.
 
-    How many come from a layer is drawn first, in proportion to the number of sets that have so many there.
+    The number of heads from a layer is drawn first, in proportion to the number of sets with that many heads there.
 
     Raises:
-        ValueError: fewer heads than layers, or more than there are.
+        ValueError: fewer heads than layers, or more than are available.
     """
     sizes = [len(layer) for layer in layers]
     if not len(layers) <= count <= sum(sizes):
@@ -157,7 +157,7 @@ def draw_from_each(layers: Sequence[Sequence[Part]], count: int, chance: random.
     drawn: list[Part] = []
     left = count
     for place, layer in enumerate(layers):
-        # ways[place][left] sets remain; choose one of them by its number, and see how many heads it has here.
+        # There are ways[place][left] sets; draw one by its number, and find how many heads it has in this layer.
         number, here = int(Fraction(chance.random()) * ways[place][left]), 0
         while number >= 0:
             here += 1
@@ -168,7 +168,7 @@ def draw_from_each(layers: Sequence[Sequence[Part]], count: int, chance: random.
 
 
 def _ways(sizes: Sequence[int], count: int) -> list[list[int]]:
-    """Entry [i][k]: the number of sets of k heads of the layers from i on that have at least one of each."""
+    """Entry [i][k]: the number of sets of k heads from layers i and up with at least one head per layer."""
     ways = [[1] + [0] * count]
     for size in reversed(sizes):
         after = ways[0]

@@ -7,13 +7,13 @@ from fairseq_headprune.parts.scores import Scores
 
 
 def keep_highest(mask: Mask, scores: Scores, count: int, components: Iterable[str] = HEADS) -> Mask:
-    """Keep the highest-scored parts among those the mask keeps in the scored ones of these components.
+    """Keep the ``count`` highest-scored of the parts that the mask keeps in these components, if scored.
 
-    Of equal scores the lowest index, in the order component, layer, part, is kept. Parts without a score were pruned
-    when the scores were made; they are not kept.
+    Ties are resolved in favour of the first part in the order component, layer, index. Parts without a score were
+    already pruned when the scores were computed; they are not kept.
 
     Raises:
-        ValueError: fewer than 0, or more than there are.
+        ValueError: ``count`` is negative or exceeds the number of scored parts.
     """
     components = [component for component in components if component in scores.rows]
     order = ranked(mask, scores, components)
@@ -27,7 +27,7 @@ def keep_highest(mask: Mask, scores: Scores, count: int, components: Iterable[st
 
 
 def ranked(mask: Mask, scores: Scores, components: Iterable[str] = HEADS) -> list[Part]:
-    """List the kept parts of these components that have a score, the best first."""
+    """List the kept parts of these components that have a score, highest score first."""
     kept = set(mask.kept(components))
     return [part for part in reversed(scores.pruning_order(components)) if part in kept]
 

@@ -1,4 +1,4 @@
-"""Tickets as large as a good one: drawn by chance, or from what did not survive (Prasanna et al. 2020, §4.2)."""
+"""Tickets of the size of a good one: random, or from the parts that did not survive (Prasanna et al. 2020, §4.2)."""
 
 import random
 from collections.abc import Iterable, Sequence
@@ -9,24 +9,24 @@ from fairseq_headprune.choosing.magnitude import Kept
 from fairseq_headprune.choosing.random_heads import draw
 from fairseq_headprune.parts import COMPONENTS, FFN, HEADS, Mask, Part
 
-#: sizes are the same by kind of part
+#: tickets have equal sizes within each of these groups
 KINDS = (HEADS, FFN)
 
 
 def random_ticket(start: Mask, good: Mask, chance: random.Random, groups: Iterable[Sequence[str]] = KINDS) -> Mask:
-    """Draw as many parts of each group of components as the good ticket keeps, from all that the model has.
+    """Draw as many parts of each group of components as the good ticket keeps, from all parts of the model.
 
     Args:
-        groups: heads and blocks; or each component by itself, to keep "only how many where".
+        groups: heads and blocks; or one group per component, to preserve how many parts each component keeps.
 
     Raises:
-        ValueError: the good ticket is larger than what there is to draw from.
+        ValueError: the good ticket has more parts than can be drawn.
     """
     return _ticket(start, [drawn(start.kept(group), len(good.kept(group)), chance) for group in groups])
 
 
 def bad_ticket(start: Mask, good: Mask, chance: random.Random) -> Mask:
-    """Draw as many heads and blocks as the good ticket keeps from those it does not, filled from its own at random."""
+    """Draw as many heads and blocks as the good ticket keeps: first those it prunes, then random ones of its own."""
     chosen = []
     for group in KINDS:
         kept = set(good.kept(group))
@@ -37,7 +37,7 @@ def bad_ticket(start: Mask, good: Mask, chance: random.Random) -> Mask:
 
 
 def super_survivors(goods: Sequence[Mask]) -> Mask:
-    """Return the parts that survive in every search."""
+    """Return the mask of the parts that survive in every search."""
     first, *others = goods
     for other in others:
         first = first & other
@@ -45,10 +45,10 @@ def super_survivors(goods: Sequence[Mask]) -> Mask:
 
 
 def drawn(parts: Sequence[Part], count: int, chance: random.Random) -> list[Part]:
-    """Draw ``count`` of these parts, each set with the same probability.
+    """Draw ``count`` of these parts; all sets are equally likely.
 
     Raises:
-        ValueError: there are fewer.
+        ValueError: there are fewer parts than that.
     """
     if count > len(parts):
         raise ValueError(f"a ticket of {count} parts is larger than the {len(parts)} there are to draw from")
@@ -67,7 +67,7 @@ def random_weights(good: Kept, seed: int) -> Kept:
 
 
 def bad_weights(good: Kept, seed: int) -> Kept:
-    """Draw as many weights of each matrix as the good ticket keeps there, those that it does not keep first."""
+    """Draw as many weights of each matrix as the good ticket keeps there, preferring those that it prunes."""
     chance = torch.Generator().manual_seed(seed)
     return {
         name: _highest(torch.rand(kept.numel(), generator=chance) - kept.flatten().float(), kept)
@@ -76,7 +76,7 @@ def bad_weights(good: Kept, seed: int) -> Kept:
 
 
 def _highest(keys: torch.Tensor, kept: torch.Tensor) -> torch.Tensor:
-    """Keep as many weights as ``kept`` does, those with the highest keys."""
+    """Return a mask of the weights with the highest keys, as many as ``kept`` keeps."""
     found = torch.zeros(len(keys), dtype=torch.bool)
     found[keys.argsort(descending=True, stable=True)[: int(kept.sum())]] = True
     return found.view_as(kept)

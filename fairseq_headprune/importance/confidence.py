@@ -13,13 +13,13 @@ from fairseq_headprune.modules.attach import find_gates, without_attention_weigh
 
 
 def confidence(model: nn.Module, batches: Iterable[dict[str, Any]], task: ScoredTask) -> tuple[Values, dict[str, int]]:
-    """Return each head's maximum attention weight, the end-of-sentence key left out, averaged over real queries.
+    """Return each head's maximum attention weight, ignoring the end-of-sentence key, averaged over non-padding queries.
 
-    BERT: the keys [CLS] and [SEP] are left out. A query whose only key is the end-of-sentence symbol (the first step
-    of the decoder) is not counted.
+    For BERT the keys [CLS] and [SEP] are ignored. A query whose only key is the end-of-sentence symbol (the decoder's
+    first step) does not count.
 
     Raises:
-        ValueError: there is no sentence.
+        ValueError: there are no sentences.
     """
     gates = find_gates(model)
     sums = {c: [torch.zeros(len(m.indices), dtype=torch.float64) for m in ms] for c, ms in gates.modules.items()}
@@ -38,7 +38,7 @@ def confidence(model: nn.Module, batches: Iterable[dict[str, Any]], task: Scored
 def _of_batch(
     model: nn.Module, gates: Any, sample: dict[str, Any], task: ScoredTask
 ) -> tuple[list[tuple[str, int, Tensor, int]], dict[str, int]]:
-    """One batch's share: component, layer, sum of maxima (heads,) and number of queries; and the counts."""
+    """Return one batch's component, layer, sum of maxima (heads,) and number of queries; and its counts."""
     sides = task.sides(sample)
     found = []
     for component, (layer, value) in _weights(model, gates, sample):
@@ -49,7 +49,7 @@ def _of_batch(
 
 
 def _weights(model: nn.Module, gates: Any, sample: dict) -> list[tuple[str, tuple[int, Tensor]]]:
-    """Run the model on one batch and collect every module's attention weights, (batch, heads, tgt, src)."""
+    """Run the model on one batch and collect the attention weights of all modules, (batch, heads, tgt, src)."""
     found = []
     for component, layer, module in gates.items():
         module.on_weights = lambda _, w, c=component, i=layer: found.append((c, (i, w)))

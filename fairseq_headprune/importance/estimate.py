@@ -16,15 +16,15 @@ from fairseq_headprune.parts.scores import Scores
 def estimate(
     model: Any, gates: GatedParts, batches: Iterable[dict[str, Any]], settings: ScoreSettings, task: ScoredTask
 ) -> Scores:
-    """Score the kept heads of a model, and feed-forward parts if asked for; parts that its mask prunes get None.
+    """Score the kept heads of a model, and its feed-forward parts if requested; masked parts get None.
 
     Args:
         model: in evaluation mode.
-        task: the loss of its examples, and who attends to whom.
         batches: fairseq samples (not read by weight-norm and random).
+        task: provides the loss of its examples, and which tokens attend to which.
 
     Raises:
-        ValueError: no sentences, or values that are not finite.
+        ValueError: no sentences, or scores that are not finite.
     """
     values, counts = _values(model, gates, batches, settings, task)
     used = settings.relevant()

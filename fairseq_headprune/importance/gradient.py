@@ -1,7 +1,7 @@
 """Importance from the derivative of the loss with respect to the gates (Michel et al. 2019, eq. 2).
 
-A gate for every sentence and head makes the derivative of each sentence's own loss exact from one forward and one
-backward pass over the whole batch: sentences do not see each other, so the gradient of the summed loss holds them all.
+With one gate per sentence and head, a single forward and backward pass over a batch gives the exact derivative of each
+sentence's own loss: sentences do not interact, so the gradient of the summed loss contains all of these derivatives.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -19,13 +19,13 @@ from fairseq_headprune.modules.attach import find_gates, without_attention_weigh
 
 
 class GateDerivatives:
-    """Derivatives of the loss with respect to the gates, batch by batch; the weights stay frozen.
+    """Derivatives of the loss with respect to the gates, one batch at a time; the weights stay frozen.
 
     Args:
         model: a model with gates, in evaluation mode.
-        losses: the loss of each sentence of a batch.
-        ffn: ``blocks`` or ``units``: have a gate on each of these too (Prasanna et al. 2020 put one on the output of
-            every feed-forward block).
+        losses: computes the loss of each sentence of a batch.
+        ffn: ``blocks`` or ``units``: also add gates to these (Prasanna et al. 2020 gate the output of every
+            feed-forward block).
     """
 
     def __init__(self, model: nn.Module, losses: Losses, ffn: Optional[str] = None) -> None:
@@ -44,7 +44,7 @@ class GateDerivatives:
         return heads | {c: len(modules) for c, modules in (gates.ffn if self._ffn else {}).items()}
 
     def per_sentence(self, sample: dict[str, Any]) -> dict[str, list[Tensor]]:
-        """Return dL(x)/d gate for each sentence x of a batch: component -> (batch, heads) a layer.
+        """Return dL(x)/d gate for each sentence x of a batch: component -> one tensor (batch, heads) per layer.
 
         Raises:
             ValueError: a loss or derivative is not finite; the message names the heads with broken weights.
@@ -53,9 +53,9 @@ class GateDerivatives:
         return self._grad(sample, lambda component, heads: (batch, heads))
 
     def per_token(self, sample: dict[str, Any]) -> dict[str, list[Tensor]]:
-        """Return the derivatives for each position: component -> (batch, heads, positions) a layer.
+        """Return the derivatives at each position: component -> one tensor (batch, heads, positions) per layer.
 
-        Positions are those of the queries: source tokens in enc_self, target tokens elsewhere; padding gives 0.
+        These are query positions: source tokens in enc_self, target tokens elsewhere; padding gives 0.
         """
         batch = sample["target"].size(0)
         return self._grad(sample, lambda c, heads: (batch, heads, self.losses.positions(c, sample)))
@@ -65,8 +65,8 @@ class GateDerivatives:
         with _frozen(self.model), without_attention_weights(self.model), leaf_gates as leaves:
             losses = self.losses(self.model, sample)
             flat = [gate for gates in leaves.values() for gate in gates]
-            # A layer without heads is on no path to the loss, and may cut others off, and feed-forward blocks, too;
-            # their derivative is 0.
+            # A layer without heads does not contribute to the loss, and may disconnect other layers and feed-forward
+            # blocks from it; their derivative is 0.
             empty = any(not gate.numel() for gate in flat)
             total = losses.sum() + sum(gate.sum() for gate in flat if not gate.numel())
             found = iter(torch.autograd.grad(total, flat, allow_unused=empty, materialize_grads=empty))
@@ -85,7 +85,7 @@ class GateDerivatives:
 
 @contextmanager
 def _frozen(model: nn.Module) -> Iterator[None]:
-    """Ask for no parameter gradients for a while: they cost a third of the backward pass."""
+    """Context manager: compute no parameter gradients, which cost a third of the backward pass."""
     active = [parameter for parameter in model.parameters() if parameter.requires_grad]
     for parameter in active:
         parameter.requires_grad_(False)
@@ -106,14 +106,14 @@ def gradient_importance(
             ``token``: mean over tokens of the absolute derivative at each position (Michel's translation code);
             ``batch``: mean over batches of |mean over the batch's sentences| (depends on the batch size);
             ``signed``: mean over sentences without the absolute value (the baseline in Li et al.'s code, whose most
-            useful heads come out last).
+            useful heads rank last).
         power: 2 squares instead of taking the absolute value (Fisher information).
 
     Returns:
-        Values, and what was counted: sentences, tokens (target), batches. A sentence without target tokens counts 0.
+        Values, and counts of sentences, (target) tokens and batches. A sentence without target tokens counts 0.
 
     Raises:
-        ValueError: unknown reduction, no sentence at all, or values that are not finite.
+        ValueError: unknown reduction, no sentences, or values that are not finite.
     """
     if reduction not in REDUCTIONS:
         raise ValueError(f"unknown reduction {reduction!r}; known are {', '.join(REDUCTIONS)}")
@@ -138,7 +138,7 @@ def gradient_importance(
 def _of_batch(
     derivatives: GateDerivatives, sample: dict[str, Any], reduction: str, power: int
 ) -> tuple[dict[str, list[Tensor]], dict[str, int]]:
-    """One batch's share of the sums, component -> (heads,) a layer, and of the counts."""
+    """Return one batch's contribution to the sums, component -> (heads,) per layer, and to the counts."""
     counts = derivatives.losses.counts(sample)
     found = derivatives.per_token(sample) if reduction == "token" else derivatives.per_sentence(sample)
     sums = {

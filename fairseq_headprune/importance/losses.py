@@ -1,4 +1,4 @@
-"""The loss of each sentence of a batch, and what the estimators of importance ask of a task."""
+"""The loss of each sentence of a batch, and what the importance estimators need from a task."""
 
 from collections.abc import Collection
 from typing import Any, Protocol
@@ -11,24 +11,24 @@ from fairseq_headprune.importance.settings import LOSSES
 
 
 class Losses(Protocol):
-    """A loss of every example of a batch."""
+    """Computes the loss of every example of a batch."""
 
     def __call__(self, model: nn.Module, sample: dict[str, Any]) -> Tensor:
-        """Run the model and return losses, (batch,), in float32, or in float64 for a model in float64."""
+        """Run the model and return losses, (batch,), in float32 (float64 for a model in float64)."""
 
     def counts(self, sample: dict[str, Any]) -> dict[str, int]:
-        """Return what a batch adds to the counts: sentences, batches, tokens, and source_tokens."""
+        """Return a batch's contribution to the counts: sentences, batches, tokens, and source_tokens."""
 
     def positions(self, component: str, sample: dict[str, Any]) -> int:
         """Return the number of query positions of a component."""
 
 
 class ScoredTask(Protocol):
-    """What the estimators ask of a task.
+    """What the importance estimators need from a task.
 
     Attributes:
         pad: the index of padding.
-        edges: indices of symbols at the edge of sentences; attention to them is not counted as confidence.
+        edges: indices of symbols at the start or end of a sentence; confidence ignores attention to them.
     """
 
     @property
@@ -38,14 +38,14 @@ class ScoredTask(Protocol):
     def edges(self) -> Collection[int]: ...
 
     def losses(self, loss: str, smoothing: float) -> Losses:
-        """Return the losses that the settings ask for."""
+        """Return the loss function for these settings."""
 
     def sides(self, sample: dict[str, Any]) -> dict[str, tuple[Tensor, Tensor]]:
-        """Return component -> tokens of queries and of keys, (batch, tgt) and (batch, src)."""
+        """Return component -> tokens of the queries and of the keys, (batch, tgt) and (batch, src)."""
 
 
 class TokenLosses:
-    """The losses of sentences whose tokens are predicted."""
+    """The losses of sentences, for tasks that predict tokens."""
 
     def __init__(self, pad: int, loss: str = "sum", smoothing: float = 0.1) -> None:
         self.pad, self.loss, self.smoothing = pad, loss, smoothing
@@ -66,15 +66,15 @@ class TokenLosses:
         return {"sentences": sentences, "batches": int(sentences > 0), **tokens}
 
     def positions(self, component: str, sample: dict[str, Any]) -> int:
-        """Source tokens in enc_self, target tokens elsewhere."""
+        """Return the number of source tokens in enc_self, of target tokens elsewhere."""
         return sample["net_input"]["src_tokens"].size(1) if component == "enc_self" else sample["target"].size(1)
 
 
 def adaptive_log_probabilities(softmax: Any, features: Tensor) -> Tensor:
-    """Return log-probabilities (batch, tgt, vocabulary) by fairseq's adaptive softmax of features (batch, tgt, d).
+    """Return log-probabilities (batch, tgt, vocabulary) of fairseq's adaptive softmax for features (batch, tgt, d).
 
-    Its own ``get_log_prob`` works in place and cannot be differentiated. The words of a class are as likely as the
-    class, times their share of it (Grave et al. 2017, eq. 8).
+    fairseq's ``get_log_prob`` works in place and cannot be differentiated. The probability of a word is that of its
+    cluster times its probability within the cluster (Grave et al. 2017, eq. 8).
     """
     flat, first = features.reshape(-1, features.size(-1)), softmax.cutoff[0]
     wide = torch.promote_types(flat.dtype, torch.float32)
@@ -87,7 +87,7 @@ def sentence_losses(logits: Tensor, target: Tensor, pad: int, loss: str = "sum",
     """Return each sentence's loss, (batch,), in float32, or in float64 for float64 logits.
 
     Args:
-        logits: (batch, tgt, vocabulary); they need not be normalised.
+        logits: (batch, tgt, vocabulary); need not be normalised.
         target: (batch, tgt); ``pad`` is not counted.
         loss: ``sum`` of the negative log-likelihoods of its tokens, their ``mean``, or the sum of fairseq's
             ``label-smoothed`` cross entropy.
@@ -104,7 +104,7 @@ def sentence_losses(logits: Tensor, target: Tensor, pad: int, loss: str = "sum",
     if loss == "mean":
         return nll.sum(dim=1) / real.sum(dim=1).clamp(min=1)
     if loss == "label-smoothed":
-        # fairseq spreads the smoothing over the other vocabulary entries: epsilon / (V - 1) each.
+        # fairseq distributes the smoothing over the other vocabulary entries: epsilon / (V - 1) each.
         each = smoothing / (flat.size(-1) - 1)
         uniform = -F.log_softmax(flat, dim=-1).sum(dim=-1).view(target.shape) * real
         nll = (1 - smoothing - each) * nll + each * uniform

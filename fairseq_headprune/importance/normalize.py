@@ -1,4 +1,4 @@
-"""Making scores of different layers comparable."""
+"""Normalisation that makes the scores of different layers comparable."""
 
 import math
 
@@ -6,22 +6,22 @@ from fairseq_headprune.importance.part_weights import Values
 from fairseq_headprune.importance.settings import METHODS
 from fairseq_headprune.parts import FFN, Mask
 
-#: scores with None for what is pruned
+#: scores, with None for pruned parts
 Kept = dict[str, list[list[float | None]]]
 
 
 def normalize(values: Values, mask: Mask, method: str = "layer") -> Kept:
     """Normalise scores over the kept parts of each module; pruned parts get None.
 
-    Heads and feed-forward parts are normalised apart from each other.
+    Heads and feed-forward parts are normalised separately.
 
     Args:
         mask: with an entry for every part that has a value.
         method: ``layer``: divide by the l2 norm over the module's kept parts (Michel et al. 2019, §4.1, after Molchanov
-            et al. 2017); enc_dec and dec_self of a decoder layer count apart; an all-zero module stays 0. Blocks, one
-            a layer, stay as they are (Prasanna et al. 2020).
-            ``minmax``: to 0..1 over all kept heads together (Li et al. 2021's code); all equal gives 0.
-            ``none``: as they are.
+            et al. 2017); enc_dec and dec_self of a decoder layer are separate modules; an all-zero module stays 0.
+            Blocks, one per layer, are unchanged (Prasanna et al. 2020).
+            ``minmax``: scale to 0..1 over all kept heads together (Li et al. 2021's code); if all are equal, 0.
+            ``none``: unchanged.
 
     Raises:
         ValueError: an unknown method, or a score that is not finite.
@@ -40,7 +40,7 @@ def normalize(values: Values, mask: Mask, method: str = "layer") -> Kept:
 
 
 def _alive(row: list[float], mask: list[int]) -> list[float | None]:
-    """Return the values of kept parts; of a block as a whole, and of one that is gone, there is one entry."""
+    """Return the values of kept parts, None for pruned ones; a whole block, kept or removed, has a single entry."""
     if len(mask) != len(row):
         return [None] if mask == [0] else [*row]
     return [value if keep else None for value, keep in zip(row, mask, strict=True)]

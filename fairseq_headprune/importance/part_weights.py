@@ -1,4 +1,4 @@
-"""The weights that belong to one part alone, and scores that need no data: the size of these weights, and chance."""
+"""The weights that belong to a single part, and scores that need no data: the norm of these weights, and random."""
 
 from typing import Any, Optional
 
@@ -10,17 +10,17 @@ from fairseq_headprune.modules.attach import GatedParts
 from fairseq_headprune.modules.cutting import ALONG
 from fairseq_headprune.parts import COMPONENTS, FFN, HEADS, Part
 
-#: component -> one list a layer -> one number a head
+#: component -> one list per layer -> one number per part
 Values = dict[str, list[list[float]]]
 
 
 def part_weights(root: nn.Module, count: int, biases: bool = False) -> Tensor:
-    """Return each part's rows of q, k and v (of fc1) and columns of ``out_proj`` (of fc2): (parts, weights).
+    """Return the rows of q, k and v (or fc1) and columns of ``out_proj`` (or fc2) of each part: (parts, weights).
 
     Args:
-        root: the attention module, or the layer of a feed-forward block.
+        root: the attention module, or the layer that contains the feed-forward block.
         count: the number of parts.
-        biases: with the biases of those rows.
+        biases: include the biases of those rows.
     """
     found = []
     for name, parameter in root.named_parameters():
@@ -39,7 +39,7 @@ def weights_of(gates: GatedParts, component: str, layer: int, module: Any, biase
 
 
 def heads_with_broken_weights(gates: GatedParts) -> list[Part]:
-    """List the heads whose own weights or biases hold NaN or infinity."""
+    """List the heads whose own weights or biases contain NaN or infinity."""
     bad = []
     for component, layer, module in gates.items():
         finite = weights_of(gates, component, layer, module, biases=True).isfinite().all(dim=1).tolist()
@@ -51,7 +51,7 @@ def weight_norm(gates: GatedParts, order: int = 2, ffn: Optional[str] = None) ->
     """Return the L1 or L2 norm of each part's weights: rows of q, k and v (fc1), columns of ``out_proj`` (fc2).
 
     Args:
-        ffn: ``blocks`` or ``units``: of these, too.
+        ffn: ``blocks`` or ``units``: also score these.
 
     Raises:
         ValueError: ``order`` is neither 1 nor 2.
@@ -68,10 +68,10 @@ def weight_norm(gates: GatedParts, order: int = 2, ffn: Optional[str] = None) ->
 
 
 def random_scores(gates: GatedParts, seed: int, ffn: Optional[str] = None) -> Values:
-    """Return a uniform random number a part, from a generator of its own; ``ffn`` as for :func:`weight_norm`.
+    """Return a uniform random number per part, from a separate generator; ``ffn`` as for :func:`weight_norm`.
 
-    The K heads with the highest scores are those that :mod:`~fairseq_headprune.choosing.random_heads` keeps with this
-    seed: there the K lowest numbers of the same sequence are drawn. (1 - x is exact: ``random()`` has 53 bits.)
+    The K highest-scored heads are those that :mod:`~fairseq_headprune.choosing.random_heads` keeps with this seed: it
+    draws the K lowest numbers of the same sequence. (1 - x is exact: ``random()`` has 53 bits.)
     """
     chance = generator(seed)
     wanted = COMPONENTS if ffn else HEADS

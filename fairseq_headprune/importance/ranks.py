@@ -1,4 +1,4 @@
-"""Dividing batches among the processes that torchrun started, so that the result is that of one process."""
+"""Divides batches among the processes of torchrun, with the same result as a single process."""
 
 import contextlib
 from collections.abc import Iterator, Sequence
@@ -9,7 +9,7 @@ import torch.distributed as dist
 
 @contextlib.contextmanager
 def process_group(world_size: int) -> Iterator[None]:
-    """Connect the ranks for a while, as torchrun's environment says; one process needs no connection."""
+    """Context manager: connect the ranks as torchrun's environment specifies; a single process needs no connection."""
     if world_size < 2:
         yield
         return
@@ -21,14 +21,14 @@ def process_group(world_size: int) -> Iterator[None]:
 
 
 def own_share(batches: Sequence[Any]) -> Sequence[Any]:
-    """Return every n-th of these batches, for n connected ranks, from this one's on."""
+    """Return this rank's batches: every n-th one of n ranks, starting at the rank's number."""
     return batches[dist.get_rank() :: dist.get_world_size()] if dist.is_initialized() else batches
 
 
 def in_order(parts: list[Any]) -> list[Any]:
-    """Return what all ranks found, in the order of the batches that :func:`own_share` divided, on every rank.
+    """Gather the results of all ranks, in the order of the batches that :func:`own_share` divided, on every rank.
 
-    Sums over it do not depend on the number of ranks: they add the same numbers in the same order.
+    Sums over them do not depend on the number of ranks: the same numbers are added in the same order.
     """
     if not dist.is_initialized():
         return parts

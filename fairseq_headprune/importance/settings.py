@@ -1,4 +1,4 @@
-"""How importance is estimated: the choices and their settings, known without torch."""
+"""The settings of importance estimation; importing this module does not import torch."""
 
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -10,13 +10,13 @@ ESTIMATORS = ("gradient", "fisher", "confidence", "weight-norm", "random")
 #: how derivatives are averaged
 REDUCTIONS = ("sentence", "token", "batch", "signed")
 
-#: a sentence's loss
+#: the loss of a sentence
 LOSSES = ("sum", "mean", "label-smoothed")
 
-#: over what scores are normalised
+#: how scores are normalised
 METHODS = ("layer", "none", "minmax")
 
-#: estimators that look at sentences
+#: estimators that read sentences
 _WITH_DATA = ("gradient", "fisher", "confidence")
 
 
@@ -29,9 +29,9 @@ class ScoreSettings:
             maximum attention weight, Voita et al. 2019), ``weight-norm``, ``random``.
         reduction, loss, smoothing: see ``importance.gradient``; only gradient and fisher use them.
         normalize: see ``importance.normalize``.
-        subset: the split the sentences come from; ``sentences`` how many (0 = all), drawn with ``seed``.
+        subset: the split of the sentences; ``sentences`` how many (0 = all), drawn with ``seed``.
         norm_order: 1 or 2, for weight-norm.
-        ffn: None, or ``blocks`` or ``units``: score these, too, by the same estimate.
+        ffn: None, or ``blocks`` or ``units``: also score these, with the same estimator.
     """
 
     estimator: str = "gradient"
@@ -71,11 +71,11 @@ class ScoreSettings:
 
     @property
     def needs_data(self) -> bool:
-        """Whether the estimator looks at sentences at all."""
+        """Whether the estimator reads sentences at all."""
         return self.estimator in _WITH_DATA
 
     def relevant(self) -> dict[str, Any]:
-        """Return the settings that have a bearing on the result."""
+        """Return the settings that affect the result."""
         values = asdict(self)
         unused = {"norm_order"} if self.estimator != "weight-norm" else set()
         if self.estimator not in ("gradient", "fisher"):

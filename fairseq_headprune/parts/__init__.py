@@ -1,4 +1,4 @@
-"""The prunable parts of a model: their names, and tables with one entry a part (masks, scores, gates, layouts)."""
+"""The prunable parts of a model: their names, and tables with one entry per part (masks, scores, gates, layouts)."""
 
 from fairseq_headprune.parts.components import (
     COMPONENTS,

@@ -11,10 +11,10 @@ FFN = ("enc_ffn", "dec_ffn")
 
 COMPONENTS = HEADS + FFN
 
-#: How a part of a feed-forward component can be chosen: the whole block, or each of its units.
+#: What one part of a feed-forward component is: the whole block, or one of its units.
 FFN_PARTS = ("blocks", "units")
 
-#: How the papers write them (Michel et al. 2019, Figure 4).
+#: How the papers name the components (Michel et al. 2019, Figure 4).
 PAPER_NAMES = {
     "enc_self": "Enc-Enc",
     "enc_dec": "Enc-Dec",
@@ -23,17 +23,17 @@ PAPER_NAMES = {
     "dec_ffn": "Dec-FFN",
 }
 
-#: how a part is written in JSON
+#: the JSON keys of a part
 KEYS = ("component", "layer", "head")
 
-#: component -> number of parts of each layer, by original count.
+#: component -> number of parts in each layer, by original count.
 Shape = dict[str, list[int]]
 
 
 class Part(NamedTuple):
     """One attention head, feed-forward unit or block: component, layer and ORIGINAL index in the layer, from 0.
 
-    A block, which is the only part of its layer, has the index 0.
+    A block is the only part of its layer and has index 0.
     """
 
     component: str
@@ -44,7 +44,7 @@ class Part(NamedTuple):
         return f"{self.component} layer {self.layer} {noun(self.component)} {self.index}"
 
     def facts(self) -> dict[str, Any]:
-        """Return it as JSON values."""
+        """Return the part as JSON values."""
         return dict(zip(KEYS, self, strict=True))
 
     @classmethod
@@ -54,7 +54,7 @@ class Part(NamedTuple):
 
 
 def noun(component: str) -> str:
-    """Return what the parts of a component are called."""
+    """Return the word for a part of this component."""
     return "head" if component in HEADS else "part"
 
 
@@ -62,7 +62,7 @@ def check_component(name: str) -> str:
     """Return the name if it is a component.
 
     Raises:
-        KeyError: it is not.
+        KeyError: an unknown name.
     """
     if name not in COMPONENTS:
         raise KeyError(f"unknown component {name!r}; components are {', '.join(COMPONENTS)}")
@@ -84,18 +84,18 @@ def parse_components(text: str) -> list[str]:
 
 
 def ffn_parts(components: str | None, asked: str | None) -> str | None:
-    """Return what a feed-forward part is: what was asked for, or blocks if ``--components`` names such components."""
+    """Return ``asked``; if it is None, ``blocks`` if ``--components`` names a feed-forward component."""
     named = {name.strip() for name in (components or "").split(",")}
     return asked or ("blocks" if {"ffn", *FFN} & named else None)
 
 
 def has_ffn(components: Iterable[str]) -> bool:
-    """Whether there are feed-forward components among these."""
+    """Whether any of these components is a feed-forward one."""
     return any(component in FFN for component in components)
 
 
 def attention_place(name: str) -> tuple[str, tuple[int, ...]]:
-    """Return the component and the layer numbers (outermost first) that an attention module's name tells."""
+    """Return the component and the layer numbers (outermost first) encoded in an attention module's name."""
     parts = name.split(".")
     component = "enc_dec" if parts[-1] == "encoder_attn" else "dec_self" if "decoder" in parts else "enc_self"
     return component, tuple(int(part) for part in parts if part.isdecimal())

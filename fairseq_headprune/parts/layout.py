@@ -1,4 +1,4 @@
-"""The structure of a model from which parts were removed: which original parts its weights still hold."""
+"""The structure of a model after removal: which original parts its weights still hold."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Self
@@ -8,18 +8,18 @@ from fairseq_headprune.parts.components import COMPONENTS, FFN, HEADS, Part, Sha
 from fairseq_headprune.parts.mask import Mask
 from fairseq_headprune.parts.table import ffn_rows
 
-#: the names under which fairseq's saved model settings hold it: of format /2, and for feed-forward parts in format /1
+#: keys of the layout in fairseq's saved model settings: in format /2, and for feed-forward parts in format /1
 SETTING, FFN_SETTING = "head_layout", "ffn_layout"
 
 _HOW = "make the mask with headprune mask --like the slim checkpoint"
 
 
 class Layout(Mask):
-    """The parts that are still in the weights. A row of a feed-forward component is ``[0]`` if the block is gone.
+    """The parts that are still in the weights. The row of a removed feed-forward block is ``[0]``.
 
     Attributes:
-        original: number of heads or units of each layer before anything was removed, by component.
-        source: where it comes from (free JSON).
+        original: component -> number of heads or units of each layer before any removal.
+        source: where the layout comes from (free JSON).
     """
 
     NOUN, KEY, OLD_KEY, FORMAT = "layout", "kept", "kept", "headprune.layout/2"
@@ -30,8 +30,8 @@ class Layout(Mask):
         """Check and copy the entries.
 
         Args:
-            kept: component -> one ascending list of original indices a layer, which may be empty; None for a
-                feed-forward block that is gone, with its output bias.
+            kept: component -> one ascending list of original indices per layer, possibly empty; None for a feed-forward
+                block that was removed together with its output bias.
 
         Raises:
             KeyError: an unknown component.
@@ -57,23 +57,23 @@ class Layout(Mask):
         return [index for index, there in enumerate(self.rows[component][layer]) if there]
 
     def has_block(self, component: str, layer: int) -> bool:
-        """Whether a feed-forward block is there, with or without units."""
+        """Whether a feed-forward block is still present, with or without units."""
         return component not in FFN or self.rows[component][layer] != [0]
 
     def mask(self) -> Mask:
-        """Return the mask of original shape that keeps just the parts that are there.
+        """Return the mask of original shape that keeps exactly the parts still in the weights.
 
-        Feed-forward components are absent if all of them are whole.
+        Feed-forward components are omitted if all of them are complete.
         """
         rows = {c: [[1] if c in FFN and all(row) else row for row in layers] for c, layers in self.rows.items()}
         components = COMPONENTS if self.dropped(FFN) else HEADS
         return Mask({c: rows[c] for c in components if c in rows}, self.source)
 
     def under(self, mask: Mask, source: dict | None = None) -> "Layout":
-        """Return the layout after the parts that a mask (in original numbers) prunes are removed too.
+        """Return the layout after also removing the parts that a mask (in original indices) prunes.
 
         Raises:
-            ValueError: the mask does not fit, or keeps a part that was removed before.
+            ValueError: the mask does not fit, or keeps a part that was already removed.
         """
         self.check(mask)
         rows = (mask & Mask(self.rows)).rows
@@ -81,10 +81,10 @@ class Layout(Mask):
         return Layout(self.original, kept, source)
 
     def check(self, mask: Mask) -> None:
-        """Make sure that a mask fits and keeps no part that was removed.
+        """Check that a mask fits and keeps no removed part.
 
         Raises:
-            ValueError: it does not; the message names the first part.
+            ValueError: it does not fit, or keeps a removed part; the message names the first one.
         """
         mask.check_shape(self.original)
         back = [part for part in mask.kept(COMPONENTS) if self._is_gone(part, mask)]
@@ -101,13 +101,13 @@ class Layout(Mask):
         return row == [0] if single else not row[part.index]
 
     def spell_out(self, mask: Mask, parts: str) -> Mask:
-        """Return a mask that fits with an entry for every feed-forward block, or unit, as parts to choose from.
+        """Return a fitting mask with one explicit entry for every feed-forward block or unit.
 
         Args:
             parts: ``blocks`` or ``units``.
 
         Raises:
-            ValueError: units of a block are masked, but not removed, and blocks are asked for.
+            ValueError: ``blocks``, but single units of a block are masked without being removed.
         """
         rows = (mask & Mask(self.rows)).rows
         for component in [c for c in FFN if c in self.rows]:
@@ -122,7 +122,7 @@ class Layout(Mask):
         return Mask(rows, mask.source)
 
     def ffn_counts(self) -> dict[str, dict[str, int]]:
-        """Return for each feed-forward component how many blocks and units are there, and of how many."""
+        """Return how many blocks and units each feed-forward component has, and how many it had originally."""
         return {
             c: {
                 "blocks": sum(row != [0] for row in self.rows[c]),
@@ -135,7 +135,7 @@ class Layout(Mask):
         }
 
     def differences(self, other: "Layout") -> Iterator[str]:
-        """Say in which layers another layout of the same model differs."""
+        """Describe each layer in which another layout of the same model differs."""
         for component in COMPONENTS:
             mine, theirs = self.rows.get(component, []), other.rows.get(component, [])
             if len(mine) != len(theirs):
@@ -154,7 +154,7 @@ class Layout(Mask):
     __hash__ = None  # type: ignore[assignment]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain JSON values."""
+        """Return the layout as plain JSON values."""
         original = {c: list(counts) for c, counts in self.original.items()}
         return {"format": self.FORMAT, "original": original, "kept": self.stored_rows(), "source": dict(self.source)}
 
@@ -168,25 +168,25 @@ class Layout(Mask):
         return cls(dict(original), rows, value.get("source"))
 
     def completed(self, shape: Mapping[str, list[int]]) -> "Layout":
-        """Return the layout of a model of this original shape: components that are absent here are whole."""
+        """Return the layout with every component of this original shape; components missing here are complete."""
         full = Layout.full({c: counts for c, counts in shape.items() if c not in self.original})
         return Layout({**self.original, **full.original}, {**self.stored_rows(), **full.stored_rows()}, self.source)
 
     def stored_rows(self) -> dict[str, list[list[int] | None]]:
-        """Return the rows as lists of original indices, None for a feed-forward block that is gone."""
+        """Return the rows as lists of original indices; None for a removed feed-forward block."""
         return {c: [_stored(c, row) for row in layers] for c, layers in self.rows.items()}
 
 
 def layout_of_settings(settings: Any, name: str = "") -> Layout | None:
-    """Return the layout that saved model settings hold, None if nothing was removed.
+    """Return the layout in saved model settings; None if nothing was removed.
 
-    Feed-forward components are absent in settings of format /1 if these parts are whole; see :meth:`Layout.completed`.
+    Settings of format /1 omit feed-forward components that are complete; see :meth:`Layout.completed`.
 
     Args:
-        name: where the settings are from, for messages.
+        name: where the settings come from, for messages.
 
     Raises:
-        ValueError, KeyError: no layout, one of a newer version, or wrong entries.
+        ValueError, KeyError: not a layout, a newer version, or invalid entries.
     """
     value, ffn = (getattr(settings, setting, None) for setting in (SETTING, FFN_SETTING))
     layout = None if value is None else Layout.from_dict(value, f"{name}{SETTING}")
@@ -203,7 +203,7 @@ def layout_of_settings(settings: Any, name: str = "") -> Layout | None:
 
 
 def _of_block(row: list[int], count: int) -> list[int] | None:
-    """Return the units of a block of format /1: 1 (whole), 0 (gone), or one 0/1 a unit."""
+    """Return the kept units of a block in format /1: 1 (whole block), 0 (removed), or one 0/1 per unit."""
     if len(row) != count and len(row) == 1:
         return list(range(count)) if row[0] else None
     return _ones(row)
@@ -214,7 +214,7 @@ def _stored(component: str, row: list[int]) -> list[int] | None:
 
 
 def _row(component: str, layer: int, row: Any, count: Any) -> list[int]:
-    """Return the 0/1 entries of ascending indices, of ``[0]`` for a block that is gone."""
+    """Return 0/1 entries from ascending indices; ``[0]`` for a removed block."""
     where, name = f"{component} layer {layer}", noun(component)
     if type(count) is not int or count < 1:
         raise ValueError(f"{where}: the original number of {name}s must be at least 1, found {count!r}")

@@ -8,9 +8,9 @@ from fairseq_headprune.parts.table import Table
 
 
 class Mask(Table[int]):
-    """A table of 1 (kept) and 0 (pruned); feed-forward components that are absent keep everything.
+    """A table of 1 (kept) and 0 (pruned); feed-forward components that are omitted keep everything.
 
-    The single entry of a feed-forward row that is 1 keeps what the block has.
+    A feed-forward row with the single entry 1 keeps all units that the block still has.
 
     Attributes:
         source: where the mask comes from (free JSON).
@@ -26,7 +26,7 @@ class Mask(Table[int]):
 
     @classmethod
     def keeping(cls, shape: Mapping[str, list[int]], parts: Iterable[Part], source: dict | None = None) -> "Mask":
-        """Return the mask that keeps just these parts of a model of this shape.
+        """Return the mask that keeps only these parts of a model of this shape.
 
         Raises:
             ValueError: a part that the model does not have.
@@ -48,7 +48,7 @@ class Mask(Table[int]):
         return bool(self.dropped(FFN))
 
     def __and__(self, other: "Mask") -> "Mask":
-        """Return the mask that keeps what both keep; the other one may lack feed-forward components."""
+        """Return the mask that keeps the parts both masks keep; ``other`` may lack feed-forward components."""
         rows = {
             c: [_both(*pair) for pair in zip(layers, other.rows[c], strict=True)] if c in other.rows else layers
             for c, layers in self.rows.items()
@@ -56,10 +56,10 @@ class Mask(Table[int]):
         return Mask({**other.rows, **rows}, self.source)
 
     def complement(self, other: "Mask") -> Self:
-        """Prune the parts that the other mask keeps. (Not the mirror, which keeps the number of heads.)
+        """Also prune the parts that the other mask keeps. (A mirrored configuration keeps the number of heads.)
 
         Raises:
-            ValueError: the masks are of different shapes.
+            ValueError: the masks have different shapes.
         """
         other.check_shape(self.shape, "--like")
         return self.without(part for part in other.kept(COMPONENTS) if part.component in self.rows)
@@ -75,7 +75,7 @@ class Mask(Table[int]):
 
 
 def _both(mine: list[int], other: list[int]) -> list[int]:
-    """Return the entries that two rows keep; a single entry stands for the whole block."""
+    """Return the entries that both rows keep; a single entry stands for the whole block."""
     if len(mine) != len(other):
         single, row = (mine, other) if len(mine) == 1 else (other, mine)
         return row if single[0] else [0]

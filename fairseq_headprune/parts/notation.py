@@ -1,7 +1,7 @@
-"""The papers' ways to write down heads: ``888444``, ``14,31,30`` and ``E:1:1,2``.
+"""The papers' notations for heads: ``888444``, ``14,31,30`` and ``E:1:1,2``.
 
-A configuration says how many heads each layer keeps, a triple how many each component keeps, a descriptor which
-heads are meant. Descriptors are 1-based as in Michel's code and tables; everything else in this tool counts from 0.
+A configuration gives the number of heads kept in each layer, a triple the number kept in each component, and a
+descriptor names single heads. Descriptors are 1-based as in Michel's code and tables; all else here counts from 0.
 """
 
 import re
@@ -10,18 +10,18 @@ from collections.abc import Iterable, Mapping
 from fairseq_headprune.parts.components import HEADS, Part
 from fairseq_headprune.parts.mask import Mask
 
-#: Budhraja et al. 2020 (ES, ED, DS) and our own names.
+#: The names of Budhraja et al. 2020 (ES, ED, DS) and our own.
 _CONFIG_KEYS = {"ES": "enc_self", "ED": "enc_dec", "DS": "dec_self", **{c: c for c in HEADS}}
 
-#: Michel et al. 2019, code: E encoder-encoder, A encoder-decoder, D decoder-decoder.
+#: The letters in Michel et al. 2019's code: E encoder-encoder, A encoder-decoder, D decoder-decoder.
 _DESCRIPTOR_KEYS = {"E": "enc_self", "A": "enc_dec", "D": "dec_self"}
 
 
 def parse_layer_counts(text: str) -> list[int]:
-    """Read heads kept per layer: one digit a layer (``888444``), or comma-separated (``16,16,8``).
+    """Read the number of heads kept per layer: one digit each (``888444``), or comma-separated (``16,16,8``).
 
     Raises:
-        ValueError: anything else.
+        ValueError: not in this form.
     """
     text = text.strip()
     if not re.fullmatch(r"\d+|\d+(,\d+)+,?|\d+,", text):
@@ -32,10 +32,10 @@ def parse_layer_counts(text: str) -> list[int]:
 
 
 def parse_config(arguments: Iterable[str]) -> dict[str, list[int]]:
-    """Read ``ES=777322 ED=233777 DS=777332`` (one argument or several) as component -> heads kept a layer.
+    """Read ``ES=777322 ED=233777 DS=777332`` (one or several arguments) as component -> heads kept per layer.
 
     Raises:
-        ValueError: no ``KEY=COUNTS``, or a key given twice.
+        ValueError: an entry not of the form ``KEY=COUNTS``, or a repeated key.
         KeyError: an unknown key.
     """
     result: dict[str, list[int]] = {}
@@ -58,7 +58,7 @@ def parse_triple(text: str) -> dict[str, int]:
     """Read ``14,31,30`` as heads kept in enc_self, enc_dec and dec_self (the papers' order ES, ED, DS).
 
     Raises:
-        ValueError: not three counts.
+        ValueError: not exactly three counts.
     """
     if not re.fullmatch(r"\s*\d+\s*,\s*\d+\s*,\s*\d+\s*", text):
         raise ValueError(f"{text!r} is not a triple of counts ES,ED,DS such as 14,31,30")
@@ -71,7 +71,7 @@ def parse_descriptor(text: str) -> list[Part]:
     ``E:1:1,2`` is enc_self layer 0, heads 0 and 1.
 
     Raises:
-        ValueError: another form, or a layer or head below 1.
+        ValueError: not in this form, or a layer or head below 1.
     """
     heads = []
     for part in re.split(r"[\s;]+", text.strip()):
@@ -88,10 +88,10 @@ def parse_descriptor(text: str) -> list[Part]:
 
 
 def named_heads(text: str, shape: Mapping[str, list[int]]) -> list[Part]:
-    """Read descriptors of heads of a model of this shape.
+    """Read descriptors and check that a model of this shape has these heads.
 
     Raises:
-        ValueError: another form, or a head that the model does not have, in the words of descriptors: from 1.
+        ValueError: not in this form, or a head that the model lacks; the message is 1-based, like descriptors.
     """
     heads = parse_descriptor(text)
     for component, layer, head in heads:
@@ -107,7 +107,7 @@ def named_heads(text: str, shape: Mapping[str, list[int]]) -> list[Part]:
 
 
 def format_descriptor(heads: Iterable[Part]) -> str:
-    """Write heads as descriptors (1-based), one a layer, separated by spaces."""
+    """Write heads as descriptors (1-based), one per layer, separated by spaces."""
     letters = {component: letter for letter, component in _DESCRIPTOR_KEYS.items()}
     layers: dict[tuple[str, int], list[int]] = {}
     for component, layer, head in heads:
@@ -116,19 +116,19 @@ def format_descriptor(heads: Iterable[Part]) -> str:
 
 
 def format_config(mask: Mask) -> dict[str, str]:
-    """Write the heads a mask keeps in each layer as ``{"ES": "888444", …}`` (commas where a layer has more than 9)."""
+    """Write the heads kept in each layer as ``{"ES": "888444", …}`` (commas where a layer has more than 9)."""
     result = {}
     for key, component in _CONFIG_KEYS.items():
         if key != component and component in mask.rows:
             rows = mask.rows[component]
             comma = "," if any(len(row) > 9 for row in rows) else ""
-            # A lone count needs its comma: "16" would read as two layers.
+            # A single count needs a trailing comma: "16" would be read as two layers.
             result[key] = comma.join(str(sum(row)) for row in rows) + (comma if len(rows) == 1 else "")
     return result
 
 
 def check_config(config: Mapping[str, list[int]], shape: Mapping[str, list[int]]) -> None:
-    """Make sure that a configuration can be met by a model of this shape.
+    """Check that a model of this shape has enough layers and heads for a configuration.
 
     Raises:
         ValueError: wrong number of layers, or more heads than a layer has.

@@ -1,4 +1,4 @@
-"""The score file: one number a part, and how it was computed."""
+"""The score file: one number per part, and how it was computed."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -8,23 +8,23 @@ from typing import Any, Self
 from fairseq_headprune.parts.components import HEADS, Part
 from fairseq_headprune.parts.table import Rows, Table
 
-#: omitted from the file where there is none
+#: omitted from the file if None
 _OPTIONAL = ("precision", "environment")
 
 
 @dataclass
 class Scores(Table[float | None]):
-    """Scores of the parts of a model with their provenance; None stands for a part that is already pruned.
+    """Scores of the parts of a model with their provenance; the score of an already pruned part is None.
 
     Attributes:
-        rows: component -> one list a layer -> one number or None a part; components may be missing.
-        estimator, reduction, normalize, loss: how they were estimated (None where it does not apply).
-        sentences: how many sentences they come from.
-        data, checkpoint: where from; ``checkpoint`` is ``{"path", "sha256"}``.
+        rows: component -> one list per layer -> one number or None per part; components may be missing.
+        estimator, reduction, normalize, loss: how the scores were estimated (None where not applicable).
+        sentences: how many sentences were used.
+        data, checkpoint: what they were computed from; ``checkpoint`` is ``{"path", "sha256"}``.
         details: further settings (seed, tokens, batches).
-        precision: what the model computed in: ``fp32``, ``fp16`` or ``bf16``.
-        environment: the software, the machine and the command (see ``provenance.py``); None where a study's
-            folder says it, and in files of other origin.
+        precision: the model's precision: ``fp32``, ``fp16`` or ``bf16``.
+        environment: the software, the machine and the command (see ``provenance.py``); None if the study's folder
+            records it, and in files from other sources.
     """
 
     NOUN = "score"
@@ -51,7 +51,7 @@ class Scores(Table[float | None]):
 
         Raises:
             KeyError: an unknown component.
-            ValueError: not one list a layer, or a score that is neither a finite number nor None.
+            ValueError: not one list per layer, or a score that is neither a finite number nor None.
         """
         self.rows = self.checked(self.rows)
 
@@ -63,9 +63,9 @@ class Scores(Table[float | None]):
         return value
 
     def pruning_order(self, components: Iterable[str] = HEADS) -> list[Part]:
-        """List the ranked parts of these components, the first to be pruned first.
+        """List the scored parts of these components in the order in which they are pruned.
 
-        Ascending score; of equal scores the highest index goes first, so that keeping K parts keeps the lowest ones.
+        Ascending score; on ties the highest index is pruned first, so that keeping K parts keeps the lowest indices.
         """
         return sorted(reversed(self.kept(components)), key=self.__getitem__)
 

@@ -1,4 +1,4 @@
-"""The gate file: one real number a part, by which its output is multiplied."""
+"""The gate file: one real number per part, which multiplies the part's output."""
 
 import math
 from typing import Any
@@ -9,8 +9,9 @@ from fairseq_headprune.parts.table import Table
 
 
 class SoftGates(Table[float]):
-    """A gate for every head of a model, and for feed-forward parts where it has rows of them: 0 prunes, 1 changes
-    nothing.
+    """A gate for every head of a model, and for feed-forward parts if it has rows for them.
+
+    A gate of 0 prunes the part, a gate of 1 leaves it unchanged.
 
     Attributes:
         source: where the gates come from (free JSON).

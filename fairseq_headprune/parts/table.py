@@ -1,4 +1,4 @@
-"""A table with one entry a prunable part: what masks, scores, gates and layouts have in common."""
+"""A table with one entry per prunable part: what masks, scores, gates and layouts have in common."""
 
 import copy
 from collections.abc import Iterable, Mapping
@@ -15,15 +15,15 @@ Rows = dict[str, list[list[Entry]]]
 class Table(Generic[Entry]):
     """One entry for each part of a model, by original index.
 
-    A row of an attention component has one entry a head. A row of a feed-forward component has one entry a unit, or a
-    single entry for the whole block: a block that is dropped loses its output bias too, a block without any unit
-    keeps it. A table need not have feed-forward components: it says nothing about them then.
+    A row of an attention component has one entry per head. A row of a feed-forward component has one entry per unit, or
+    a single entry for the whole block. (A dropped block loses its output bias too; a block without units keeps it.) A
+    table may omit feed-forward components, and then says nothing about them.
 
     Attributes:
-        rows: component -> one row a layer -> one entry a part. Layers may have different numbers of parts.
+        rows: component -> one row per layer -> one entry per part. Layers may have different numbers of parts.
     """
 
-    #: what a file of it is called in messages, the key of the rows in it, that key in format /1, and the format
+    #: the name of such a file in messages, the key of its rows, that key in format /1, and the file's format
     NOUN: ClassVar[str]
     KEY: ClassVar[str]
     OLD_KEY: ClassVar[str]
@@ -32,7 +32,7 @@ class Table(Generic[Entry]):
     #: the entry of a part that is pruned
     DROPPED: ClassVar[Any] = 0
 
-    #: what to do about a table that does not fit a model
+    #: advice in the message when a table does not fit a model
     HINT: ClassVar[str]
 
     #: whether attention components may be missing
@@ -44,31 +44,31 @@ class Table(Generic[Entry]):
         """Check and copy the entries.
 
         Args:
-            source: where they come from (free JSON).
+            source: where the entries come from (free JSON).
 
         Raises:
             KeyError: an unknown component.
-            ValueError: not one list a layer, or an entry that cannot be one.
+            ValueError: not one list per layer, or an invalid entry.
         """
         self.rows = self.checked(rows)
         self.source = dict(source or {})
 
     @classmethod
     def entry(cls, value: Any) -> Any:
-        """Return an entry in the form that is stored.
+        """Return an entry in the form in which it is stored.
 
         Raises:
-            ValueError: it cannot be one; the message follows the name of the part.
+            ValueError: an invalid entry; the message is appended to the name of the part.
         """
         raise NotImplementedError
 
     @classmethod
     def checked(cls, rows: Mapping[str, Any]) -> Rows:
-        """Check and copy rows, components in the fixed order.
+        """Check and copy the rows, with components in the fixed order.
 
         Raises:
             KeyError: an unknown component.
-            ValueError: not one list a layer, or an entry that cannot be one.
+            ValueError: not one list per layer, or an invalid entry.
         """
         found = {}
         for component, layers in rows.items():
@@ -109,7 +109,7 @@ class Table(Generic[Entry]):
         return all_heads(self.shape, [check_component(component) for component in components])
 
     def without(self, parts: Iterable[Part]) -> Self:
-        """Return a copy in which these parts are pruned too; pruning a part twice changes nothing.
+        """Return a copy in which these parts are also pruned; already pruned ones stay pruned.
 
         Raises:
             ValueError: a part that the table does not have.
@@ -123,7 +123,7 @@ class Table(Generic[Entry]):
         return result
 
     def only(self, components: Iterable[str]) -> Self:
-        """Return a copy with just those of these components that the table has."""
+        """Return a copy restricted to these components."""
         wanted = set(components)
         result = copy.copy(self)
         result.rows = {component: rows for component, rows in self.rows.items() if component in wanted}
@@ -137,7 +137,7 @@ class Table(Generic[Entry]):
         }
 
     def check_present(self, parts: Iterable[Part]) -> None:
-        """Make sure that the table has these parts.
+        """Check that the table has these parts.
 
         Raises:
             KeyError: an unknown component.
@@ -156,10 +156,10 @@ class Table(Generic[Entry]):
                 )
 
     def check_shape(self, shape: Mapping[str, list[int]], model: str = "the model") -> None:
-        """Make sure that the table fits a model, whose feed-forward blocks have so many units.
+        """Check that the table fits a model of this shape.
 
         Raises:
-            ValueError: components, layer counts or numbers of parts differ; the message says where.
+            ValueError: different components, layer counts or numbers of parts; the message says where.
         """
         for component in COMPONENTS:
             if component not in self.rows and (self.PARTIAL or component in FFN):
@@ -181,12 +181,12 @@ class Table(Generic[Entry]):
         return copy.deepcopy({"format": self.FORMAT, self.KEY: self.rows, **self._facts()})
 
     def _facts(self) -> dict[str, Any]:
-        """What a file says beside the rows."""
+        """Return what the file holds besides the rows."""
         return {"source": self.source}
 
     @classmethod
     def _from(cls, rows: dict[str, Any], value: Mapping[str, Any]) -> Self:
-        """Return the table of a file's rows and whole content."""
+        """Build the table from a file's rows and its whole content."""
         return cls(rows, value.get("source"))
 
     @classmethod
@@ -194,7 +194,7 @@ class Table(Generic[Entry]):
         """Read a file's content, in format /2 or /1.
 
         Raises:
-            ValueError: it is another file, of a newer format, or holds wrong entries.
+            ValueError: a different kind of file, a newer format, or invalid entries.
             KeyError: an unknown component.
         """
         name = name or cls.NOUN
@@ -213,7 +213,7 @@ class Table(Generic[Entry]):
 
     @classmethod
     def _upgraded(cls, value: Mapping[str, Any], name: str) -> dict[str, Any]:
-        """Return the content of a file of format /1 in format /2."""
+        """Convert the content of a file from format /1 to format /2."""
         rest = {key: entry for key, entry in value.items() if key not in (cls.OLD_KEY, "ffn")}
         rows, ffn = value.get(cls.OLD_KEY), value.get("ffn")
         if isinstance(rows, Mapping) and ffn is not None:
@@ -235,10 +235,10 @@ class Table(Generic[Entry]):
 
 
 def ffn_rows(ffn: Any, where: str = "") -> dict[str, Any]:
-    """Return the rows that an ``"ffn"`` entry of format /1 stands for: ``{"enc": …}``, a value or a list a layer.
+    """Return the rows for an ``"ffn"`` entry of format /1: ``{"enc": …}`` with one value or one list per layer.
 
     Raises:
-        ValueError: another form.
+        ValueError: not in this form.
     """
     if not isinstance(ffn, Mapping) or not set(ffn) <= {"enc", "dec"} or not all(map(_is_list, ffn.values())):
         raise ValueError(f'{where}"ffn" is {{"enc": […], "dec": […]}}: a number a layer, or one list a layer for units')
