@@ -1,1 +1,1 @@
-"""A training as one job, and everything that runs jobs: processes, Slurm, workers that share a study."""
+"""Training jobs and what runs them: local processes, Slurm, and workers that share a study."""

@@ -1,8 +1,8 @@
-"""Dividing a study among processes: each claims cells before it computes them, and the claims of a dead one lapse.
+"""Dividing a study among processes: each claims cells before computing them; claims of dead processes lapse.
 
-``claims.jsonl`` lists the claims; the last one of a cell counts. While it lives, a process holds the lock of its file
-``workers/NAME.lock``. The system gives that lock back when the process ends, however it ends, so that nothing depends
-on clocks, or on process ids, which mean nothing on other machines.
+``claims.jsonl`` lists the claims; for each cell the last one counts. A process holds a lock on its file
+``workers/NAME.lock`` while it runs. The operating system releases the lock when the process ends, even after SIGKILL,
+so nothing depends on clocks or on process ids (which are meaningless on other machines).
 """
 
 import contextlib
@@ -17,7 +17,7 @@ from pathlib import Path
 
 from fairseq_headprune.json_lines import append_line, json_line, locked, read_cells
 
-#: Seconds between two looks at what the others have finished.
+#: Seconds between two checks for cells that other processes finished.
 PAUSE = 0.2
 
 
@@ -25,7 +25,7 @@ class Claims:
     """The claims of one process in one study folder.
 
     Attributes:
-        watch: for a process that computes nothing itself: called whenever it waits (to see that others still work).
+        watch: called whenever this process waits; a process that computes nothing uses it to check that workers live.
     """
 
     def __init__(self, path: Path) -> None:
@@ -36,14 +36,14 @@ class Claims:
         self.watch: Callable[[], None] | None = None
 
     def take(self, ids: Sequence[str], done: Callable[[], Container[str]], size: int = 1) -> list[str]:
-        """Claim the first cells, ``size`` at most, that are neither done nor claimed by a process that lives.
+        """Claim up to ``size`` cells that are neither done nor claimed by a running process, in the given order.
 
         Args:
-            ids: cells in the order in which they are wanted.
+            ids: cells in order of preference.
             done: returns the finished cells.
 
         Returns:
-            The cells that are now this process's to compute; none if there is nothing to take at the moment.
+            The cells that this process must now compute; empty if none is free at the moment.
 
         Raises:
             OSError: the disk is full or fails.
@@ -52,7 +52,7 @@ class Claims:
             return []
         with locked(self._path / "claims.jsonl") as out:
             held = self._held()
-            # The claims first: what their owner finished before it died is done by now.
+            # Read the claims before ``done``: what an owner finished before it died is then listed as done.
             finished = done()
             pack = [name for name in ids if name not in held and name not in finished][:size]
             if pack:
@@ -60,18 +60,18 @@ class Claims:
         return pack
 
     def release(self, ids: Sequence[str]) -> None:
-        """Give up cells that were taken and cannot be computed here."""
+        """Give up claimed cells that cannot be computed here."""
         with locked(self._path / "claims.jsonl") as out:
             self._write(out, ids, released=True)
 
     def pause(self) -> None:
-        """Wait for others to finish something."""
+        """Wait a moment for other processes to finish cells."""
         time.sleep(PAUSE)
         if self.watch is not None:
             self.watch()
 
     def once(self, name: str, exists: Callable[[], bool], make: Callable[[], None]) -> None:
-        """Have something made by one process only, and wait until it is there."""
+        """Call ``make`` in only one of the processes; all of them wait until ``exists`` returns true."""
         while not exists():
             if self.take([name], tuple) and not exists():
                 make()
@@ -79,7 +79,7 @@ class Claims:
                 self.pause()
 
     def _held(self) -> set[str]:
-        """The cells that others hold; a cell that this process took and did not finish is free to it."""
+        """The cells claimed by other running processes; this process may claim its own unfinished cells again."""
         owners: dict[str, str | None] = {}
         for claim in read_cells(self._path / "claims.jsonl").values():
             owners |= dict.fromkeys(claim["cells"], None if claim["released"] else claim["worker"])
@@ -93,7 +93,7 @@ class Claims:
         append_line(out, json_line(claim))
 
     def _registered(self) -> str:
-        """This process's name in the folder, whose lock it holds from now on."""
+        """The name of this process in the folder; the first call also takes its lock."""
         if self._name is None:
             folder = self._path / "workers"
             folder.mkdir(exist_ok=True)
@@ -112,7 +112,7 @@ class Claims:
 
 
 def _locked(path: Path) -> int:
-    """Make a lock file and lock it; another process may take it for a dead one's in between, and remove it."""
+    """Create and lock a file; retry if another process removed it in between, taking it for a dead process's file."""
     while True:
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         fcntl.flock(handle, fcntl.LOCK_EX)
@@ -122,9 +122,9 @@ def _locked(path: Path) -> int:
 
 
 def _remove_dead(folder: Path) -> None:
-    """Remove the lock files of processes that were killed."""
+    """Remove lock files left by killed processes."""
     for path in folder.glob("*.lock"):
-        with contextlib.suppress(OSError):  # held, or gone meanwhile
+        with contextlib.suppress(OSError):  # still held, or already removed
             handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
             try:
                 fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared, as in lock_is_held
@@ -134,13 +134,13 @@ def _remove_dead(folder: Path) -> None:
 
 
 def lock_is_held(path: Path) -> bool:
-    """Whether a living process holds this lock file."""
+    """Whether a running process holds this lock file."""
     try:
         handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
         return False
     try:
-        # Shared, so that two who look at the same time do not take each other for the owner.
+        # A shared lock, so that two processes checking at the same time do not take each other for the owner.
         fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
@@ -150,7 +150,7 @@ def lock_is_held(path: Path) -> bool:
 
 
 def living_workers(path: Path) -> Iterator[str]:
-    """Iterate over the names of the processes that work in a study folder now."""
+    """Iterate over the names of the processes now working in a study folder."""
     for lock in sorted((path / "workers").glob("*.lock")):
         if lock_is_held(lock):
             yield lock.stem

@@ -1,8 +1,8 @@
-"""Runs commands on this machine, each in a process of its own, dealt out over the GPUs; what dies is started again.
+"""Runs commands on this machine, each in its own process, spread over the GPUs; restarts those that die.
 
-A command that can go on after a stop says how far it has come (``progress``). When it dies it is started again, as long
-as it gets further: it is given up after :data:`IDLE_ATTEMPTS` attempts in a row that got no further. Several processes
-may share the commands of a study: each claims a command before it starts it.
+A command that can resume reports its progress (``progress``). If it dies it is started again, until
+:data:`IDLE_ATTEMPTS` attempts in a row made no progress. Several processes may share the commands of a study: each
+claims a command before starting it.
 """
 
 import contextlib
@@ -18,9 +18,9 @@ from typing import Any
 from fairseq_headprune.jobs import devices, leash
 from fairseq_headprune.jobs.claims import Claims
 
-#: Attempts in a row that get no further, after which a command that died is given up.
+#: A command is given up after this many attempts in a row that died without progress.
 IDLE_ATTEMPTS = 2
-#: Seconds between two looks at what runs.
+#: Seconds between two checks of the running processes.
 LOOK = 0.1
 #: Lines of a failed command's log that are shown.
 _TAIL = 5
@@ -28,15 +28,14 @@ _TAIL = 5
 
 @dataclass(frozen=True)
 class Command:
-    """A command and the file for what it prints.
+    """A command, its environment, and where its output goes.
 
     Attributes:
-        after: name of a command that must have succeeded before, where it is one of those that are run.
-        cwd: the folder it runs in (default: this process's).
-        settings: environment variables, beside this process's.
-        output: a file for its stdout alone; else that goes to ``log``, too.
-        progress: returns how far it has come; a value that differs from the one before means further. None: a command
-            that is not started again.
+        after: name of a command that must succeed first, if that one is being run as well.
+        cwd: working directory (default: this process's).
+        settings: environment variables added to this process's.
+        output: file for stdout only; by default stdout goes to ``log`` as well.
+        progress: returns a value that changes whenever the command makes progress; None: the command is not restarted.
     """
 
     name: str
@@ -51,7 +50,7 @@ class Command:
 
 @dataclass
 class _Attempt:
-    """A command that runs: its process and GPU, how far it had come, and how many attempts got no further so far."""
+    """A running command: its process and GPU, its progress at the start, and the idle attempts before it."""
 
     command: Command
     process: subprocess.Popen
@@ -67,20 +66,20 @@ def run_commands(
     limit: float | None = None,
     more: Callable[[], Sequence[Command]] = lambda: (),
 ) -> Iterator[str]:
-    """Yield the name of each command when it has succeeded, in the order they finish.
+    """Yield the name of each command that succeeds, in the order they finish.
 
-    A command that fails does not stop the others, unless none has succeeded before: no more are started then. Commands
-    still running when the caller gives up, or after ``limit`` seconds, are ended. Those of this package end with this
-    process even where it is killed (see :mod:`~fairseq_headprune.jobs.leash`).
+    A failure does not stop the other commands, unless none has succeeded yet: then no more are started. Commands that
+    still run when the caller stops iterating, or after ``limit`` seconds, are ended. Those of this package also end if
+    this process is killed (see :mod:`~fairseq_headprune.jobs.leash`).
 
     Args:
         at_once: how many run at the same time.
-        prepare: called with the name just before a command starts, for the first time or again.
-        more: asked for further commands when a place is free and none of those that are known can be started.
+        prepare: called with the command's name before each start, restarts included.
+        more: asked for further commands when a slot is free and no known command can be started.
 
     Raises:
-        RuntimeError: at the end, if some failed; the end of the first one's log is in the message.
-        TimeoutError: none failed, but some had not ended after ``limit`` seconds.
+        RuntimeError: at the end, if some failed; the message holds the end of the first one's log.
+        TimeoutError: none failed, but some were still running after ``limit`` seconds.
     """
     waiting, running = list(commands), list[_Attempt]()
     done, failed, began = set[str](), list[Command](), time.monotonic()
@@ -120,7 +119,7 @@ def run_commands(
 
 
 def _idle(died: _Attempt) -> int | None:
-    """Return how many attempts in a row got no further if a command that died is to be started again, else None."""
+    """Return the number of attempts in a row without progress; None if the command should not be restarted."""
     command = died.command
     if command.progress is None:
         return None
@@ -139,7 +138,7 @@ def _start(command: Command, running: Sequence[_Attempt], at_once: int, idle: in
     reached = command.progress() if command.progress else None
     command.log.parent.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as files:
-        # What an attempt that died said is kept above what the next one says.
+        # Append, so that the output of earlier attempts is kept.
         log = files.enter_context(open(command.log, "a" if idle or reached else "w"))
         output = files.enter_context(open(command.output, "w")) if command.output else log
         process = leash.start(command.words, settings, output, log, command.cwd)
@@ -157,7 +156,7 @@ def _report(failed: Sequence[Command], unfinished: Sequence[Command], limit: flo
 
 
 def last_line(path: Path) -> str:
-    """Return the last line of a log that is not empty, or nothing."""
+    """Return the last non-empty line of a log, or an empty string."""
     lines = path.read_text(errors="replace").split("\n") if path.exists() else []
     return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
@@ -170,14 +169,13 @@ def share_commands(
     prepare: Callable[[str], Any] = lambda name: None,
     limit: float | None = None,
 ) -> Iterator[str]:
-    """Yield the name of each command that has succeeded here; those that other processes run are waited for.
+    """Yield the name of each command that succeeds here, and wait for those that other processes run.
 
     Args:
-        commands: in the order in which they are wanted; one that names another (``after``) waits for that.
+        commands: in order of preference; a command with ``after`` waits for that one.
         at_once, prepare, limit: see :func:`run_commands`.
-        claims: those of the study, on the commands' names.
-        finished: returns the names of the commands that are done. The caller makes sure that a name that was yielded
-            becomes one of them.
+        claims: the study's claims, by command name.
+        finished: returns the names of all finished commands. The caller must add each yielded name to them.
 
     Raises:
         RuntimeError, TimeoutError: see :func:`run_commands`.

@@ -1,4 +1,4 @@
-"""Workers that submitit starts: jobs of a Slurm cluster, or processes of its local executor."""
+"""Workers started by submitit: Slurm jobs, or processes of its local executor."""
 
 import contextlib
 import os
@@ -14,19 +14,19 @@ from fairseq_headprune.jobs.claims import Claims
 from fairseq_headprune.jobs.leash import with_package
 from fairseq_headprune.jobs.scheduler import last_line
 
-#: Seconds between two looks at submitted jobs.
+#: Seconds between two checks of the submitted jobs.
 LOOK = 2.0
-#: Seconds that submitted jobs have to end by themselves when all is done.
+#: Seconds that submitted jobs are given to end by themselves when the study is done.
 _GRACE = 20.0
 
 
 class Submitted:
-    """Submits the workers of a study, and again when all have ended and cells are missing.
+    """Submits the workers of a study, and resubmits them if all have ended while cells are missing.
 
     Args:
         launcher: ``slurm`` or ``local``.
-        folder: of the study.
-        claims: of the process that waits for the workers.
+        folder: the study's folder.
+        claims: the claims of the process that waits for the workers.
         options: submitit's parameters (``slurm_partition``, ``timeout_min``, ``gpus_per_node``).
     """
 
@@ -38,7 +38,7 @@ class Submitted:
         self._launcher, self._count, self._folder, self._claims = launcher, count, folder, claims
         self._executor = submitit.AutoExecutor(folder / "workers" / launcher, cluster=launcher)
         self._executor.update_parameters(name="headprune", **options)
-        # env is a program: what the job's own environment says (its GPUs) is kept.
+        # Set variables by the program env, so that the rest of the job's own environment (its GPUs) is kept.
         whole = ["env", f"PYTHONPATH={with_package(os.environ)['PYTHONPATH']}", *command]
         self._work = submitit.helpers.CommandFunction(whole, cwd=os.getcwd())
         self._jobs: list[Any] = []
@@ -47,12 +47,12 @@ class Submitted:
 
     @contextlib.contextmanager
     def helping(self) -> Iterator[None]:
-        """Submit the workers, watch over them whenever this process waits, and cancel what is left of them."""
+        """Submit the workers, check them whenever this process waits, and cancel those left at the end."""
         self._submit()
         self._claims.watch = self._watch
         try:
             yield
-            # With no cell left they end by themselves.
+            # Workers end by themselves when no cell is left.
             end = time.monotonic() + _GRACE
             while self._alive() and time.monotonic() < end:
                 time.sleep(LOOK / 4)
@@ -66,15 +66,15 @@ class Submitted:
         print(f"{self._launcher} jobs {', '.join(job.job_id for job in self._jobs)}", file=sys.stderr)
 
     def _watch(self) -> None:
-        """Submit workers again when all have ended and cells are missing; give up when they achieved nothing.
+        """Resubmit the workers if all have ended while cells are missing.
 
         Raises:
-            RuntimeError: they ended without having finished any cell or epoch.
+            RuntimeError: they ended without finishing a single cell or epoch.
         """
         if time.monotonic() - self._looked < LOOK:
             return
         self._looked = time.monotonic()
-        # Twice in a row: the cells that the last one finished while it ended are looked at in between.
+        # Two checks in a row: cells that the last worker finished just before it ended are read in between.
         before, self._gone = self._gone, not self._alive()
         if not (before and self._gone):
             return
@@ -88,21 +88,21 @@ class Submitted:
         self._submit()
 
     def _progress(self) -> tuple[int, list[int]]:
-        """Bytes of finished cells, those of studies within the study included, and when trainings got further last."""
+        """Bytes of all lists of cells (nested studies included), and the times when trainings last saved something."""
         cells = sum(path.stat().st_size for path in self._folder.rglob("cells.jsonl"))
         kept = [path for name in ("done.json", "checkpoint_last.pt") for path in self._folder.glob(f"runs/*/{name}")]
         return cells, sorted(path.stat().st_mtime_ns for path in kept if path.exists())
 
     def _alive(self) -> list[Any]:
         if self._launcher == "slurm":
-            # Without accounting submitit never learns that a job was killed; the queue knows.
+            # Without Slurm's accounting submitit does not notice that a job was killed, so ask the queue.
             queue = queued([job.job_id for job in self._jobs])
             return self._jobs if queue is None else [job for job in self._jobs if job.job_id in queue]
         return [job for job in self._jobs if not job.done()]
 
 
 def queued(jobs: Sequence[str]) -> set[str] | None:
-    """Return those of these Slurm jobs that wait or run, None if Slurm does not answer at present."""
+    """Return which of these Slurm jobs are pending or running; None if Slurm does not answer at the moment."""
     command = ["squeue", "--noheader", "--format=%A", f"--jobs={','.join(jobs)}"]
     try:
         found = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
@@ -114,7 +114,7 @@ def queued(jobs: Sequence[str]) -> set[str] | None:
 
 
 def check_launcher(launcher: str) -> None:
-    """Refuse a launcher that is not there.
+    """Check that a launcher can be used.
 
     Raises:
         ValueError: submitit or Slurm is not installed, or no cluster answers; the message says what to do.

@@ -1,7 +1,7 @@
-"""Does one job in this process: trains, keeps the best checkpoint, answers a split.
+"""Runs one training job: trains, keeps the best checkpoint, and runs it on a split.
 
-``python -m fairseq_headprune.jobs.train runs/NAME`` does the job of a folder, started in the folder of its study.
-Training and answers share the process, since to start one takes longer than to translate.
+``python -m fairseq_headprune.jobs.train runs/NAME`` runs the job of a folder; start it in the study's folder.
+Training and inference share a process because starting one takes longer than translating.
 """
 
 import sys
@@ -15,10 +15,10 @@ from fairseq_headprune.jobs.training import Run, TrainingJob
 
 
 def do(place: str) -> None:
-    """Do a job or what is missing of it; ``facts.json`` is written when all is there.
+    """Run a job, or the rest of it, and write ``facts.json`` at the end.
 
-    Facts: ``checkpoint``, its ``sha256``, ``updates``, the number by which it was chosen; ``resumed`` where another
-    process had begun the training.
+    Facts: ``checkpoint``, its ``sha256``, ``updates``, the validation result by which it was chosen; ``resumed`` if
+    another process had begun the training.
 
     Raises:
         RuntimeError: the training left no best checkpoint.
@@ -30,7 +30,7 @@ def do(place: str) -> None:
         _train(job, run)
     if not run.best.exists():
         raise RuntimeError(f"trained, but left no best checkpoint in {place} (no update, or no finite loss on valid?)")
-    # Started again, fairseq-train would add an update.
+    # fairseq-train would run one more update if it were started again.
     run.trained.touch()
     _settle(run)
     if job.split:
@@ -62,7 +62,7 @@ def _train(job: TrainingJob, run: Run) -> None:
 
 
 def _settle(run: Run) -> None:
-    """Keep the best checkpoint without what only a training that resumes needs."""
+    """Keep the best checkpoint, without the state that is only needed to resume training."""
     import torch
 
     from fairseq_headprune.checkpoints import read_state
@@ -73,7 +73,7 @@ def _settle(run: Run) -> None:
 
 
 def answers(checkpoint: PathLike, generate: Sequence[str], split: str) -> list[str]:
-    """Return what a checkpoint answers to a split under the mask it holds."""
+    """Return a checkpoint's outputs (translations or predictions) for a split, under its stored mask."""
     return open_model(checkpoint, generate, split).evaluator(split).answers()
 
 
@@ -81,7 +81,7 @@ def open_model(checkpoint: PathLike, generate: Sequence[str], split: str) -> Any
     """Open the session of a checkpoint.
 
     Args:
-        generate: data folder and flags of fairseq-generate; what they say of ``--path`` and the split does not count.
+        generate: data folder and flags of fairseq-generate; their ``--path`` and split are ignored.
     """
     from fairseq_headprune.session import open_session, parse_generation_args
 
@@ -90,7 +90,7 @@ def open_model(checkpoint: PathLike, generate: Sequence[str], split: str) -> Any
 
 
 def best(checkpoint: PathLike, valid: str) -> dict[str, Any]:
-    """Return what the best checkpoint says of its training; ``valid`` names the value it was chosen by."""
+    """Return the facts of the training that the best checkpoint stores; ``valid`` names the value it was chosen by."""
     from fairseq_headprune.checkpoints import read_state
 
     state = read_state(checkpoint)

@@ -1,4 +1,4 @@
-"""A training as a job: flags of fairseq-train, where it starts, its mask; what it leaves, and how it resumes."""
+"""A training job: its fairseq-train flags, initial weights and mask, its folder, and how it resumes."""
 
 import json
 import shlex
@@ -16,27 +16,27 @@ from fairseq_headprune.jobs.claims import Claims
 from fairseq_headprune.jobs.scheduler import Command, share_commands
 
 USER_DIR = str(Path(fairseq_headprune.__path__[0]).resolve())
-#: of fairseq-train: nothing is written that only a training that resumes needs
+#: fairseq-train flags that turn off what is only saved for resuming
 _BEST_ONLY = ["--no-last-checkpoints", "--no-save-optimizer-state"]
 
 
 @dataclass(frozen=True)
 class TrainingJob:
-    """One training by fairseq-train, in the folder ``runs/NAME`` of a study.
+    """One run of fairseq-train, in the folder ``runs/NAME`` of a study.
 
     Attributes:
         data: the data folder.
-        flags: of fairseq-train, but for those that follow from the other attributes.
-        start: the checkpoint whose weights it starts from; None: random weights.
-        after: name of the job that trains ``start``, where a job of the study does.
-        mask: the content of a mask file: the heads it is trained under; None: all.
-        slim: remove the other heads from ``start`` first, and train the smaller model.
-        resumable: it saves after each epoch what it needs to go on after a stop.
-        generate, split: flags of fairseq-generate and the split that the best checkpoint answers when it is trained;
-            no split: none.
-        valid: what the number is called by which the best checkpoint is chosen.
-        root: the study's folder, with a slash, where the training runs in the present folder, which places in ``flags``
-            are relative to; empty where it runs in the study's folder, so that results hold no places of this machine.
+        flags: fairseq-train flags, except those that follow from the other attributes.
+        start: checkpoint of the initial weights; None: random weights.
+        after: name of the job that trains ``start``, if it is a job of the study.
+        mask: content of the mask file under which the model is trained; None: no mask.
+        slim: first remove the pruned heads from ``start``, then train the smaller model.
+        resumable: save after each epoch what is needed to resume.
+        generate, split: fairseq-generate flags, and the split on which the best checkpoint is run after training; an
+            empty split: none.
+        valid: name of the validation result that chooses the best checkpoint.
+        root: the study's folder with a slash at the end, if the training runs in the current folder (paths in ``flags``
+            are relative to that); empty if it runs in the study's folder, so that results hold no local paths.
     """
 
     name: str
@@ -55,11 +55,11 @@ class TrainingJob:
 
     @property
     def place(self) -> str:
-        """Its folder, from the folder on in which the training runs."""
+        """The job's folder, relative to the folder in which the training runs."""
         return f"{self.root}runs/{self.name}"
 
     def words(self) -> list[str]:
-        """Return the command of fairseq-train; it runs in the study's folder."""
+        """Return the fairseq-train command, to be run in the study's folder."""
         words = [sys.executable, "-m", "fairseq_cli.train", self.data, "--user-dir", USER_DIR, "--seed", str(self.seed)]
         words += ["--save-dir", self.place, "--no-epoch-checkpoints", *([] if self.resumable else _BEST_ONLY)]
         words += self.flags
@@ -70,20 +70,20 @@ class TrainingJob:
         return words
 
     def shown(self, places: Mapping[str, str]) -> str:
-        """Return that command without the places of this machine, of which some may be given (path -> name)."""
+        """Return that command without local paths; ``places`` (path -> name) says what to show instead."""
         short = {sys.executable: "python", USER_DIR: "fairseq_headprune", self.data: Path(self.data).name, **places}
         words = [short.get(word, word) for word in self.words()]
         return shlex.join([word.removeprefix(self.root) if self.root else word for word in words])
 
 
 class Run:
-    """The folder of a job: what a stopped one resumes from, and what is kept of a finished one.
+    """The folder of a job, finished or not.
 
     Attributes:
-        best: the checkpoint that is used: the best on the validation set, under its hard mask.
-        mask: the mask it is trained under, where there is one.
-        answers: what the best checkpoint answers, where it is asked.
-        done: facts about the job once all is there.
+        best: the best checkpoint on the validation set, with its hard mask.
+        mask: mask file of the training, if any.
+        answers: outputs of the best checkpoint, if a split is given.
+        done: facts about the job, written at its end.
     """
 
     def __init__(self, work: Path, place: str) -> None:
@@ -93,7 +93,7 @@ class Run:
         self.last, self.trained, self._job = folder / "checkpoint_last.pt", folder / "trained", folder / "job.json"
 
     def prepare(self, job: TrainingJob) -> None:
-        """Write the folder, or leave it as it is where the same job was stopped."""
+        """Write the folder, or keep it as it is if the same job was interrupted."""
         value = json.loads(json.dumps(asdict(job)))
         if not (self._job.exists() and read_json(self._job) == value) and not self._stopped_before():
             shutil.rmtree(self.folder, ignore_errors=True)
@@ -103,15 +103,15 @@ class Run:
         write_json(self._job, value)
 
     def _stopped_before(self) -> bool:
-        """Whether a training was stopped here by a version that kept no job file; settings of a study do not change."""
+        """Whether an earlier version, which wrote no job file, was interrupted here (a study's settings are fixed)."""
         return not self._job.exists() and (self.last.exists() or self.trained.exists())
 
     def job(self) -> TrainingJob:
-        """Read the job of this folder."""
+        """Read the job's settings."""
         return TrainingJob(**read_json(self._job))
 
     def reached(self) -> list[int] | None:
-        """Say how far the job has come: a value that changes with every epoch that is kept; None at the start."""
+        """Return a value that changes with every saved epoch; None before the first."""
         return [path.stat().st_mtime_ns for path in (self.last, self.trained) if path.exists()] or None
 
 
@@ -124,22 +124,22 @@ def run_trainings(
     finished: Callable[[], Container[str]] | None = None,
     places: Mapping[str, str] | None = None,
 ) -> Iterator[tuple[TrainingJob, dict[str, Any]]]:
-    """Yield each job with its facts when it is done; those that other processes do are waited for.
+    """Yield each finished job with its facts; jobs that other processes run are waited for.
 
-    Facts: ``command``; ``seconds`` of its process, and ``resumed`` where that is only a part; ``side_by_side``: how
-    many ran at the same time; and those of :func:`~fairseq_headprune.jobs.train.do`.
+    Facts: ``command``; ``seconds`` of its process, and ``resumed`` if that is only part of the training;
+    ``side_by_side``: how many ran at the same time; and those of :func:`~fairseq_headprune.jobs.train.do`.
 
     Args:
         work: the study's folder.
-        claims: the study's.
-        at_once: how many run at the same time, dealt out over the GPUs.
-        limit: seconds after which what still runs is ended.
-        finished: names that need nothing any more (default: those that are done).
-        places: of this machine (path -> name), which commands are shown without.
+        claims: the study's claims.
+        at_once: how many run at the same time, spread over the GPUs.
+        limit: seconds after which running jobs are ended.
+        finished: returns the names of jobs to skip (default: the finished ones).
+        places: local path -> the name shown for it in commands.
 
     Raises:
-        RuntimeError: some failed, after the others have ended.
-        TimeoutError: the limit came first.
+        RuntimeError: some failed; raised after the others have ended.
+        TimeoutError: the limit was reached.
     """
     by_name, began = {job.name: job for job in jobs}, dict[str, float]()
     runs = {job.name: Run(work, job.place) for job in jobs}

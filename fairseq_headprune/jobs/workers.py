@@ -10,7 +10,7 @@ from pathlib import Path
 from fairseq_headprune.jobs import devices, leash
 from fairseq_headprune.jobs.scheduler import last_line
 
-#: Tells a worker how many processes of the study are on its GPU.
+#: Environment variable: how many processes of the study share the worker's GPU.
 JOBS_ON_GPU = "HEADPRUNE_JOBS_ON_GPU"
 
 
@@ -21,11 +21,11 @@ def worker_command(verb: str, argv: Sequence[str]) -> list[str]:
 
 @contextlib.contextmanager
 def processes(command: Sequence[str], count: int, folder: Path, gpus: Sequence[str], threads: int) -> Iterator[None]:
-    """Let ``count`` processes on this machine help with the study in a folder; each prints to ``workers/N.log``.
+    """Run ``count`` workers for a study on this machine; each logs to ``workers/N.log``.
 
     Args:
-        gpus: dealt out among this process, which has the first, and the workers; none for the CPU.
-        threads: of each worker, on the CPU.
+        gpus: shared by this process, which uses the first, and the workers; empty for the CPU.
+        threads: threads of each worker on the CPU.
     """
     workers: list[subprocess.Popen] = []
     logs = [folder / "workers" / f"{number}.log" for number in range(1, count + 1)]
@@ -49,7 +49,7 @@ def processes(command: Sequence[str], count: int, folder: Path, gpus: Sequence[s
 
 
 def place(number: int, gpus: Sequence[str], threads: int, environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment variables that give the ``number``-th worker its GPU, or its share of the cores."""
+    """Return the environment variables that assign the ``number``-th worker its GPU or its number of threads."""
     if gpus:
         return {"CUDA_VISIBLE_DEVICES": gpus[number % len(gpus)]}
     return {"OMP_NUM_THREADS": environment.get("OMP_NUM_THREADS", str(threads))}

@@ -1,1 +1,1 @@
-"""How results look: tables for terminals, READMEs and papers, and the papers' figures."""
+"""Rendering results: tables for terminals, READMEs and papers, figures, and the report page."""

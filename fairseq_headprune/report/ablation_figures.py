@@ -17,11 +17,11 @@ from fairseq_headprune.report.drawing import LOOKS, save, style
 def score_histogram(
     scores: Sequence[float], baseline: float, name: str, path_stem: files.PathLike, bins: int = 20
 ) -> list[Path]:
-    """Draw how many heads lead to which score when they are masked, with the unpruned model's score as a line.
+    """Draw a histogram of the scores with one head masked, with the unpruned model's score as a line.
 
     Args:
-        scores: one a head.
-        name: of the score (BLEU).
+        scores: one per head.
+        name: name of the score (BLEU).
         path_stem: the figure is written to ``path_stem.png`` and ``path_stem.svg``.
         bins: number of equal intervals from the lowest score to the highest.
 
@@ -36,7 +36,7 @@ def score_histogram(
     with style():
         figure = Figure(figsize=(5.6, 3.8), layout="constrained")
         axes = figure.add_subplot()
-        # White edges part the bars in print as well.
+        # White edges separate the bars.
         axes.hist(scores, bins=bins, color="#0072B2", edgecolor="white", linewidth=0.8, gid="heads")
         axes.axvline(
             baseline, color="#D55E00", linestyle=(0, (6, 2)), linewidth=1.8, gid="baseline",
@@ -58,13 +58,13 @@ def ablation_scatter(
     caption: str,
     path_stem: files.PathLike,
 ) -> list[Path]:
-    """Draw every head's scores on two test sets, with the unpruned model's scores as two lines.
+    """Draw each head's scores on two test sets as a point, with the unpruned model's scores as two lines.
 
     Args:
         points: component -> (score on the first set, score on the second) of each of its heads.
         baseline: the unpruned model's two scores.
-        names: of the axes.
-        caption: above the plot (Pearson r = …).
+        names: labels of the axes.
+        caption: text above the plot (Pearson r = …).
         path_stem: the figure is written to ``path_stem.png`` and ``path_stem.svg``.
 
     Raises:

@@ -1,7 +1,7 @@
-"""What a study found, as one plain document from which every form of output is made.
+"""The result of a study as one document, from which every form of output is rendered.
 
-The terminal, Markdown, LaTeX, the figures, the report page and the README's tables render a :class:`Document`;
-captions, marks and legends are written once, where the document is made.
+The terminal, Markdown, LaTeX, the figures, the report page and the README's tables all render a :class:`Document`, so
+captions, marks and legends are written once.
 """
 
 from collections.abc import Mapping
@@ -14,19 +14,19 @@ from fairseq_headprune.report.tables import Marked, Table, render_parts
 
 @dataclass(frozen=True)
 class HeadMap:
-    """One number for each head, drawn as a heat map a component.
+    """One number per head, drawn as one heat map per component.
 
     Attributes:
-        caption: what is drawn.
-        scale: which value of a cell the colour shows: ``delta`` (0 in the middle) or ``importance``.
-        components: ``{"component", "name", "layers": [[cell, …], …]}`` each; a cell has ``layer``, ``head`` and either
-            the value (and ``id``, ``mark``, ``p``, …) or a ``state``: ``pruned`` or ``missing``.
-        label: what the colours mean.
+        caption: title of the figure.
+        scale: the value that the colour shows: ``delta`` (0 in the middle) or ``importance``.
+        components: list of ``{"component", "name", "layers": [[cell, …], …]}``; a cell has ``layer``, ``head`` and
+            either the value (and ``id``, ``mark``, ``p``, …) or a ``state``: ``pruned`` or ``missing``.
+        label: label of the colour bar.
         name: the figure is written to ``figures/NAME.png`` and ``.svg``; None for no figure.
-        masked: how the report page names the answers under the mask of a cell.
-        alpha: level of the marks; None where there are none.
-        split, against: the split whose answers the page compares, and the cell they are compared with; None for none.
-        sentences, measure: example sentences of the page by number, and how their change is measured.
+        masked: how the report page names the outputs under a cell's mask.
+        alpha: significance level of the marks; None without marks.
+        split, against: the split whose outputs the page compares, and the cell they are compared with; None for none.
+        sentences, measure: the page's example sentences by number, and how their change is measured.
     """
 
     caption: str
@@ -47,9 +47,9 @@ class Curves:
     """Scores by the share of pruned heads.
 
     Attributes:
-        caption, measure: what is drawn, and the name of the score.
+        caption, measure: title, and name of the score.
         baseline: score of the unpruned model.
-        curves: ``{"name", "points"}`` each; a point has ``percent``, ``pruned``, ``score``, and ``ci``, ``p``, …
+        curves: list of ``{"name", "points"}``; a point has ``percent``, ``pruned``, ``score``, and ``ci``, ``p``, …
         name: see :class:`HeadMap`.
         alpha: points with p below it are drawn hollow.
     """
@@ -64,13 +64,13 @@ class Curves:
 
 @dataclass(frozen=True)
 class EpochCurves:
-    """Scores by epoch and by the share of pruned heads, of one curve of a sweep over epochs.
+    """Scores by epoch and by share of pruned heads, for one curve of a sweep over epochs.
 
     Attributes:
         caption, measure, name: see :class:`Curves`.
         title: which heads are pruned.
-        epochs: ``{"epoch", "unpruned", "points"}`` each; points have ``relative``, too.
-        panel: the epochs of the figure's right panel.
+        epochs: list of ``{"epoch", "unpruned", "points"}``; points also have ``relative``.
+        panel: epochs shown in the figure's right panel.
         alpha: see :class:`Curves`.
     """
 
@@ -84,13 +84,13 @@ class EpochCurves:
 
     @property
     def drawable(self) -> bool:
-        """Whether some epoch has an unpruned score above 0, of which others can be a share."""
+        """Whether some epoch has an unpruned score above 0, so that relative scores exist."""
         return any(row["points"][0]["relative"] is not None for row in self.epochs)
 
 
 @dataclass(frozen=True)
 class Histogram:
-    """How often each score occurs, beside the score of the unpruned model; a figure only."""
+    """A histogram of scores, with the unpruned model's score; figure only."""
 
     name: str
     measure: str
@@ -100,7 +100,7 @@ class Histogram:
 
 @dataclass(frozen=True)
 class Scatter:
-    """Scores of the same heads in two studies, a point a head; a figure only.
+    """Scores of the same heads in two studies, one point per head; figure only.
 
     Attributes:
         name: see :class:`HeadMap`.
@@ -118,18 +118,18 @@ class Scatter:
 
 @dataclass
 class Document:
-    """The result of a study, finished or not.
+    """The result of a finished or unfinished study.
 
     Attributes:
         title: what was done, such as "Every head masked alone, on test".
-        tables: each with its caption, and its notes below it.
-        findings: what was found, a sentence each.
-        missing: what is not done yet, a sentence each.
-        notes: how to read the tables. ``{holm}`` and ``{raw}`` stand for the two marks of significance.
-        maps, charts, histograms, scatters: what is drawn.
-        state: numbers that the page's overview shows: ``measure``, ``unpruned`` (a score or None), ``signature``,
-            ``done``, ``planned`` (cells; None where the number is open), ``comparisons`` (tests in Holm's correction).
-        data: all numbers, in the keys that the verb prints with ``--json``.
+        tables: tables with their captions and notes.
+        findings: the conclusions, one sentence each.
+        missing: what is not done yet, one sentence each.
+        notes: how to read the tables; ``{holm}`` and ``{raw}`` are placeholders for the two significance marks.
+        maps, charts, histograms, scatters: the figures.
+        state: numbers for the page's overview: ``measure``, ``unpruned`` (a score or None), ``signature``, ``done``,
+            ``planned`` (number of cells; None if unknown), ``comparisons`` (tests in Holm's correction).
+        data: all numbers, as the verb prints them with ``--json``.
         provenance: ``settings``, ``runs`` and ``study`` (the folder).
     """
 
@@ -147,17 +147,17 @@ class Document:
     provenance: dict[str, Any] = field(default_factory=dict)
 
     def parts(self, form: str = "text") -> list[str | Table]:
-        """Return tables with captions and notes in the order in which they are read, the marks named as in ``form``."""
+        """Return tables, captions and notes in reading order, with the significance marks of ``form``."""
         found: list[str | Table] = [*input_notes(self.provenance.get("settings", {}))]
         for table in self.tables:
             found += [*([table.caption] if table.caption else []), table, *table.notes]
         return [marks_named(part, form) if isinstance(part, str) else part for part in [*found, *self.notes]]
 
     def render(self, form: str = "text", figures: list[str] | None = None) -> str:
-        """Return the document as ``text``, ``markdown``, ``latex`` or ``csv``; the findings stand last.
+        """Return the document as ``text``, ``markdown``, ``latex`` or ``csv``; the findings come last.
 
         Args:
-            figures: paths of the figures that were drawn.
+            figures: paths of the drawn figures.
         """
         lines = [f"figure {path}" for path in figures or []]
         lines += [f"study {self.provenance['study']}"] if "study" in self.provenance else []
@@ -187,7 +187,7 @@ def _cell(cell: Any) -> dict[str, str]:
 
 
 def input_notes(settings: Mapping[str, Any]) -> list[str]:
-    """Return a line each for what a study's settings (as in ``study.json``) say of this; usually none."""
+    """Return notes on unusual inputs recorded in a study's settings (``study.json``), one line each; usually none."""
     notes = []
     count = (settings.get("data") or {}).get("sentences")
     if count:

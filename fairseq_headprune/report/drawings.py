@@ -1,4 +1,4 @@
-"""The figures of a document, as files."""
+"""Drawing the figures of a document."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -10,10 +10,10 @@ from fairseq_headprune.report.figures import head_map, pruning_curve
 
 
 def draw(document: Document, stem: Callable[[str], Path]) -> list[Path]:
-    """Draw every figure of a document that has a name and something to show, and return the files.
+    """Draw every figure of a document that has a name and data, and return the files.
 
     Args:
-        stem: name -> path of the files without extension.
+        stem: maps a figure's name to its path without extension.
     """
     drawn: list[Path] = []
     for histogram in document.histograms:

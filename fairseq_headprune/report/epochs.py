@@ -15,7 +15,7 @@ from fairseq_headprune.report.drawing import LOOKS, save, style
 
 _MARKERS = ("o", "s", "^", "D", "v", "p", "<", "h", ">", "X", "*")
 
-#: Least distance of two labels on the axis of epochs, as a share of its length.
+#: Minimum distance between two labels on the epoch axis, as a share of its length.
 _APART = 0.1
 
 
@@ -26,12 +26,12 @@ def epoch_figure(
     title: str = "",
     measure: str = "BLEU",
 ) -> list[Path]:
-    """Draw the share of the unpruned score that is left, by epoch (left) and by share of pruned heads (right).
+    """Draw scores relative to the unpruned model's, by epoch (left) and by share of pruned heads (right).
 
     Args:
         epochs: epoch -> points ``{"percent": 0 to 100, "score": …, "relative": share of the unpruned score or None}``,
             the unpruned model first. Epochs without a relative score are left out.
-        chosen: the epochs of the right panel.
+        chosen: epochs shown in the right panel.
         measure: name of the score.
         path_stem: the figure is written to ``path_stem.png`` and ``path_stem.svg``.
 
@@ -54,7 +54,7 @@ def epoch_figure(
 
 def _by_epoch(axes: Axes, epochs: Mapping[int, list], measure: str) -> None:
     percents = [point["percent"] for point in next(iter(epochs.values()))]
-    # With everything pruned there is no score at any epoch; the paper's figure ends at 90% too.
+    # Without heads no epoch has a score; the paper's figure ends at 90% as well.
     drawn = [place for place, percent in enumerate(percents) if percent < 100]
     colours = matplotlib.colormaps["viridis"]
     for number, place in enumerate(drawn):
@@ -88,7 +88,7 @@ def _by_share(axes: Axes, epochs: Mapping[int, list]) -> None:
         )  # fmt: skip
     axes.set(xlabel="Percentage pruned", xlim=(0, 1))
     axes.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
-    # The axes are shared, which hides the numbers of the second one.
+    # Sharing the axes hides the tick labels of the second panel.
     axes.tick_params(labelleft=True)
     axes.spines[["top", "right"]].set_visible(False)
     if epochs:
@@ -96,7 +96,7 @@ def _by_share(axes: Axes, epochs: Mapping[int, list]) -> None:
 
 
 def _spread(epochs: list[int]) -> list[int]:
-    """Choose epochs whose labels have room on a logarithmic axis, the last one among them."""
+    """Choose epochs whose labels do not overlap on a logarithmic axis, always including the last one."""
     ticks = [epochs[-1]]
     length = math.log(epochs[-1] / epochs[0])
     for epoch in reversed(epochs[:-1]):

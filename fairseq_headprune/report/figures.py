@@ -1,4 +1,4 @@
-"""The papers' figures: heat maps of head scores and pruning curves, as PNG and SVG, the same bytes every time."""
+"""The papers' figures: heat maps of head scores and pruning curves, as byte-identical PNG and SVG."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -18,13 +18,13 @@ from fairseq_headprune import files
 from fairseq_headprune.parts import PAPER_NAMES
 from fairseq_headprune.report.drawing import LOOKS, save, spare_looks, style
 
-#: Colour maps that colour-blind readers can read: perceptually even for importance, two-sided for differences.
+#: Colour-blind safe colour maps: perceptually uniform for importance, diverging for differences.
 MAPS = {"importance": "viridis", "delta": "PuOr"}
 
 # A head that is pruned or does not exist.
 _GONE: dict[str, Any] = {"facecolor": "#e6e6e6", "edgecolor": "#9a9a9a", "hatch": "////", "linewidth": 0}
 
-# Frames of heads whose difference is significant, after Holm's correction and only before it.
+# Frames of significant heads: after Holm's correction, and only before it.
 _FRAMES: dict[str, dict[str, Any]] = {
     "holm": {"linewidth": 2.0, "linestyle": "-"},
     "raw": {"linewidth": 1.4, "linestyle": (0, (2, 1.2))},
@@ -43,17 +43,17 @@ def head_map(
     marks: Mapping[str, Sequence[Sequence[str]]] | None = None,
     alpha: float = 0.01,
 ) -> list[Path]:
-    """Draw one heat map a component side by side: layers down, heads across, both from 1 as in the papers.
+    """Draw one heat map per component side by side: layers down, heads across, both from 1 as in the papers.
 
     Args:
-        scores: component -> one list a layer -> one number a head; ``None`` is a pruned head. Pruned heads, and places
-            where a layer has fewer heads than another, are hatched grey. All components share one colour scale.
-        title: what is drawn, above the maps.
+        scores: component -> one list per layer -> one number per head; ``None`` is a pruned head. Pruned heads, and
+            positions that a layer with fewer heads lacks, are hatched grey. All components share one colour scale.
+        title: text above the maps.
         path_stem: the figure is written to ``path_stem.png`` and ``path_stem.svg``.
-        kind: ``importance`` (sequential colours, from the lowest value to the highest) or ``delta`` (two-sided, 0 in
+        kind: ``importance`` (sequential colours, from the lowest value to the highest) or ``delta`` (diverging, 0 in
             the middle).
-        label: what the colours mean; by default the kind.
-        marks: in the shape of the scores, ``"holm"`` or ``"raw"`` for a head that is framed as significant at alpha.
+        label: label of the colour bar (default: the kind).
+        marks: same shape as the scores; ``"holm"`` or ``"raw"`` frames a head as significant at alpha.
 
     Raises:
         ValueError: no heads, a number that is NaN or infinite, or an unknown kind.
@@ -83,15 +83,15 @@ def pruning_curve(
     alpha: float = 0.01,
     title: str | None = None,
 ) -> list[Path]:
-    """Draw scores against the percentage of pruned heads, as Michel et al. (2019), Figures 3 and 4.
+    """Draw scores against the percentage of pruned heads, as in Michel et al. (2019), Figures 3 and 4.
 
-    A filled marker does not differ significantly from the unpruned model (p >= alpha, before Holm's correction), a
-    hollow one does, a small one was not tested (no ``p``, unless it is the unpruned model at 0%). Where nothing was
-    tested all markers are filled. The band is the 95% interval (``ci``).
+    Filled markers do not differ significantly from the unpruned model (p >= alpha, before Holm's correction), hollow
+    ones do, small ones were not tested (no ``p``, unless it is the unpruned model at 0%). If nothing was tested, all
+    markers are filled. The band is the 95% interval (``ci``).
 
     Args:
         curves: label -> points ``{"percent": 0 to 100, "score": …, "p": float or None, "ci": [lo, hi] or None}``.
-            Component names are shown as the papers write them, ``all`` and ``joint`` as "All".
+            Component names are shown as in the papers, ``all`` and ``joint`` as "All".
         ylabel: name of the score (BLEU).
         baseline: score of the unpruned model, drawn as a dotted line; ``None`` for no line.
         path_stem: the figure is written to ``path_stem.png`` and ``path_stem.svg``.
@@ -127,17 +127,17 @@ def _norm(values: Sequence[float], kind: str) -> colors.Normalize:
     if kind == "delta":
         reach = max(map(abs, values), default=0.0) or 1.0
         return colors.Normalize(-reach, reach)
-    # From the lowest to the highest: from 0 on, scores of about one size would all look alike.
+    # The scale starts at the lowest value, not at 0, so that similar scores can be told apart.
     low, high = min(values, default=0.0), max(values, default=1.0)
     return colors.Normalize(low, high if high > low else low + 1.0)
 
 
 def _head_map(scores: Scores, title: str, mappable: cm.ScalarMappable, label: str) -> Figure:
-    """Lay the maps out by hand, in inches: every head has the same size, and all maps start at the same height."""
+    """Lay out the maps by hand, in inches, so that all heads have the same size and the maps align at the top."""
     heads = {component: max(len(layer) for layer in layers) for component, layers in scores.items()}
     large = max(heads.values()) <= 8
     cell = 0.46 if large else 0.23
-    # Two decimals must say something and fit into a cell.
+    # Print numbers only if two decimals are informative and fit into a cell.
     low, high = mappable.get_clim()
     numbers = large and 0.1 <= max(abs(low or 0.0), abs(high or 0.0)) < 100
     gone = any(len(layer) < heads[c] or None in layer for c, layers in scores.items() for layer in layers)
@@ -172,7 +172,7 @@ def _inches(figure: Figure, x: float, y: float, width: float, height: float) -> 
 def _draw_component(
     axes: Axes, layers: Sequence[Sequence[float | None]], width: int, mappable: cm.ScalarMappable, numbers: bool
 ) -> None:
-    """Draw one component: a rectangle a head (not an image: sharp in SVG, and ragged layers are no special case)."""
+    """Draw one component, one rectangle per head (not an image: sharp in SVG, and layers may differ in length)."""
     for y, heads in enumerate(layers, 1):
         for x in range(1, width + 1):
             value = heads[x - 1] if x <= len(heads) else None
@@ -185,7 +185,7 @@ def _draw_component(
                 axes.text(x, y, f"{value:.2f}", ha="center", va="center", fontsize=7.5, color=colour)
     axes.set(xlim=(0.5, width + 0.5), ylim=(len(layers) + 0.5, 0.5), aspect="equal", anchor="N")
     axes.set(xticks=_ticks(width), yticks=_ticks(len(layers)))
-    # White lines part the heads.
+    # White lines separate the heads.
     axes.vlines([x + 0.5 for x in range(1, width)], 0.5, len(layers) + 0.5, colors="white", linewidth=1)
     axes.hlines([y + 0.5 for y in range(1, len(layers))], 0.5, width + 0.5, colors="white", linewidth=1)
     axes.spines[:].set_color("#9a9a9a")
@@ -263,7 +263,7 @@ def _state(point: Mapping[str, Any], alpha: float | None) -> str:
 def _draw_curve(
     axes: Axes, label: str, points: Sequence[Mapping[str, Any]], look: tuple, alpha: float | None
 ) -> set[str]:
-    """Draw line, band and markers of one curve and return the states of its points."""
+    """Draw the line, band and markers of one curve and return the states of its points."""
     colour, marker, dashes = look
     x = [point["percent"] for point in points]
     low, high = zip(*(point.get("ci") or (math.nan, math.nan) for point in points), strict=True)
@@ -286,7 +286,7 @@ def _marker(state: str, marker: str, colour: str) -> dict[str, Any]:
 
 
 def _legend(figure: Figure, handles: list[Artist], states: set[str], alpha: float) -> None:
-    """Put the legend under the plot, where no curve can run through it; explain only the markers that occur."""
+    """Put the legend under the plot, where it hides no curve; explain only the markers that occur."""
     texts = {"same": f"p ≥ {alpha:g}", "differs": f"p < {alpha:g} before Holm's correction", "untested": "not tested"}
     if states != {"same"}:
         for state in (state for state in texts if state in states):

@@ -1,6 +1,7 @@
 """Figures of trainings with learned gates (Li et al. 2021).
 
-One training by update (Figures 7 and 8); of many, heads against lambda (Figure 2) and where kept heads are (Figure 6).
+For one training: curves by update (Figures 7 and 8). For several: number of heads against lambda (Figure 2), and kept
+heads by layer (Figure 6).
 """
 
 import math
@@ -22,25 +23,25 @@ from fairseq_headprune.report.drawing import save, style
 
 Points = Sequence[tuple[int, float]]
 
-# The paper's orange and purple, from the colours that colour-blind readers tell apart; marks and dashes for grey print.
+# The paper's orange and purple in colour-blind safe shades; markers and dashes for grey print.
 _SCORE: dict[str, Any] = {"color": "#D55E00", "marker": "o", "markersize": 4, "linewidth": 1.6}
 _OVERLAP: dict[str, Any] = {"color": "#7A4A9E", "linestyle": (0, (6, 2)), "linewidth": 1.6}
 
-_WIDTH, _LABEL = 4.6, 0.42  # inches: of the plot, and of a label above it
+_WIDTH, _LABEL = 4.6, 0.42  # inches: width of the plot, height of a label above it
 _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def dynamics_figure(
     overlap: Points, score: Points, temperature: Points, name: str, title: str, path_stem: files.PathLike
 ) -> list[Path]:
-    """Draw the score under the present set, and how much of that set is in the final one, by update.
+    """Draw by update the score with the current set of heads, and the overlap of that set with the final one.
 
     Args:
-        overlap: (update, percentage of the present set that is in the final one).
-        score: (update, score of the validation); may be empty.
-        temperature: (update, temperature), falling, for the axis above; empty for none.
-        name: of the score (BLEU).
-        title: above the plot.
+        overlap: (update, percentage of the current set that is in the final one).
+        score: (update, validation score); may be empty.
+        temperature: (update, temperature), falling, for the upper axis; empty for none.
+        name: name of the score (BLEU).
+        title: text above the plot.
         path_stem: the figure is written to ``path_stem.png`` and ``path_stem.svg``.
 
     Raises:
@@ -82,8 +83,8 @@ def _temperature_axis(axes: Axes, temperature: Points, end: int) -> None:
 def temperature_ticks(temperature: Points, most: int) -> list[tuple[float, str]]:
     """Return (update, label) of the powers of ten that a falling temperature passes, at most ``most`` of them.
 
-    Between two points the temperature falls log-linearly, as eq. 24 has it. The lowest power is always there. Where no
-    power is passed, the last temperature is named where it is reached first.
+    Between two points the temperature falls log-linearly (eq. 24). The lowest power is always included. If no power of
+    ten is passed, the last temperature is labelled at the update that first reaches it.
     """
     logs = [math.log10(tau) for _, tau in temperature]
     lowest, highest = math.ceil(round(logs[-1], 9)), math.floor(round(logs[0], 9))
@@ -111,11 +112,11 @@ _BLUE = "#0072B2"
 
 
 def heads_against_penalty(points: Sequence[tuple[float, float]], total: int, path_stem: files.PathLike) -> list[Path]:
-    """Draw the number of heads that L0 left against lambda (Figure 2); a line joins the means of equal lambdas.
+    """Draw the number of heads that L0 kept against lambda (Figure 2); a line joins the mean at each lambda.
 
     Args:
-        points: (lambda, heads kept), one a training.
-        total: heads that have a gate, drawn as a dotted line.
+        points: (lambda, heads kept) of each training.
+        total: number of heads with a gate, drawn as a dotted line.
         path_stem: the figure is written to ``path_stem.png`` and ``path_stem.svg``.
 
     Raises:
@@ -146,7 +147,7 @@ def heads_against_penalty(points: Sequence[tuple[float, float]], total: int, pat
             axes.set_xscale("log")
         elif positive:  # a logarithmic axis cannot show a lambda of 0
             axes.set_xscale("symlog", linthresh=min(positive))
-        # matplotlib writes powers of ten as formulas, which the style leaves as they are.
+        # matplotlib labels powers of ten with maths text, which our style does not render.
         axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
         axes.set(xlabel="λ (nats a head)", ylabel="Heads kept", ylim=(0, 1.06 * total))
         axes.yaxis.set_major_locator(MaxNLocator(integer=True))
@@ -160,12 +161,12 @@ def heads_against_penalty(points: Sequence[tuple[float, float]], total: int, pat
 def head_distribution(
     counts: Mapping[int, Mapping[str, Sequence[float]]], title: str, path_stem: files.PathLike
 ) -> list[Path]:
-    """Draw one heat map a component: layers down from 1, trainings across by the number of heads they kept (Figure 6).
+    """Draw one heat map per component: layers down from 1, number of kept heads across (Figure 6).
 
     Args:
-        counts: number of heads kept -> component -> number of them in each layer (a mean, where several trainings kept
+        counts: number of heads kept -> component -> number of them in each layer (the mean, if several trainings kept
             the same number).
-        title: above the maps.
+        title: text above the maps.
         path_stem: the figure is written to ``path_stem.png`` and ``path_stem.svg``.
 
     Raises:
@@ -193,7 +194,7 @@ def head_distribution(
 
 
 def _draw_component(axes: Axes, by_kept: Mapping[int, Sequence[float]], norm: Normalize) -> QuadMesh:
-    """Draw one component's map; the number stands in its cell. The more heads, the darker, as in the paper."""
+    """Draw one component's map, darker for more heads as in the paper, with the number in each cell."""
     values = list(zip(*by_kept.values(), strict=True))
     image = axes.pcolormesh(values, cmap=matplotlib.colormaps["Blues"], norm=norm, edgecolors="white", linewidth=1)
     for layer, row in enumerate(values):

@@ -1,4 +1,4 @@
-"""Marks of significance: one family of tests, what its marks mean, and what so few resamples cannot show."""
+"""Significance marks: a family of tests, the meaning of its marks, and whether the resamples are enough."""
 
 import math
 from collections.abc import Mapping
@@ -8,12 +8,12 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Family:
-    """The tests of a study, a family for Holm's correction.
+    """The tests of a study, as one family for Holm's correction.
 
     Attributes:
-        alpha: the level of significance.
-        resamples, seed: of the paired bootstrap.
-        count: how many tests the correction is over.
+        alpha: significance level.
+        resamples, seed: settings of the paired bootstrap.
+        count: number of tests in the correction.
     """
 
     alpha: float
@@ -23,31 +23,31 @@ class Family:
 
     @property
     def fine(self) -> bool:
-        """Whether so many resamples can show a significant difference after correction at all.
+        """Whether there are enough resamples for any difference to be significant after correction.
 
-        p = 0 says no more than "below 2 / resamples". Holm's correction multiplies the smallest p by the number of
-        tests, and where that one is not significant no other is.
+        p = 0 only means "below 2 / resamples". Holm's correction multiplies the smallest p by the number of tests; if
+        that one is not significant, no other is.
         """
         return 2 * self.count / self.resamples <= self.alpha
 
     def nominal(self, cell: Mapping[str, Any]) -> bool:
-        """Whether p after correction is below the level as it was computed, where p = 0 may be too coarse."""
+        """Whether the corrected p is below alpha, even if there are too few resamples to trust p = 0."""
         return cell["p_holm"] is not None and cell["p_holm"] < self.alpha
 
     def significant(self, cell: Mapping[str, Any]) -> bool:
-        """Whether a difference is significant after correction; while ``p_holm`` is None nothing is."""
+        """Whether a difference is significant after correction; never while ``p_holm`` is None."""
         return self.fine and self.nominal(cell)
 
     def raw(self, cell: Mapping[str, Any]) -> bool:
-        """Whether a difference is significant by its own test."""
+        """Whether a difference is significant before correction."""
         return cell["p"] < self.alpha and (cell["p"] > 0 or 2 / self.resamples <= self.alpha)
 
     def mark(self, cell: Mapping[str, Any]) -> str:
-        """Return ``holm`` for significant after correction, ``raw`` for significant only before it, else nothing."""
+        """Return ``holm`` (significant after correction), ``raw`` (only before it) or an empty string."""
         return "holm" if self.significant(cell) else "raw" if self.raw(cell) else ""
 
     def legend(self, base: str = "unpruned") -> str:
-        """Explain the marks of tests against ``base``; ``{holm}`` and ``{raw}`` stand for the marks."""
+        """Return the legend of the marks of tests against ``base``; ``{holm}`` and ``{raw}`` are placeholders."""
         how = f"paired bootstrap, {self.resamples} resamples, seed {self.seed}"
         differs = f"differs from {base} at p < {self.alpha:g}"
         if not self.fine:
@@ -56,7 +56,7 @@ class Family:
 
     @property
     def limit(self) -> str:
-        """Say that nothing can be a finding and how many resamples would do; empty where they are enough."""
+        """A warning that nothing can be significant, with the resamples needed; empty if there are enough."""
         if self.fine:
             return ""
         return (
@@ -67,17 +67,17 @@ class Family:
 
     @property
     def too_few(self) -> str:
-        """Say that the resamples are too few, for a sentence about a nominal finding; empty where they are enough."""
+        """A phrase for a nominal finding, saying that the resamples are too few; empty if there are enough."""
         return "" if self.fine else f"; {self.resamples} resamples are too few to call that significant"
 
 
-#: How the two marks of significance are named in each form of output.
+#: The two significance marks in each form of output.
 _NAMES = dict.fromkeys(("text", "markdown", "csv"), ("**", "*")) | {
     "latex": ("bold and underlined:", "underlined only:")
 }
 
 
 def marks_named(text: str, form: str) -> str:
-    """Return a legend with the marks named as they are shown in ``form``."""
+    """Return a legend with its placeholders replaced by the marks of ``form``."""
     holm, raw = _NAMES[form]
     return text.replace("{holm}", holm).replace("{raw}", raw)

@@ -7,11 +7,11 @@ from fairseq_headprune.report.tables import Table
 
 
 def levels_table(value: Mapping[str, Any], device: str | None = None) -> Table:
-    """A row a number of heads, medians over masks; the first is the unpruned model, timed with every group of masks.
+    """One row per head count, with medians over masks; first the unpruned model, timed with every group of masks.
 
     Args:
-        value: what ``headprune bench-heads`` writes.
-        device: goes into a first column.
+        value: the JSON document of ``headprune bench-heads``.
+        device: shown in an additional first column.
     """
     whole = value["unpruned"]
     batches = {size: f"{found['examples_per_second']:,.0f} (1.00x)" for size, found in whole["batches"].items()}
@@ -30,7 +30,7 @@ def levels_table(value: Mapping[str, Any], device: str | None = None) -> Table:
 
 
 def masks_table(entries: Sequence[Mapping[str, Any]]) -> Table:
-    """A row a mask: named ones, or those of pruners with method and score."""
+    """One row per mask: named masks, or those of pruning methods with method and score."""
     rows = []
     for entry in entries:
         cells = [
@@ -47,7 +47,7 @@ def masks_table(entries: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def levels_note(*values: Mapping[str, Any]) -> str:
-    """Say how the numbers of one or more documents were computed."""
+    """Describe how the numbers of one or more documents were measured."""
     rounds = " and ".join(dict.fromkeys(str(value["settings"]["rounds"]) for value in values))
     examples = " and ".join(
         dict.fromkeys(

@@ -1,4 +1,4 @@
-"""Speed and size by heads kept, and a pruner's score against both (Li et al. 2021, Figures 4 and 5)."""
+"""Figures of speed and size by heads kept, and of a method's score against both (Li et al. 2021, Figures 4 and 5)."""
 
 from collections.abc import Mapping, Sequence
 from itertools import chain
@@ -15,12 +15,12 @@ from fairseq_headprune.report import drawing
 
 
 def speed_figure(value: Mapping[str, Any], stem: files.PathLike) -> list[Path]:
-    """Draw speed to the unpruned model (a line a batch size) and share of its file, against heads kept.
+    """Draw speed (one line per batch size) and file size, both relative to the unpruned model, against heads kept.
 
-    Lines are medians over masks, bands reach from the smallest to the largest.
+    Lines are medians over masks; bands span minimum to maximum.
 
     Args:
-        value: what ``headprune bench-heads`` writes.
+        value: the JSON document of ``headprune bench-heads``.
         stem: the figure is written to ``stem.png`` and ``stem.svg``.
     """
     levels = sorted(value["levels"], key=lambda level: level["heads"])
@@ -45,18 +45,18 @@ def speed_figure(value: Mapping[str, Any], stem: files.PathLike) -> list[Path]:
 
 
 def accuracy_figure(points: Sequence[Mapping[str, Any]], size: int, measure: str, stem: files.PathLike) -> list[Path]:
-    """Draw the score against examples a second and against parameters, one line a method.
+    """Draw the score against speed and against parameters, one line per method.
 
-    A line joins the means over the masks of equally many heads; small marks are the masks.
+    A line joins the means over masks of the same head count; small markers are the single masks.
 
     Args:
-        points: with ``method``, ``heads``, ``score`` and what was measured.
-        size: the batch size whose speed is shown.
+        points: dicts with ``method``, ``heads``, ``score`` and the measurements.
+        size: batch size of the speed.
         measure: name of the score.
         stem: the figure is written to ``stem.png`` and ``stem.svg``.
     """
     panels = {
-        # Not examples a second: a machine's speed drifts, and each mask was timed in turn with the unpruned model.
+        # Relative speed, not examples per second: machines drift, and each mask alternated with the unpruned model.
         f"Speed (unpruned = 1), batch {size}": lambda p: p["batches"][str(size)]["ratio"]["median"],
         "Parameters (millions)": lambda p: p["parameters"] / 1e6,
     }

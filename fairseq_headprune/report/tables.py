@@ -1,4 +1,4 @@
-"""One small table for all results, as text, Markdown, LaTeX or CSV; and head tables in the form of the papers."""
+"""A small table type for all results, rendered as text, Markdown, LaTeX or CSV; and head tables as in the papers."""
 
 import csv
 import io
@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-#: How a table can be rendered.
+#: The forms in which a table can be rendered.
 FORMS = ("text", "markdown", "latex", "csv")
 
-#: What begins a line that is no part of a table.
+#: Prefix of lines outside a table.
 COMMENTS = {"latex": "% ", "csv": "# "}
 
-#: Significance marks of a cell, and how text and Markdown show them.
+#: Significance marks of a cell, as shown in text and Markdown.
 MARKS = {"": "", "raw": "*", "holm": "**"}
 
 _LATEX = {
@@ -26,10 +26,10 @@ _LATEX_MARKS = {"": "{}", "raw": r"\underline{{{}}}", "holm": r"\underline{{\tex
 
 @dataclass(frozen=True)
 class Marked:
-    """A cell that is statistically significant: ``raw`` by its own test, ``holm`` also after Holm's correction.
+    """A statistically significant cell: ``raw`` before Holm's correction only, ``holm`` also after it.
 
-    Text and Markdown append ``*`` and ``**``; LaTeX underlines as in Michel et al. (2019), Tables 1 and 2, and sets
-    what survives the correction in bold as well.
+    Text and Markdown append ``*`` and ``**``; LaTeX underlines both as in Michel et al. (2019), Tables 1 and 2, and
+    sets ``holm`` in bold as well.
     """
 
     text: str
@@ -44,23 +44,23 @@ class Marked:
 
 
 def mark_of(p: float, p_holm: float, alpha: float) -> str:
-    """Return the mark of a comparison: ``holm`` for p_holm < alpha, ``raw`` for only p < alpha, else nothing."""
+    """Return the mark of a comparison: ``holm`` if p_holm < alpha, ``raw`` if only p < alpha, else an empty string."""
     return "holm" if p_holm < alpha else "raw" if p < alpha else ""
 
 
 @dataclass(frozen=True)
 class Table:
-    """A header and rows of cells, ready to be rendered.
+    """A header and rows of cells.
 
     Attributes:
-        header: one title a column.
-        rows: one list of cells a row; a cell is a string, an int or :class:`Marked`, and ``None`` shows as ``-``.
-        align: one letter a column, ``l``, ``c`` or ``r``; by default the first column is left, the others right.
-        caption: what the table shows, which stands above it.
-        notes: lines that stand below it.
+        header: the title of each column.
+        rows: lists of cells; a cell is a string, an int or :class:`Marked`, and ``None`` is shown as ``-``.
+        align: one letter per column, ``l``, ``c`` or ``r`` (default: first column left, others right).
+        caption: text above the table.
+        notes: lines below the table.
 
     Raises:
-        ValueError: a row with more or fewer cells than the header, or an alignment that does not fit.
+        ValueError: a row or the alignment does not have one entry per column of the header.
     """
 
     header: Sequence[str]
@@ -83,7 +83,7 @@ class Table:
         """Return the table as ``text``, ``markdown``, ``latex`` or ``csv``, without a newline at the end.
 
         Raises:
-            ValueError: another form.
+            ValueError: unknown form.
         """
         if form not in FORMS:
             raise ValueError(f"unknown table form {form!r}; forms are {', '.join(FORMS)}")
@@ -104,13 +104,13 @@ class Table:
         return "\n".join(f"| {' | '.join(line)} |" for line in body)
 
     def _latex(self) -> str:
-        r"""LaTeX for ``\usepackage{booktabs}``, which the field's style files load."""
+        r"""LaTeX that needs ``\usepackage{booktabs}``."""
         lines = [" & ".join(map(_latex_cell, line)) + r" \\" for line in (self.header, *self.rows)]
         head = [rf"\begin{{tabular}}{{{self.align}}}", r"\toprule", lines[0], r"\midrule"]
         return "\n".join([*head, *lines[1:], r"\bottomrule", r"\end{tabular}"])
 
     def _csv(self) -> str:
-        """CSV as RFC 4180 has it; numbers are bare, so marks follow in a column of their own where there are any."""
+        """CSV (RFC 4180); numbers have no marks, which are in a separate column if there are any."""
         columns = []
         for title, *cells in zip(self.header, *self.rows, strict=True):
             columns.append([title, *("" if cell is None else _plain(cell) for cell in cells)])
@@ -128,12 +128,12 @@ def paper_head_table(
     caption: str = "",
     first: int = 1,
 ) -> Table:
-    """Tabulate one number a head as Michel et al. (2019), Table 1 do: layers down, heads across, both from ``first``.
+    """Tabulate one number per head as in Michel et al. (2019), Table 1: layers down, heads across, from ``first`` on.
 
     Args:
-        scores_or_deltas: one list a layer; layers may have different head counts. ``None`` is a pruned head (``-``).
+        scores_or_deltas: one list per layer; layers may have different head counts. ``None`` is a pruned head (``-``).
         marks: same shape; ``"raw"`` or ``"holm"`` for a significant number, ``""`` for others.
-        fmt: Python's format of a number.
+        fmt: Python format specification of a number.
 
     Raises:
         ValueError: a number is NaN or infinite, or the marks have another shape.
@@ -152,9 +152,9 @@ def paper_head_table(
 
 
 def render_parts(parts: Sequence[Any], form: str) -> str:
-    """Join tables and lines of text in this form; lines are comments in LaTeX and CSV, paragraphs in Markdown.
+    """Join tables and lines of text; lines become comments in LaTeX and CSV, and paragraphs in Markdown.
 
-    Tables in CSV are separated by an empty line; an empty line of text stands in text only.
+    An empty line separates tables in CSV; empty lines of text are kept in the form ``text`` only.
     """
     shown = []
     for part in parts:
@@ -176,7 +176,7 @@ def _number(value: float | None, mark: str, fmt: str, layer: int) -> Any:
 
 
 def _plain(cell: Any) -> str:
-    # A cell is one line: newlines and tabs would break every form of the table.
+    # A cell is one line: newlines and tabs would break the table.
     return "-" if cell is None else " ".join(str(cell).split())
 
 
@@ -185,7 +185,7 @@ def _mark(cell: Any) -> str:
 
 
 def _pad(cells: Sequence[Any], align: str) -> list[str]:
-    """Pad a column to one width; marks hang to the right, so that numbers with and without one line up."""
+    """Pad a column to one width; marks extend to the right, so that marked and unmarked numbers line up."""
     texts, marks = [_plain(cell) for cell in cells], [MARKS[_mark(cell)] for cell in cells]
     hang = max(map(len, marks))
     width = max(map(len, texts))
@@ -203,6 +203,6 @@ def _latex_cell(cell: Any) -> str:
     text = _plain(cell)
     if text == "-":
         return "--"
-    # A hyphen before a number is a minus sign, which LaTeX prints only in mathematics.
+    # A hyphen before a number is a minus sign, which LaTeX prints only in maths mode.
     minus, rest = ("$-$", text[1:]) if re.match(r"-[\d.]", text) else ("", text)
     return _LATEX_MARKS[_mark(cell)].format(minus + "".join(_LATEX.get(c, c) for c in rest))

@@ -1,1 +1,1 @@
-"""The report page of studies: what goes into it, as one JSON document, and the page that shows the document."""
+"""The report page: its content as one JSON document, and the HTML that shows it."""

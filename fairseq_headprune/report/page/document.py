@@ -1,4 +1,4 @@
-"""What goes into the report page: the documents of one or more studies as one JSON document."""
+"""The content of the report page: the documents of one or more studies as one JSON document."""
 
 import importlib.metadata
 import json
@@ -12,13 +12,13 @@ from fairseq_headprune.values import plain
 
 FORMAT = "headprune.report/1"
 
-#: What must agree for curves to be drawn into one plot.
+#: Settings that must agree for curves to share a plot.
 _SAME = ("checkpoint", "start", "data", "generation", "metric", "tokenize")
 
-#: Settings that name a study or repeat others; the overview does not compare them.
+#: Settings that only name a study or repeat others; the overview does not compare them.
 _NOT_COMPARED = ("study", "start", "data.sha256", "select_data.sha256", "score_data.sha256")
 
-#: Characters of a value in the overview.
+#: Maximum number of characters of a value in the overview.
 _SHORT = 24
 
 
@@ -27,10 +27,10 @@ def page_document(studies: Sequence[tuple[str, str, Document]], title: str) -> d
 
     Args:
         studies: name, kind (the verb) and document of each.
-        title: of the page.
+        title: title of the page.
 
     Returns:
-        ``studies``: an entry each with its numbers, tables and provenance; ``together``: charts of several of them.
+        ``studies``: one entry per study, with numbers, tables and provenance; ``together``: charts of several studies.
     """
     entries = [_entry(*study) for study in studies]
     _add_differences(entries)
@@ -39,7 +39,7 @@ def page_document(studies: Sequence[tuple[str, str, Document]], title: str) -> d
 
 
 def summary(value: dict[str, Any]) -> list[dict[str, Any]]:
-    """Say in a few numbers what a page's document holds of each study."""
+    """Summarise each study of a page in a few numbers."""
     return [
         {
             **{name: study[name] for name in ("name", "path", "kind", "done", "planned", "missing", "found")},
@@ -54,10 +54,10 @@ def summary(value: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def together(studies: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return charts of the curves of several pruning studies of the same model, data and settings.
+    """Return joint charts of the curves of pruning studies with the same model, data and settings.
 
     Args:
-        studies: entries of the page's document; those that have an order of pruning and a chart are looked at.
+        studies: entries of the page's document; those without a pruning order or a chart are ignored.
     """
     groups: list[list[dict[str, Any]]] = []
     for study in studies:
@@ -87,7 +87,7 @@ def _entry(name: str, kind: str, document: Document) -> dict[str, Any]:
 
 
 def _add_differences(entries: list[dict[str, Any]]) -> None:
-    """Note at each study the settings in which it differs from another one of its kind, as texts."""
+    """Add to each study the settings, as strings, in which it differs from another study of its kind."""
     for entry in entries:
         mine = dict(_flat(entry["provenance"]["settings"]))
         others = [dict(_flat(o["provenance"]["settings"])) for o in entries if o["kind"] == entry["kind"]]

@@ -1,4 +1,4 @@
-"""The report page: a template, a style sheet and scripts around one JSON document, in one file without any link."""
+"""Rendering the report page: template, style sheet, scripts and JSON document in one self-contained HTML file."""
 
 import base64
 import hashlib
@@ -17,21 +17,21 @@ from fairseq_headprune.report.figures import MAPS
 
 _STATIC = Path(__file__).with_name("static")
 
-#: The scripts in the order in which they need each other.
+#: The scripts, in order of their dependencies.
 _SCRIPTS = ("elements", "words", "headmap", "chart", "curves", "page")
 
-#: Colours of a palette; an odd number, so that 0 has one of its own.
+#: Number of colours of a palette; odd, so that 0 has its own.
 _SHADES = 41
 
 
 def render(document: dict[str, Any]) -> str:
     """Return the page that shows a document of :func:`~fairseq_headprune.report.page.document.document`.
 
-    Style and scripts are named by their hashes in the page's content security policy: a browser runs nothing else, and
-    loads nothing from anywhere.
+    The page's content security policy lists the hashes of style and scripts: a browser runs nothing else and loads
+    nothing from outside.
     """
     style = _read("page.css")
-    # One scope, so that nothing of ours is visible to other scripts (a browser's extensions).
+    # One scope, so that other scripts (browser extensions) see none of our names.
     script = '(() => {\n"use strict";\n\n' + "\n".join(_read(f"{name}.js") for name in _SCRIPTS) + "})();\n"
     return Template(_read("page.html")).substitute(
         title=html.escape(document["title"]),
@@ -45,13 +45,13 @@ def render(document: dict[str, Any]) -> str:
 
 
 def _json(value: Any) -> str:
-    """Return JSON that can stand inside a script element: without ``<`` no text of it can end the element."""
+    """Return JSON that is safe inside a script element: ``<`` is escaped, so that no text can end the element."""
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
 
 def _looks() -> dict[str, Any]:
-    """Return colours, markers and dashes of the figures."""
+    """Return the colours, markers and dashes of the figures."""
     names = {**MAPS, "epochs": "viridis"}
     return {
         "palettes": {name: [_shade(scale, k) for k in range(_SHADES)] for name, scale in names.items()},
@@ -66,7 +66,7 @@ def _shade(scale: str, number: int) -> str:
 
 def _look(look: tuple) -> dict[str, Any]:
     colour, marker, dashes = look
-    # Black is the colour of text, on dark pages too; matplotlib counts dashes in widths of the line.
+    # Black becomes the text colour, also on dark pages; matplotlib measures dashes in line widths.
     colour = "currentColor" if colour == "#000000" else colour
     return {"colour": colour, "marker": marker, "dash": None if dashes == "-" else " ".join(map(str, dashes[1]))}
 
