@@ -1,1 +1,1 @@
-"""BERT as Hugging Face folders hold it: settings, weights and vocabulary, without the package ``transformers``."""
+"""Read BERT from Hugging Face folders (settings, weights, vocabulary) without the package ``transformers``."""

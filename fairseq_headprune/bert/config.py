@@ -1,4 +1,4 @@
-"""BERT's sizes: from ``config.json`` to the settings that fairseq keeps in every checkpoint, and back."""
+"""Convert BERT's ``config.json`` to the settings that fairseq keeps in every checkpoint, and back."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,23 +17,23 @@ SIZES = {
     "type_vocab_size": "bert_token_types",
 }
 
-#: the same for what has a default in config.json: name and that default
+#: the same for keys with a default in config.json: fairseq's name and that default
 OPTIONS = {"layer_norm_eps": ("layer_norm_eps", 1e-12), "pad_token_id": ("bert_pad", 0)}
 
-#: the same for probabilities, which flags may override; the classifier's is the hidden one where it is null
+#: the same for dropout probabilities, which flags may override; if the classifier's is null, the hidden one applies
 DROPOUTS = {
     "hidden_dropout_prob": "dropout",
     "attention_probs_dropout_prob": "attention_dropout",
     "classifier_dropout": "pooler_dropout",
 }
 
-#: hidden_act -> fairseq's name of the activation
+#: hidden_act -> fairseq's name of the activation function
 _ACTIVATIONS = {"gelu": "gelu", "relu": "relu", "gelu_new": "gelu_accurate"}
 
-#: what would change the computation -> the only value that is known here
+#: keys that would change the computation -> the only supported value
 _FIXED = {"position_embedding_type": "absolute", "is_decoder": False, "add_cross_attention": False}
 
-#: the settings that make a model what it is: a checkpoint's, not the command line's, hold when training goes on
+#: settings of the model's structure: when training continues, the checkpoint's apply, not the command line's
 STRUCTURE = (*SIZES.values(), *(name for name, _ in OPTIONS.values()), "activation_fn")
 
 
@@ -42,7 +42,7 @@ def read_config(folder: PathLike) -> dict[str, Any]:
 
     Raises:
         FileNotFoundError: no such folder or file.
-        ValueError: a model that is not BERT, or a BERT of a kind that is not known here.
+        ValueError: the model is not BERT, or a variant that is not supported.
     """
     if not Path(folder).is_dir():
         raise FileNotFoundError(f"--bert {folder}: there is no such folder")
@@ -110,5 +110,5 @@ def config(settings: Any, labels: Sequence[str]) -> dict[str, Any]:
 
 
 def pruned_heads(config: Mapping[str, Any]) -> dict[int, list[int]]:
-    """Return the heads that transformers before 5 removed from the weights: layer -> original head indices."""
+    """Return the heads that transformers before version 5 removed from the weights: layer -> original head indices."""
     return {int(layer): sorted(heads) for layer, heads in (config.get("pruned_heads") or {}).items() if heads}

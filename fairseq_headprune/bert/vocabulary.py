@@ -1,4 +1,4 @@
-"""WordPiece vocabularies: read from a folder, kept as one text, and used to turn sentences into BERT's own ids."""
+"""WordPiece vocabularies: read from a folder, stored as one text, and used to encode sentences as BERT's own ids."""
 
 import os
 from collections.abc import Sequence
@@ -7,14 +7,14 @@ from typing import NamedTuple, Optional
 
 from fairseq_headprune.files import PathLike, read_json, read_lines
 
-# Data loaders fork after sentences were encoded in parallel. Saying so keeps a warning away; workers encode nothing.
+# Data loaders fork after sentences were encoded in parallel. This avoids a warning; workers encode nothing.
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
 
 _SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
 
 
 class Encoded(NamedTuple):
-    """One example: ids and token types of its pieces, [CLS] and [SEP] included, and whether it was cut."""
+    """One example: ids and token types of its pieces, with [CLS] and [SEP], and whether it was truncated."""
 
     ids: list[int]
     types: list[int]
@@ -22,16 +22,16 @@ class Encoded(NamedTuple):
 
 
 class Vocabulary:
-    """A tokeniser of the library ``tokenizers`` that splits text as BERT's does."""
+    """BERT's tokeniser, from the library ``tokenizers``."""
 
     def __init__(self, text: str, name: str = "the vocabulary") -> None:
-        """Read what :meth:`to_text` returned, or a ``tokenizer.json``.
+        """Read the text of a ``tokenizer.json``, which :meth:`to_text` returns too.
 
         Args:
-            name: where it is from, for messages.
+            name: its origin, for messages.
 
         Raises:
-            ValueError: it is damaged, or no WordPiece vocabulary with BERT's special tokens.
+            ValueError: it is damaged, or not a WordPiece vocabulary with BERT's special tokens.
         """
         from tokenizers import Tokenizer, models
 
@@ -45,16 +45,16 @@ class Vocabulary:
         absent = [token for token in _SPECIAL if self._tokenizer.token_to_id(token) is None]
         if absent:
             raise ValueError(f"{name}: {', '.join(absent)} missing")
-        # A tokenizer.json may pad and cut to a length of its own.
+        # A tokenizer.json may pad and truncate to a length of its own.
         self._tokenizer.no_padding()
         self._tokenizer.no_truncation()
 
     @classmethod
     def from_folder(cls, path: PathLike) -> "Vocabulary":
-        """Read ``tokenizer.json``, or ``vocab.txt`` with what ``tokenizer_config.json`` says, or one of these files.
+        """Read ``tokenizer.json``, or ``vocab.txt`` with ``tokenizer_config.json``, from a folder or a file.
 
         Raises:
-            FileNotFoundError: neither is there.
+            FileNotFoundError: neither exists.
             ValueError: see the constructor.
         """
         path = Path(path)
@@ -90,11 +90,11 @@ class Vocabulary:
         return self._tokenizer.to_str()
 
     def pieces(self) -> list[str]:
-        """Return the pieces in the order of their ids, as the lines of a ``vocab.txt``."""
+        """Return the pieces sorted by id, as the lines of a ``vocab.txt``."""
         return sorted(self._tokenizer.get_vocab(), key=self._tokenizer.get_vocab().__getitem__)
 
     def encode(self, firsts: Sequence[str], seconds: Optional[Sequence[str]], limit: int) -> list[Encoded]:
-        """Encode sentences or pairs; of those that are longer than ``limit``, the longer sentence is cut first."""
+        """Encode sentences or pairs; pairs longer than ``limit`` are truncated, the longer sentence first."""
         self._tokenizer.enable_truncation(limit, strategy="longest_first")
         inputs = list(firsts) if seconds is None else list(zip(firsts, seconds, strict=True))
         encodings = self._tokenizer.encode_batch(inputs)
@@ -103,7 +103,7 @@ class Vocabulary:
 
 
 def _from_list(path: Path) -> str:
-    """Return a ``tokenizer.json`` with the same meaning as a ``vocab.txt``."""
+    """Return a ``tokenizer.json`` that is equivalent to a ``vocab.txt``."""
     from tokenizers import BertWordPieceTokenizer
 
     pieces = {piece: number for number, piece in enumerate(read_lines(path))}

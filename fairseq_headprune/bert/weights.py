@@ -1,4 +1,4 @@
-"""BERT's weights: the names that Hugging Face gives them, and those they have here."""
+"""BERT's weights: Hugging Face's names for them, and ours."""
 
 import re
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from torch import Tensor
 from fairseq_headprune.files import PathLike
 from fairseq_headprune.imports.folder import WEIGHTS, read_weights_file
 
-#: the classification head, as fairseq's criterion names it
+#: the classification head's name in fairseq's criterion
 HEAD = "sentence_classification_head"
 
 _NAMES = (
@@ -32,15 +32,15 @@ _LAYER_NAMES = (
     ("output.LayerNorm", "final_layer_norm"),
 )
 
-#: weights of pretraining, and buffers that older versions saved: of no use here
+#: pretraining weights, and buffers saved by older versions: not used here
 _UNUSED = re.compile(r"(cls\.|embeddings\.(position|token_type)_ids$)")
 
-#: parts that may be absent: they get fresh values then
+#: parts that may be absent; they are then initialised at random
 FRESH = ("encoder.pooler.", "classification_heads.")
 
 
 def weights_path(folder: PathLike) -> Path:
-    """Return the file of a folder that holds the weights: ``model.safetensors``, or ``pytorch_model.bin``.
+    """Return a folder's file of weights: ``model.safetensors``, or ``pytorch_model.bin``.
 
     Raises:
         FileNotFoundError: neither file is there.
@@ -55,11 +55,11 @@ def read_weights(folder: PathLike) -> dict[str, Tensor]:
     """Read ``model.safetensors``, or ``pytorch_model.bin`` with torch's safe loader.
 
     Returns:
-        weights by the names that Hugging Face gives those of its ``BertModel``, and ``classifier``.
+        weights by their names in Hugging Face's ``BertModel``, and ``classifier``.
 
     Raises:
         FileNotFoundError: neither file is there.
-        ValueError: a damaged file, or one that would run code.
+        ValueError: the file is damaged, or would run code.
     """
     path = weights_path(folder)
     weights = read_weights_file(path)
@@ -74,7 +74,7 @@ def _modern(name: str) -> str:
 
 
 def names(layers: int) -> dict[str, str]:
-    """Return Hugging Face's name -> name here, of every weight of a classifier of so many layers."""
+    """Return Hugging Face's name -> our name, for every weight of a classifier with this many layers."""
     pairs = list(_NAMES)
     for layer in range(layers):
         pairs += [(f"encoder.layer.{layer}.{hf}", f"encoder.layers.{layer}.{ours}") for hf, ours in _LAYER_NAMES]
@@ -83,13 +83,13 @@ def names(layers: int) -> dict[str, str]:
 
 
 def to_ours(weights: Mapping[str, Tensor], expected: Mapping[str, Tensor], layers: int) -> dict[str, Tensor]:
-    """Rename the weights of a folder, without those of pretraining.
+    """Rename the weights of a folder, omitting those of pretraining.
 
     Args:
-        expected: the weights of the model that is to have them; parts in ``FRESH`` may be missing in the folder.
+        expected: the weights of the model to be filled; parts in ``FRESH`` may be missing in the folder.
 
     Raises:
-        ValueError: weights are missing, unknown, or of another shape; all are listed.
+        ValueError: weights are missing, unknown, or of the wrong shape; all are listed.
     """
     known = names(layers)
     extra = [name for name in weights if name not in known and not _UNUSED.match(name)]

@@ -1,4 +1,4 @@
-"""Do several searches choose the same parts? Fleiss' kappa, Cochran's Q, and what pairs share."""
+"""Do several searches choose the same parts? Fleiss' kappa, Cochran's Q, and the overlap of pairs."""
 
 import warnings
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ def agreement(judgements: Sequence[Sequence[int]]) -> Agreement:
     """Return the agreement of judges on subjects.
 
     Args:
-        judgements: one row of 0 and 1 a subject, one column a judge.
+        judgements: 0 or 1; one row per subject, one column per judge.
 
     Raises:
         ImportError: statsmodels is not installed.
@@ -49,7 +49,7 @@ def agreement(judgements: Sequence[Sequence[int]]) -> Agreement:
 def overlaps(judgements: Sequence[Sequence[int]]) -> dict[tuple[int, int], dict[str, float]]:
     """Return for each pair of judges how many subjects both chose, how many by chance, and Jaccard's index.
 
-    By chance: two sets of these sizes that are drawn independently share size x size / subjects on average.
+    By chance: two independently drawn sets of sizes a and b share a x b / subjects on average.
     """
     table = np.asarray(judgements, dtype=bool)
     found = {}

@@ -1,7 +1,7 @@
-"""Beam search over many sentences at once, as fairseq's ``SequenceGenerator`` does it, without work a hypothesis.
+"""Batched beam search with the rules of fairseq's ``SequenceGenerator`` and no Python work per hypothesis.
 
-Only tensors of the whole batch are handled: no Python object is made for a hypothesis, and only the best one of a
-sentence is kept. Which hypotheses are finished, continued and compared is decided by fairseq's rules.
+All operations are on tensors of the whole batch: no Python object per hypothesis, and only the best finished hypothesis
+of each sentence is kept. Which hypotheses finish, continue and win is decided as in fairseq.
 """
 
 import math
@@ -10,12 +10,12 @@ from typing import Optional
 import torch
 from torch import Tensor
 
-#: Values of a row that compete for one place in the first round of :func:`_grouped_top_values`.
+#: Size of the groups in the first round of :func:`_grouped_top_values`.
 _GROUP = 16
 
 
 def top_values(rows: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Return the largest values of each row, in descending order, and their places: (rows, count) each.
+    """Return the largest values of each row, in descending order, and their indices: (rows, count) each.
 
     ``torch.topk`` reads long rows many times over on CUDA; :func:`_grouped_top_values` reads them once.
     """
@@ -23,7 +23,7 @@ def top_values(rows: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 
 def _grouped_top_values(rows: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """As ``torch.topk`` but for the order of ties: winners are members of the groups with the largest maxima."""
+    """Like ``torch.topk``, except for the order of ties: search only the groups with the largest maxima."""
     length = rows.size(1)
     groups = length // _GROUP
     if groups <= 2 * count:
@@ -42,14 +42,14 @@ def _grouped_top_values(rows: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 
 class Beams:
-    """The state of a beam search over some sentences; those that are finished leave it.
+    """The state of a beam search over some sentences; finished sentences are dropped.
 
     The order of ties is that of ``torch.topk`` over all continuations of a sentence, as in fairseq.
 
     Attributes:
-        sentences: (n,) the numbers of the sentences that are still searched, ascending.
-        beam: hypotheses a sentence that are continued; 1 before the first step, where all would be alike.
-        tokens: (n * beam, step + 1), of each hypothesis, the start token first.
+        sentences: (n,) the numbers of the sentences that are not finished, ascending.
+        beam: hypotheses per sentence; 1 before the first step, where all would be the same.
+        tokens: (n * beam, step + 1), the tokens of each hypothesis, the start token first.
         scores: (n, beam) the sum of the log-probabilities of each hypothesis.
         step: how many tokens were chosen so far.
     """
@@ -58,9 +58,9 @@ class Beams:
         """Start the search.
 
         Args:
-            limits: (n,) the largest number of tokens of each sentence's translation, the end token not counted.
-            start, end: token that hypotheses begin with and end with.
-            length_penalty: a finished hypothesis' score is divided by its length to this power; None: not at all.
+            limits: (n,) the maximum number of tokens of each sentence's translation, without the end token.
+            start, end: first and last token of a hypothesis.
+            length_penalty: a finished hypothesis' score is divided by its length to this power; None: no division.
         """
         count = limits.numel()
         self.sentences = torch.arange(count, device=limits.device)
@@ -75,7 +75,7 @@ class Beams:
         self._found: list[tuple[Tensor, Tensor]] = []
 
     def candidates(self, probabilities: Tensor, sentences: slice) -> tuple[Tensor, Tensor, Tensor]:
-        """Find the best continuations of some sentences: more than can end in one step.
+        """Return the best continuations of some sentences, enough that ``beam`` remain when others end in this step.
 
         Args:
             probabilities: (sentences * beam, vocabulary) log-probabilities of the next token; changed in place.
@@ -103,8 +103,8 @@ class Beams:
             stop: None or bool (n,): sentences that are finished after this step in any case.
 
         Returns:
-            keep: which of the n sentences are still there (ascending places).
-            order: (len(keep) * beam,) which hypothesis each of the new ones continues, numbered over all sentences.
+            keep: indices of the sentences that are not finished, ascending.
+            order: (len(keep) * beam,) the index, over all sentences, of the hypothesis that each new one continues.
         """
         origins = hypotheses + self.beam * torch.arange(len(hypotheses), device=hypotheses.device)[:, None]
         ends = tokens.eq(self._end) & scores.ne(-math.inf)
@@ -116,16 +116,16 @@ class Beams:
         return keep, self._continue(keep, scores[keep], tokens[keep], origins[keep], ends[keep])
 
     def best(self) -> list[Optional[list[int]]]:
-        """Return the best finished hypothesis of each sentence, the end token included; None: there is none."""
+        """Return the best finished hypothesis of each sentence with its end token; None where there is none."""
         hypotheses: list[Optional[list[int]]] = [None] * self._best.numel()
         for sentences, tokens in self._found:
-            # A later one of the same sentence is better: only then was it noted.
+            # A later entry of the same sentence is better: it is stored only if it is.
             for sentence, found in zip(sentences.tolist(), tokens.tolist(), strict=True):
                 hypotheses[sentence] = [*found, self._end]
         return hypotheses
 
     def _finish(self, scores: Tensor, ends: Tensor, origins: Tensor) -> None:
-        """Count the candidates that end, and note the best of them where it beats all earlier ones."""
+        """Count the candidates that end, and store the best of them where it beats all earlier ones."""
         # No more than ``beam`` finished hypotheses count, and candidates come in descending order.
         ends = ends & (self._finished[:, None] + ends.cumsum(1) <= self._width)
         self._finished += ends.sum(1)

@@ -1,11 +1,11 @@
-"""The bootstrap of compare-mt (Neubig et al. 2019) itself, run on our tokens, to hold beside ours.
+"""Run compare-mt's own bootstrap (Neubig et al. 2019) on our tokens, for comparison with ours.
 
-Where its version 0.2.10 is wrong, so that the two can differ:
+The two can differ where version 0.2.10 is wrong:
 
-- it draws from numpy's global generator without a seed (here: seeded around the call, and the state put back);
+- it draws from numpy's global generator without a seed (here it is seeded for the call, and its state restored);
 - a resample has half the sentences by default, which makes intervals too wide and p-values too large;
-- a win of the left system is counted as a tie too, so that its shares sum to more than 1 (``ties_corrected`` is
-  without them);
+- a win of the left system is counted as a tie too, so that the shares sum to more than 1 (``ties_corrected`` excludes
+  these wins);
 - an n-gram order without any match counts as a precision of 1 instead of 0;
 - a sentence shorter than n tokens adds 1 to the number of n-grams of order n.
 """
@@ -23,13 +23,13 @@ SAMPLE_FRACTION = 0.5
 
 @dataclasses.dataclass(frozen=True)
 class CompareMtResult:
-    """What compare-mt says of one system against the baseline.
+    """compare-mt's result for one system against the baseline.
 
     Attributes:
         score: compare-mt's BLEU of the system, 0 to 100.
         ci: its 95% interval.
         wins, losses: shares of the resamples where the system is better or worse than the baseline.
-        ties: as compare-mt reports them: ties and losses of the system together.
+        ties: as reported by compare-mt: ties and losses of the system together.
         ties_corrected: the ties alone.
         p: its one-sided p-value, 1 - max(wins, losses).
     """
@@ -77,7 +77,7 @@ def compare_mt_bootstrap(
 
 
 def _load() -> tuple[Callable, Callable]:
-    # compare-mt turns all logging of the process on when it is imported; everything is put back.
+    # Importing compare-mt turns on all logging of the process; restore the previous settings.
     root = logging.getLogger()
     level, handlers, disabled = root.level, root.handlers[:], root.manager.disable
     logging.disable(logging.CRITICAL)

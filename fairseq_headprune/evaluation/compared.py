@@ -1,4 +1,4 @@
-"""Systems against a baseline on the same examples: what is measured, by which tests, and what they say."""
+"""Compare systems with a baseline on the same examples: metric, significance tests and results."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,11 +13,11 @@ from fairseq_headprune.evaluation.significance import SystemResult, bootstrap_st
 
 @dataclass(frozen=True)
 class PairedTest:
-    """A test of one value an example, beside the bootstrap of the metric.
+    """A test on one value per example, in addition to the bootstrap of the metric.
 
     Attributes:
-        key, label: its name in JSON and in tables.
-        run: baseline's values, system's values, (examples,) each -> the result.
+        key, label: its names in JSON and in tables.
+        run: values of the baseline and of the system, (examples,) each -> the result.
     """
 
     key: str
@@ -27,14 +27,14 @@ class PairedTest:
 
 @dataclass(frozen=True)
 class Subject:
-    """What is compared: answers of systems to the same examples, the baseline's first.
+    """What is compared: the answers of several systems to the same examples, the baseline's first.
 
     Attributes:
-        metric: bound to what is right.
-        answers: name -> one answer an example.
-        tests: tests beside the bootstrap, of the numbers that ``values`` makes of answers.
-        values: answers -> (examples,).
-        facts: what the JSON document says of all systems; ``rows``: of each.
+        metric: bound to the references.
+        answers: system -> one answer per example.
+        tests: tests in addition to the bootstrap, on the numbers that ``values`` returns.
+        values: answers -> numbers, (examples,).
+        facts: entries of the JSON document about all systems; ``rows``: about each system.
         notes: lines below the table.
     """
 
@@ -49,7 +49,7 @@ class Subject:
 
 @dataclass(frozen=True)
 class Compared:
-    """One system against the baseline, which is the first one and has no tests of its own.
+    """One system against the baseline. The baseline is the first system and is not tested.
 
     Attributes:
         bootstrap: of the metric.
@@ -67,7 +67,7 @@ def compare(subject: Subject, resamples: int = 1000, seed: int = 12345, fraction
         fraction: size of a resample as a share of the examples.
 
     Raises:
-        ValueError: another number of answers than references, fewer than two examples, or a setting out of range.
+        ValueError: the numbers of answers and references differ, fewer than two examples, or a setting out of range.
     """
     statistics = {name: subject.metric.extract(answers) for name, answers in subject.answers.items()}
     bootstrap = bootstrap_statistics(subject.metric.score, statistics, resamples, seed, sample_fraction=fraction)

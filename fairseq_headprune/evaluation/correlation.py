@@ -1,4 +1,4 @@
-"""Correlation coefficients with confidence intervals, for the effect of the same heads on two test sets."""
+"""Correlation coefficients with confidence intervals, such as of the effects of the same heads on two test sets."""
 
 import math
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-#: Fewer pairs have no interval: the variance of Fisher's z is 1 / (n - 3).
+#: With fewer pairs there is no interval: the variance of Fisher's z is 1 / (n - 3).
 MINIMUM = 4
 
 
@@ -17,8 +17,8 @@ class Correlation:
     Attributes:
         value: from -1 to 1.
         ci: confidence interval.
-        p: two-sided, of no correlation.
-        method: how interval and p were computed.
+        p: two-sided; the null hypothesis is no correlation.
+        method: how the interval and p were computed.
     """
 
     value: float
@@ -58,7 +58,7 @@ def correlations(x: Sequence[float], y: Sequence[float], confidence: float = 0.9
 
 
 def _fisher(r: float, reach: float) -> tuple[float, float]:
-    # At exactly +-1 artanh is infinite, and the interval is that point.
+    # At exactly +-1 artanh is infinite and the interval is a single point.
     if abs(r) >= 1:
         return r, r
     z = math.atanh(r)

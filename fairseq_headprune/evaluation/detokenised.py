@@ -6,16 +6,16 @@ from collections.abc import Sequence
 #: Escapes of the Moses tokeniser, "@-@", and the marks of subword-nmt and sentencepiece.
 _MARKS = re.compile(r"&(?:apos|quot|amp|lt|gt|bar|#124|#91|#93);|@@(?:\s|$)|\s@-@\s|▁")
 
-#: Marks of subword-nmt and sentencepiece, which no text has once its pieces are joined.
+#: Marks of subword-nmt and sentencepiece, which are gone once subwords are joined.
 _PIECES = re.compile(r"@@(?:\s|$)|▁")
 
-#: A full stop, comma or English clitic with a blank before it, and without. (French has blanks before ! ? : ;)
+#: A full stop, comma or English clitic with a space before it, and without. (French has spaces before ! ? : ;)
 _APART = re.compile(r"\s[.,](?=\s|$)|\w\s'(?:s|t|m|d|re|ve|ll)\b|\sn't\b")
 _JOINED = re.compile(r"\w[.,](?=\s|$)|\w'(?:s|t|m|d|re|ve|ll)\b")
 
 
 def looks_detokenised(sentences: Sequence[str]) -> bool:
-    """Return False when 1 sentence in 100 has escapes or subword marks, or most punctuation stands apart."""
+    """Return False if 1 sentence in 100 has escapes or subword marks, or most punctuation follows a space."""
     if 100 * sum(1 for sentence in sentences if _MARKS.search(sentence)) >= max(1, len(sentences)):
         return False
     apart = sum(len(_APART.findall(sentence)) for sentence in sentences)
@@ -24,7 +24,7 @@ def looks_detokenised(sentences: Sequence[str]) -> bool:
 
 
 def refuse_marks(name: str, sentences: Sequence[str]) -> None:
-    """Make sure that no sentence has marks of subwords, which would be scored as if they were text.
+    """Check that no sentence has subword marks, which would be scored as text.
 
     Raises:
         ValueError: some have; the message names the first and how many there are.
@@ -50,7 +50,7 @@ def empty_references(sentences: Sequence[str]) -> str:
 
 
 def warning(reference: bool, systems: dict[str, bool], tokenises: bool) -> str | None:
-    """Return one line when the sides differ, or when text that looks tokenised is to be tokenised again.
+    """Return a one-line warning if reference and systems differ in form or tokenised text would be tokenised again.
 
     Args:
         reference: whether the reference looks detokenised.

@@ -1,4 +1,4 @@
-"""What studies of masks need of a task: answers to a split, one text an example, and a metric to compare them by."""
+"""What mask studies need from a task: answers to a split, one text per example, and a metric to compare them."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
@@ -22,11 +22,11 @@ class AnswerMetric(Protocol):
 
 
 class Evaluator(Protocol):
-    """Answers one split again and again: translations, or names of labels.
+    """Produces the answers to one split (translations, or label names), any number of times.
 
     Attributes:
-        obstacle: why a batch cannot be answered under many masks at once; None where it can.
-        references, sources: what is right, and what is asked, one text an example, in corpus order.
+        obstacle: why a batch cannot be evaluated under many masks at once; None if it can.
+        references, sources: correct answers and inputs, one text per example, in corpus order.
     """
 
     obstacle: str | None
@@ -38,17 +38,17 @@ class Evaluator(Protocol):
     def sources(self) -> Sequence[str]: ...
 
     def answers(self) -> list[str]:
-        """Return the answers under the mask in force, in corpus order."""
+        """Return the answers under the current mask, in corpus order."""
 
     def answers_of(self, masks: Sequence[Mask]) -> list[list[str]]:
         """Return the answers under each mask.
 
         Raises:
-            ValueError: a batch cannot be answered under many masks at once, or a mask does not fit.
+            ValueError: a batch cannot be evaluated under many masks at once, or a mask does not fit.
         """
 
     def metric(self, comparison: Any) -> AnswerMetric:
         """Return the metric of a comparison's settings, bound to the references."""
 
     def beside(self) -> Mapping[str, AnswerMetric]:
-        """Return further metrics by name, bound to the references: they are told, and nothing is tested by them."""
+        """Return further metrics by name, bound to the references; they are reported but not tested."""

@@ -1,4 +1,4 @@
-"""fairseq's search: settings that are refused where translations are compared, and a token that is forced."""
+"""fairseq's search: settings that are refused when translations are compared, and a forced first token."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Optional, TypeVar
@@ -9,7 +9,7 @@ from torch import Tensor
 _Built = TypeVar("_Built")
 
 _RANDOM = "gives another translation each time; omit it: translations are compared by beam search"
-#: settings that are refused where they are given, with the reason
+#: unsupported settings -> the reason
 _UNSUPPORTED = {
     "sampling": _RANDOM,
     "retain_dropout": _RANDOM,
@@ -21,7 +21,7 @@ _UNSUPPORTED = {
 
 
 def check_generation(generation: Any) -> None:
-    """Refuse settings that are not supported here, or that no search can run with.
+    """Refuse settings that are not supported here or are out of range.
 
     Raises:
         ValueError: the first such setting.
@@ -42,13 +42,13 @@ def check_generation(generation: Any) -> None:
 
 
 def check_prefix(size: int, lengths: Sequence[int]) -> None:
-    """Refuse a prefix that gives the search the answers: half of the references have no more tokens than it.
+    """Refuse a prefix so long that it gives the answers away: at least half of the references are no longer than it.
 
     Args:
-        lengths: numbers of tokens of the references.
+        lengths: the references' numbers of tokens.
 
     Raises:
-        ValueError: it does.
+        ValueError: the prefix is too long.
     """
     whole = sum(length <= size for length in lengths)
     if size > 0 and 2 * whole >= len(lengths):
@@ -59,10 +59,10 @@ def check_prefix(size: int, lengths: Sequence[int]) -> None:
 
 
 def built(setting: str, build: Callable[[], _Built]) -> _Built:
-    """Return what fairseq builds for a setting.
+    """Return what ``build`` returns; turn any error of fairseq's into a ValueError that names the setting.
 
     Raises:
-        ValueError: whatever goes wrong, with the setting; fairseq fails in ways of each class's own.
+        ValueError: ``build`` failed; fairseq's classes each raise errors of their own.
     """
     try:
         return build()
@@ -76,9 +76,9 @@ def _flag(name: str) -> str:
 
 
 class ForcingGenerator(SequenceGenerator):
-    """fairseq's search, where every translation begins with one token that is given (``forced``), at no cost.
+    """fairseq's search with a forced first token (``forced``) whose log-probability counts as 0.
 
-    As transformers' ``forced_bos_token_id``: the token counts in the length, its log-probability is taken as 0.
+    Like transformers' ``forced_bos_token_id``: the token counts towards the length.
     """
 
     def __init__(self, *args: Any, forced: int, **kwargs: Any) -> None:
@@ -91,7 +91,7 @@ class ForcingGenerator(SequenceGenerator):
         return super()._generate(sample, prefix_tokens, constraints, bos_token)
 
     def begun(self, tokens: Tensor) -> Tensor:
-        """Return what the translations of a batch (batch, time) begin with: (batch, 1)."""
+        """Return the first token of each translation, (batch, 1), for a batch of tokens (batch, time)."""
         return tokens.new_full((tokens.size(0), 1), self.forced)
 
     def _prefix_tokens(self, step: int, lprobs: Tensor, *args: Any):
@@ -101,5 +101,5 @@ class ForcingGenerator(SequenceGenerator):
         return lprobs, tokens, scores
 
     def at_no_cost(self, rows: Tensor) -> None:
-        """Let the forced token have probability 1 in log-probabilities (hypotheses, vocabulary) of the first step."""
+        """Set the forced token's log-probability to 0 in those of the first step, (hypotheses, vocabulary)."""
         rows[:, self.forced] = rows[:, self.forced].masked_fill(rows[:, self.forced].isfinite(), 0.0)

@@ -1,4 +1,4 @@
-"""Reading references and translations: plain text, or what fairseq-generate and fairseq-interactive print."""
+"""Read references and translations: plain text, or the output of fairseq-generate and fairseq-interactive."""
 
 import dataclasses
 import re
@@ -6,18 +6,18 @@ from collections.abc import Iterable
 
 from fairseq_headprune.files import PathLike, read_lines
 
-#: What fairseq prints before a sentence: source, target, hypothesis, detokenised hypothesis; then the id.
+#: fairseq's line prefix: S(ource), T(arget), H(ypothesis) or D(etokenised hypothesis), and the sentence id.
 _LINE = re.compile(r"([STHD])-(\d+)\t")
 
-#: How many missing ids an error names.
+#: Maximum number of missing ids that an error lists.
 _NAMED = 5
 
 
 @dataclasses.dataclass(frozen=True)
 class Sentences:
-    """The sentences of a file in test-set order, and which lines they came from.
+    """The sentences of a file in test-set order, and the kind of lines they were read from.
 
-    ``form`` is ``text`` (one sentence a line) or the kind of fairseq's lines: ``H``, ``D`` or ``T``.
+    ``form`` is ``text`` (one sentence per line) or the kind of fairseq's lines: ``H``, ``D`` or ``T``.
     """
 
     lines: list[str]
@@ -27,8 +27,8 @@ class Sentences:
 def read_systems(path: PathLike) -> Sentences:
     """Read the translations of one system.
 
-    In fairseq's output the best hypothesis of each id is taken, detokenised (D-) when the file has such lines and
-    H- otherwise, and put in the order of the ids.
+    From fairseq's output, read the best hypothesis of each id, from D- lines (detokenised) if there are any and from H-
+    lines otherwise, sorted by id.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -38,7 +38,7 @@ def read_systems(path: PathLike) -> Sentences:
 
 
 def read_references(path: PathLike) -> Sentences:
-    """Read references: one a line, or the targets (T-) of fairseq-generate's output in the order of the ids.
+    """Read references: one per line, or the targets (T-) of fairseq-generate's output sorted by id.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -66,13 +66,13 @@ def _read(path: PathLike, kinds: str) -> Sentences:
 
 
 def is_generated(lines: Iterable[str]) -> bool:
-    """Whether this is fairseq's output, not plain text: it has a line of the form ``H-<id><tab><score><tab>``."""
+    """Whether this is fairseq's output: it has a line of the form ``H-<id><tab><score><tab>``."""
     return any(re.match(r"H-\d+\t(-?\d|-?inf|nan)[^\t]*\t", line) for line in lines)
 
 
 def _by_kind(lines: Iterable[str]) -> dict[str, dict[int, str]]:
-    # kind -> id -> sentence. Hypotheses have a score before the text; a tab further on belongs to the text. The
-    # first line of an id is its best hypothesis.
+    # kind -> id -> sentence. Hypotheses have a score before the text; later tabs belong to the text. The first line of
+    # an id is its best hypothesis.
     found: dict[str, dict[int, str]] = {kind: {} for kind in "STHD"}
     for line in lines:
         match = _LINE.match(line)

@@ -1,8 +1,8 @@
 """Translate the same sentences under many masks in one batch, with fairseq's transformer and its generation settings.
 
-A row of the batch is a sentence under a mask. What a mask does not touch is computed once: masks that are alike in the
-lower layers of the encoder share them, and keys and values of encoder-decoder attention are computed once for each
-sentence and encoder, whatever the number of masks of the decoder and of beams.
+A row of the batch is a sentence under a mask. What a mask does not change is computed once: masks that agree on the
+lower encoder layers share their output, and keys and values of encoder-decoder attention are computed once for each
+sentence and encoder output, whatever the number of decoder masks and hypotheses.
 """
 
 from collections.abc import Sequence
@@ -27,12 +27,12 @@ from fairseq_headprune.modules.cache import select_rows, select_static_rows, set
 from fairseq_headprune.modules.row_masks import RowMasks, branching
 from fairseq_headprune.parts import Mask
 
-#: Largest number of log-probabilities that are held at once.
+#: Maximum number of log-probabilities in memory at once.
 _PROBABILITIES = 2**26
 
 
 def obstacle(model: Any, gates: GatedParts, generator: Any) -> Optional[str]:
-    """Say why a model or its generation settings cannot be translated under many masks at once; None where they can."""
+    """Return why this model or its settings do not allow translating under many masks at once; None if they do."""
     if type(generator) not in (SequenceGenerator, ForcingGenerator) or type(generator.search) is not BeamSearch:
         return "the generation settings ask for another search than plain beam search"
     if generator.match_source_len or generator.lm_model is not None or generator.repeat_ngram_blocker is not None:
@@ -54,14 +54,14 @@ class ManyMasks:
     """A decoder for one model, with the settings of fairseq's generator (beam, lengths, penalties, prefix).
 
     Attributes:
-        beam: hypotheses a sentence.
+        beam: hypotheses per sentence.
     """
 
     def __init__(self, model: Any, gates: GatedParts, generator: SequenceGenerator) -> None:
         """Read the settings of fairseq's generator.
 
         Raises:
-            ValueError: a model or settings that need fairseq's own generator; see :func:`obstacle`.
+            ValueError: the model or the settings need fairseq's own generator; see :func:`obstacle`.
         """
         why = obstacle(model, gates, generator)
         if why:
@@ -70,10 +70,10 @@ class ManyMasks:
         self._model, self._gates, self._settings = model, gates, generator
 
     def limit(self, width: int) -> int:
-        """Return the largest length of translations in a batch of this source width, as fairseq has it.
+        """Return fairseq's maximum length of translations for a batch of this source width.
 
         Raises:
-            ValueError: it is below the smallest length.
+            ValueError: it is below the minimum length.
         """
         settings = self._settings
         limit = min(int(settings.max_len_a * width + settings.max_len_b), settings.max_len - 1)
@@ -85,16 +85,16 @@ class ManyMasks:
     def translate(
         self, sample: dict[str, Any], masks: Sequence[Mask], limits: Sequence[int], prefix: Optional[Tensor] = None
     ) -> list[list[list[int]]]:
-        """Return the best hypothesis of every sentence under every mask: masks, sentences, tokens (the end included).
+        """Return the best hypothesis of every sentence under every mask: masks, sentences, tokens (with the end token).
 
         Args:
             sample: a batch as fairseq collates it, on the model's device.
-            limits: the largest length of each sentence's translation, see :meth:`limit`.
+            limits: maximum length of each sentence's translation, see :meth:`limit`.
             prefix: (sentences, n) tokens that translations begin with.
 
         Raises:
-            ValueError: a mask that does not fit the model.
-            FloatingPointError: a sentence without any hypothesis, since the model's output is not finite.
+            ValueError: a mask does not fit the model.
+            FloatingPointError: a sentence has no hypothesis because the model's output is not finite.
         """
         if prefix is None and isinstance(self._settings, ForcingGenerator):
             prefix = self._settings.begun(sample["net_input"]["src_tokens"])
@@ -108,7 +108,7 @@ class ManyMasks:
     def _encode(
         self, net_input: dict[str, Tensor], masks: Sequence[Mask], rows: RowMasks
     ) -> tuple[Tensor, Optional[Tensor], list[int]]:
-        """Encode the sentences once for each group of masks that are alike in the encoder.
+        """Encode the sentences once for each group of masks that agree on the encoder.
 
         Returns:
             The output (src, groups * sentences, d), the padding (groups * sentences, src) or None, and each mask's
@@ -123,7 +123,7 @@ class ManyMasks:
 
 
 class _Search:
-    """One beam search; sentence i under mask m is number i * masks + m."""
+    """One beam search; sentence i under mask m has index i * masks + m."""
 
     def __init__(self, model: Any, gates: GatedParts, settings: SequenceGenerator, rows: RowMasks, count: int) -> None:
         self._model, self._settings, self._masks = model, settings, rows
@@ -139,13 +139,13 @@ class _Search:
         limits: Sequence[int],
         prefix: Optional[Tensor],
     ) -> list[list[int]]:
-        """Return the tokens of the best hypothesis of each sentence under each mask, in the order of the numbers."""
+        """Return the tokens of the best hypothesis of each sentence under each mask, by index."""
         device, count, masks = encoded.device, self._sentences, self._masks.masks
         outputs = torch.tensor(group, device=device) * count + torch.arange(count, device=device)[:, None]
         state: dict[str, dict[str, Optional[Tensor]]] = {}
         for module in self._cross:
             set_static_rows(module, state, encoded, padding, outputs.view(-1))
-        # Only that there is an encoder still matters to the decoder: keys and values are there already.
+        # The decoder only checks that there is an encoder output: keys and values are cached already.
         memory = {"encoder_out": [encoded[:1, :1]], "encoder_padding_mask": []}
         settings = self._settings
         beams = Beams(
@@ -178,14 +178,14 @@ class _Search:
             self._masks.set(component, rows)
 
     def _forced(self, beams: Beams, prefix: Optional[Tensor]) -> Optional[Tensor]:
-        """The token that every sentence has to go on with: (n,), padding where it is free; None where all are."""
+        """Return each sentence's forced next token, (n,), padding where it has none; None if no sentence has one."""
         if prefix is None or beams.step >= prefix.size(1):
             return None
         forced = prefix[torch.div(beams.sentences, self._masks.masks, rounding_mode="floor"), beams.step]
         return forced.masked_fill(beams.at_limit(), self._settings.pad)
 
     def _candidates(self, features: Tensor, beams: Beams, forced: Optional[Tensor], limited: bool) -> list[Tensor]:
-        """The best continuations of each sentence (see :meth:`Beams.candidates`), for some sentences at a time."""
+        """Return the best continuations (see :meth:`Beams.candidates`), computed for some sentences at a time."""
         size = max(1, _PROBABILITIES // (self._settings.vocab_size * beams.beam))
         parts = []
         for start in range(0, beams.sentences.numel(), size):
@@ -205,7 +205,7 @@ class _Search:
     def _restrict(self, rows: Tensor, beams: Beams, forced: Optional[Tensor], ending: Optional[Tensor]) -> None:
         """Apply fairseq's rules to log-probabilities (hypotheses, vocabulary), in place and in its order."""
         settings = self._settings
-        # Where any value of a row is NaN, all are, or infinite: one token is enough to look at.
+        # If any value of a row is NaN, all are NaN or infinite, so checking one token is enough.
         if not bool(rows[:, settings.pad].isfinite().all()):
             rows.masked_fill_(rows.isnan(), -torch.inf)
         rows[:, settings.pad] = -torch.inf
@@ -234,7 +234,7 @@ class _Search:
 
 
 def _keep_only(rows: Tensor, where: Tensor, token: Tensor, beam: int) -> None:
-    """Leave the hypotheses of some sentences one token each: ``where`` and ``token`` are (sentences,)."""
+    """Allow only ``token`` for the sentences marked by ``where``; both are (sentences,)."""
     where, token = where.repeat_interleave(beam)[:, None], token.repeat_interleave(beam)[:, None]
     value = rows.gather(1, token)
     rows.masked_fill_(where, -torch.inf)

@@ -1,4 +1,4 @@
-"""GPU memory: how much a process uses of a card that it shares with others, and what it does when none is free."""
+"""GPU memory: the share that a process may use of a GPU shared with others, and waiting when none is free."""
 
 import contextlib
 import logging
@@ -12,13 +12,13 @@ logger = logging.getLogger(__name__)
 
 Found = TypeVar("Found")
 
-#: Share of the free memory that a process takes; the processes of a study on one card divide it.
+#: Share of the free memory that is used; the processes of a study on one GPU divide it.
 SHARE = 0.5
 
-#: Seconds between the tries of a process that finds no memory since others hold it.
+#: Seconds between retries while other processes hold the memory.
 WAITS = (5, 15, 30, 60)
 
-#: Bytes held by others for whose end it makes sense to wait: more than the driver's own.
+#: Wait for others only if they hold more bytes than this; less is the driver's own memory.
 _OTHERS = 2**30
 
 
@@ -34,25 +34,25 @@ class Card:
 
     @classmethod
     def of(cls, session: Any) -> "Optional[Card]":
-        """Return the card that a session computes on; None on a CPU."""
+        """Return the GPU that a session computes on; None on a CPU."""
         if session.device.type != "cuda":
             return None
         return cls(session.device, getattr(session.args, "jobs_on_gpu", 1))
 
     def free(self) -> int:
-        """Return the bytes that nobody uses; those that this process keeps for later are among them."""
+        """Return the bytes that nobody uses, including those in this process' cache."""
         kept = torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
         return torch.cuda.mem_get_info(self.device)[0] + kept
 
     def share(self) -> int:
-        """Return the bytes that this process may take besides what it uses now."""
+        """Return the bytes that this process may allocate in addition to what it uses now."""
         return int(SHARE * self.free() / self._jobs)
 
     @contextlib.contextmanager
     def limited(self) -> Iterator[None]:
-        """Keep this process to its share, with what torch keeps for later.
+        """Limit this process to its share, torch's cache included.
 
-        Without a limit, caches that grow step by step leave freed memory of many times their size behind.
+        Without a limit, key and value caches that grow step by step leave many times their size in torch's cache.
         """
         most = torch.cuda.memory_allocated(self.device) + self.share()
         self._set_limit(min(1.0, most / self._total()))
@@ -62,14 +62,14 @@ class Card:
             self._set_limit(1.0)
 
     def patiently(self, work: Callable[[], Found]) -> Found:
-        """Do the least work there is, with any memory that is free; if others hold it, wait and try again.
+        """Do the smallest possible piece of work with all free memory; if other processes hold it, wait and try again.
 
         Raises:
-            torch.OutOfMemoryError: there still is none; the message has what is free and the way out.
+            torch.OutOfMemoryError: there still is too little; the message says what is free and what to do.
         """
         self._set_limit(1.0)
         for seconds in (*WAITS, 0):
-            # What failed is let go of before others are waited for.
+            # Release the failed attempt's memory before waiting for others.
             torch.cuda.empty_cache()
             with contextlib.suppress(torch.OutOfMemoryError):
                 return work()
@@ -83,7 +83,7 @@ class Card:
         )
 
     def _set_limit(self, share: float) -> None:
-        # Unlike the other functions this one refuses a device without a number; None is the current one.
+        # Unlike the other functions, this one refuses a device without an index; None is the current device.
         torch.cuda.set_per_process_memory_fraction(share, self.device.index)
 
     def _total(self) -> int:

@@ -1,4 +1,4 @@
-"""Clipped n-gram matches of many systems with one reference, whose n-grams are counted once."""
+"""Clipped n-gram matches of many systems with one reference; the reference's n-grams are counted once."""
 
 from collections.abc import Sequence
 from itertools import chain, repeat
@@ -34,13 +34,13 @@ class ReferenceNgrams:
             prefixes[starts] = types
 
     def totals(self, lengths: np.ndarray) -> np.ndarray:
-        """Return how many n-grams sentences of these lengths hold: lengths [sentences] -> [sentences, order]."""
+        """Return the numbers of n-grams in sentences of these lengths: lengths [sentences] -> [sentences, order]."""
         return np.maximum(lengths[:, None] - np.arange(self.order), 0)
 
     def match(self, sentences: Sequence[Sequence]) -> tuple[np.ndarray, np.ndarray]:
         """Return the lengths [sentences] and the clipped matches [sentences, order] of one system's sentences.
 
-        A match of an n-gram counts at most as often as the n-gram stands in the reference (Papineni et al. 2002).
+        An n-gram's matches count at most as often as it occurs in the reference (Papineni et al. 2002).
         """
         lengths = _lengths(sentences)
         matches = np.zeros((len(lengths), self.order), dtype=np.int64)

@@ -1,4 +1,4 @@
-"""p-values of many comparisons: Holm's correction, and how they stand in tables."""
+"""p-values of many comparisons: Holm's correction, and their text in tables."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 def holm(p_values: Sequence[float]) -> list[float]:
     """Return the adjusted p-values in the order given (Holm 1979, step-down).
 
-    The k-th smallest of m (k from 0) is multiplied by m - k, made at least the one before it, and capped at 1.
+    The k-th smallest of m (k from 0) is multiplied by m - k, raised to the one before it if smaller, and capped at 1.
 
     Raises:
         ValueError: a value is not in [0, 1].
@@ -27,7 +27,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def bootstrap_p_values(result: "SystemResult", resamples: int, comparisons: int) -> list[str]:
-    """Return p and p (Holm) as texts; 0 says no more than "below the smallest p that so many resamples can show"."""
+    """Return p and p (Holm) as text; 0 is shown as below the smallest p above 0 that these resamples allow."""
     smallest = (2 / resamples, 2 / resamples * comparisons)
     return [
         f"{p:.3f}" if p > 0 else f"<{min(1, least):.2g}"

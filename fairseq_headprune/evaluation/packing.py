@@ -1,4 +1,4 @@
-"""How much is translated at once: as many rows as fit the share of memory, and half as many after running out."""
+"""Batch sizes of translation: as many rows as fit the share of memory, and half as many after running out."""
 
 import contextlib
 import logging
@@ -12,11 +12,11 @@ from fairseq_headprune.evaluation.memory import Card
 
 logger = logging.getLogger(__name__)
 
-#: Rows of a batch on a CPU: more were slower on two cores.
+#: Rows of a batch on a CPU: more was slower on two cores.
 _CPU_ROWS = 640
 
-#: Rows of a batch on CUDA where memory takes more: products of so many rows keep a GPU busy for much longer than their
-#: launch takes, so that further rows only cost memory.
+#: Maximum rows of a batch on CUDA even if more fit: matrix products of this many rows take much longer than their
+#: launch, so that more rows only cost memory.
 _CUDA_ROWS = 2**16
 
 #: Translates these sentences under these masks.
@@ -27,15 +27,15 @@ class Packer:
     """Divides sentences times masks into batches.
 
     Attributes:
-        rows: hypotheses that a batch holds at most; it becomes smaller when memory runs out, until the next run.
+        rows: maximum number of hypotheses in a batch; it is reduced when memory runs out, until the next run.
     """
 
     def __init__(self, rows: Callable[[int], int], beam: int, card: Optional[Card] = None) -> None:
-        """Take the sizes.
+        """Store the limits.
 
         Args:
-            rows: how many hypotheses fit, by the length of the longest sentence.
-            beam: hypotheses of a sentence.
+            rows: length of the longest sentence -> how many hypotheses fit.
+            beam: hypotheses per sentence.
             card: the GPU; None on a CPU.
         """
         self._fitting, self._beam, self._card = rows, beam, card
@@ -44,13 +44,13 @@ class Packer:
     def run(self, sentences: Sequence[int], lengths: Sequence[int], masks: int, work: Work) -> None:
         """Do the work in batches, the longest sentences first, so that memory runs out early if it does.
 
-        On a GPU each batch keeps to its share of the memory, and all that was kept for later is released at the end.
+        On a GPU each batch is limited to its share of the memory, and torch's cache is released at the end.
 
         Args:
-            lengths: of the sentences; those of similar length share a batch.
+            lengths: of the sentences; sentences of similar length share a batch.
 
         Raises:
-            torch.OutOfMemoryError: there is no memory for a single sentence under a single mask.
+            torch.OutOfMemoryError: there is too little memory for a single sentence under a single mask.
         """
         self.rows = math.inf
         order = sorted(zip(lengths, sentences, strict=True), reverse=True)
@@ -69,11 +69,11 @@ class Packer:
             count = len(sentences) * len(masks)
             if count == 1 and self._card is None:
                 raise
-        # Outside of the handler, which would keep the tensors of the failed batch alive.
+        # Outside the handler, which would keep the tensors of the failed batch alive.
         torch.cuda.empty_cache()
         if count == 1 and self._card is not None:
             self._card.patiently(lambda: work(sentences, masks))
-            # Others have made room, so how much fits has to be found out again.
+            # Others have released memory, so determine again how much fits.
             self.rows = math.inf
             return
         self.rows = min(self.rows, count * self._beam // 2)
@@ -91,12 +91,12 @@ def _halves(items: Sequence[int]) -> Iterator[Sequence[int]]:
 def fitting_rows(model: Any, card: Optional[Card], beam: int, limit: Callable[[int], int]) -> Callable[[int], int]:
     """Return how many hypotheses fit into a batch, as a function of the length of its longest sentence.
 
-    On CUDA the share of the free memory is asked for each time, and divided by what one hypothesis takes of the caches
-    and of the activations of a layer; translations are taken to be no longer than twice the sentence and 10 tokens.
+    On CUDA this is the current share of the free memory divided by the memory of one hypothesis (its caches and the
+    activations of a layer); translations are assumed to be no longer than twice the sentence plus 10 tokens.
 
     Args:
         card: the GPU; None on a CPU.
-        limit: the largest length of a translation by the length of the sentence.
+        limit: length of the sentence -> maximum length of its translation.
     """
     if card is None:
         return lambda length: _CPU_ROWS
@@ -105,7 +105,7 @@ def fitting_rows(model: Any, card: Optional[Card], beam: int, limit: Callable[[i
 
     def fitting(length: int) -> int:
         positions = min(limit(length), 2 * length + 10)
-        # Keys and values of all layers, and of one more while its rows move; the activations of one layer.
+        # Keys and values of all layers, and of one more while its rows are reordered; the activations of one layer.
         caches = 2 * (len(model.decoder.layers) + 1) * width * (positions + length / beam)
         return min(_CUDA_ROWS, int(card.share() / (size * (caches + 2 * inner + 20 * width))))
 

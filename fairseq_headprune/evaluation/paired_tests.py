@@ -8,7 +8,7 @@ import numpy as np
 
 from fairseq_headprune.evaluation.p_values import holm
 
-#: Differences that vary by less than this share of the largest value are equal; the rest is rounding.
+#: Differences that vary by less than this share of the largest value count as equal: it is rounding.
 _ROUNDING = 1e-12
 
 
@@ -18,7 +18,7 @@ class TTest:
 
     Attributes:
         mean_difference: mean over examples of system - baseline.
-        t: the statistic; None where all differences are equal, so that it is not defined.
+        t: the statistic; None if all differences are equal, where it is undefined.
         df: degrees of freedom, examples - 1.
         p: two-sided; p_holm after Holm's correction, the same where nothing else is compared.
         note: why ``t`` is None; empty otherwise.
@@ -55,14 +55,14 @@ Test = TypeVar("Test", TTest, McNemarTest)
 def paired_t_test(baseline: Sequence[float], system: Sequence[float]) -> TTest:
     """Test whether the mean over examples differs (Student 1908), two-sided, with examples - 1 degrees of freedom.
 
-    Where the difference is the same for every example there is no variance to test with: p is 1 if it is 0, and
-    otherwise 0, its limit, which says nothing about the size of the test set; ``note`` says so in both cases.
+    If the difference is the same for every example, there is no variance: p is 1 if the difference is 0 and otherwise 0
+    (its limit, whatever the size of the test set); ``note`` says so in both cases.
 
     Args:
-        baseline, system: one value an example, such as 1 for a right answer and 0 for a wrong one, (examples,).
+        baseline, system: one value per example, such as 1 for a right answer and 0 for a wrong one, (examples,).
 
     Raises:
-        ValueError: two lengths (both are named), fewer than two examples, or a value that is not finite.
+        ValueError: the lengths differ (both are named), fewer than two examples, or a value that is not finite.
     """
     from scipy.stats import ttest_rel
 
@@ -83,14 +83,14 @@ def paired_t_test(baseline: Sequence[float], system: Sequence[float]) -> TTest:
 def mcnemar_exact(baseline: Sequence[bool], system: Sequence[bool]) -> McNemarTest:
     """Test whether two systems are right equally often (McNemar 1947), two-sided, by the binomial distribution.
 
-    Of the examples that one system alone has right, each has it with probability 1/2 if the systems are equal; where
-    there are none p is 1.
+    Under the null hypothesis each example that only one system has right is the system's with probability 1/2; if there
+    are no such examples, p is 1.
 
     Args:
         baseline, system: whether each example is right, (examples,).
 
     Raises:
-        ValueError: two lengths (both are named), fewer than two examples, or a value that is neither right nor wrong.
+        ValueError: the lengths differ (both are named), fewer than two examples, or a value other than right or wrong.
     """
     from scipy.stats import binomtest
 

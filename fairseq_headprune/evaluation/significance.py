@@ -8,10 +8,10 @@ import numpy as np
 from fairseq_headprune.evaluation.p_values import holm
 from fairseq_headprune.evaluation.statistics import check_lengths, corpus_metric
 
-#: Differences below this many points are rounding, and count as ties.
+#: Differences below this many points are rounding and count as ties.
 TIE = 1e-9
 
-#: Largest number of entries of a matrix of counts held at once (float64).
+#: Maximum number of entries of the matrix of counts in memory at once (float64).
 _CHUNK = 4_000_000
 
 
@@ -53,11 +53,11 @@ def paired_bootstrap(
 
     Args:
         metric: ``bleu`` or ``chrf``; ``tokenize`` as for :func:`~.statistics.corpus_metric`.
-        references: one string a sentence.
-        systems: name -> one string a sentence.
+        references: one string per sentence.
+        systems: name -> one string per sentence.
 
     Raises:
-        ValueError: a system with another number of sentences than the references (checked for all systems before
+        ValueError: a system's number of sentences differs from the references' (checked for all systems before
             anything is scored), fewer than two sentences, no system, or a setting out of range.
     """
     for name, hypotheses in systems.items():
@@ -78,10 +78,10 @@ def bootstrap_statistics(
     alpha_ci: float = 0.05,
     sample_fraction: float = 1.0,
 ) -> list[SystemResult]:
-    """Compare every system with the first one, from statistics [sentences, stats] that were extracted before.
+    """Compare every system with the first one, given extracted statistics [sentences, stats].
 
-    The test set is drawn ``resamples`` times with replacement, ``sample_fraction`` times its size, with the same
-    draws for every system. One sentence alone has no spread to draw from, so that a p-value would be meaningless.
+    ``resamples`` times, ``sample_fraction`` of the test set is drawn with replacement, with the same draws for every
+    system. At least two sentences are needed: a single one has no variance.
 
     Args:
         score: sums of statistics (…, stats) -> scores (…).
@@ -114,7 +114,7 @@ def bootstrap_statistics(
 
 
 def draw_counts(sentences: int, size: int, resamples: int, seed: int) -> Iterator[np.ndarray]:
-    """Yield how often each sentence was drawn, float64 [some resamples, sentences], all resamples in turn.
+    """Yield how often each sentence was drawn, float64 [some resamples, sentences], until all resamples are done.
 
     Every row sums to ``size``: draws with replacement, each sentence equally likely.
     """

@@ -1,8 +1,7 @@
 """Sentence statistics of BLEU and chrF that add up to the corpus score, as arrays.
 
-Both metrics are sacrebleu's (Post 2018): the statistics are those its classes extract and the scores those its
-classes compute, here for many systems, and many sums at once. A score from a sum of rows is the corpus score of
-those sentences, so resampling never tokenises again.
+Both metrics are sacrebleu's (Post 2018), with the same statistics and scores, vectorised over systems and sums. The
+score of a sum of rows is the corpus score of those sentences, so resampling never tokenises again.
 """
 
 from collections.abc import Callable, Sequence
@@ -55,7 +54,7 @@ class Metric:
         chrF has 18: n-grams of the hypothesis, of the reference, and matches, for each of the orders 1-6.
 
         Raises:
-            ValueError: not one hypothesis a reference (the message has both lengths), or not strings.
+            ValueError: not one hypothesis per reference (the message has both lengths), or not strings.
         """
         check_lengths(len(hypotheses), len(self._ngrams.lengths))
         _check_sentences("hypotheses", hypotheses)
@@ -63,18 +62,18 @@ class Metric:
         totals = self._ngrams.totals(lengths)
         if self.name == "bleu":
             return np.column_stack([lengths, self._ngrams.lengths, matches, totals])
-        # sacrebleu does not count n-grams of an order that the reference is too short for.
+        # sacrebleu does not count n-grams longer than the reference.
         expected = self._ngrams.totals(self._ngrams.lengths)
         counted = np.where(expected > 0, totals, 0)
         return np.stack([counted, expected, matches], axis=2).reshape(len(lengths), -1)
 
 
 def corpus_metric(name: str, references: Sequence[str], tokenize: str = "13a") -> Metric:
-    """Return a metric bound to its references (one a sentence).
+    """Return a metric bound to its references (one per sentence).
 
     ``bleu`` is sacrebleu's with one of its tokenisers and "exp" smoothing; with ``tokenize="tok"`` it is tokenised
     BLEU as multi-bleu.perl computes it: no tokenisation, no smoothing. (It differs from sacrebleu's ``none``
-    tokeniser only where a sentence holds blanks outside ASCII, which multi-bleu.perl keeps inside a token.)
+    tokeniser only where a sentence has non-ASCII white space, which multi-bleu.perl keeps inside a token.)
     ``chrf`` is sacrebleu's chrF2; it has no tokeniser.
 
     Raises:
@@ -93,12 +92,12 @@ def corpus_metric(name: str, references: Sequence[str], tokenize: str = "13a") -
 
 
 def mean_score(score: Callable[[np.ndarray], np.ndarray], count: int) -> Callable[[np.ndarray], np.ndarray]:
-    """Return the mean score of ``count`` systems whose statistics stand side by side: (…, count * stats) -> (…)."""
+    """Return a function (…, count * stats) -> (…): the mean score of ``count`` systems' concatenated statistics."""
     return lambda sums: np.mean([score(part) for part in np.split(sums, count, axis=-1)], axis=0)
 
 
 def check_lengths(hypotheses: int, references: int) -> None:
-    """Check that a system has one sentence a reference.
+    """Check that a system has one sentence per reference.
 
     Raises:
         ValueError: the numbers differ or are 0; the message has both.
@@ -133,7 +132,7 @@ def bleu_unsmoothed(sums: np.ndarray) -> np.ndarray:
 
 
 def _bleu(correct: np.ndarray, sums: np.ndarray, defined: np.ndarray) -> np.ndarray:
-    # 100 x brevity penalty x geometric mean of the precisions where defined, 0 elsewhere.
+    # 100 x brevity penalty x geometric mean of the precisions where defined, otherwise 0.
     hypothesis, reference = sums[..., 0], sums[..., 1]
     with np.errstate(divide="ignore", invalid="ignore"):
         penalty = np.minimum(0.0, 1.0 - reference / hypothesis)

@@ -1,4 +1,4 @@
-"""Turning a sentence into the tokens a metric counts, with sacrebleu's tokenisers and fast paths for many systems."""
+"""Split a sentence into the tokens a metric counts, with sacrebleu's tokenisers and fast paths for many systems."""
 
 from collections.abc import Callable, Sequence
 from itertools import chain
@@ -8,7 +8,7 @@ from sacrebleu.metrics import BLEU
 #: Sentence -> its tokens (any hashable); a string is a sequence of characters.
 Tokeniser = Callable[[str], Sequence]
 
-#: The name that asks for tokenised BLEU: the text is tokenised already, only ASCII blanks separate tokens.
+#: Name for tokenised BLEU: the text is tokenised already, only ASCII white space separates tokens.
 TOKENISED = "tok"
 
 
@@ -18,9 +18,9 @@ def tokeniser_names() -> list[str]:
 
 
 def bleu_tokeniser(name: str) -> Tokeniser:
-    """Return the function that gives BLEU's tokens of one sentence.
+    """Return a function that splits a sentence into BLEU's tokens.
 
-    ``tok`` splits at ASCII blanks only, as multi-bleu.perl does on bytes; every other name is sacrebleu's.
+    ``tok`` splits at ASCII white space only, as multi-bleu.perl does on bytes; every other name is sacrebleu's.
 
     Raises:
         ValueError: the name is unknown; the message lists the known ones.
@@ -36,12 +36,12 @@ def bleu_tokeniser(name: str) -> Tokeniser:
 
 
 def characters(sentence: str) -> str:
-    """Return chrF's tokens: the characters of the sentence without its blanks."""
+    """Return chrF's tokens: the characters of the sentence without white space."""
     return "".join(sentence.split())
 
 
 class _Words(dict):
-    """A cache of blank-separated words -> their tokens."""
+    """A cache: word, as separated by white space -> its tokens."""
 
     def __init__(self, segment: Callable[[str], str]) -> None:
         super().__init__()
@@ -53,9 +53,9 @@ class _Words(dict):
 
 
 def _by_words(segment: Callable[[str], str]) -> Tokeniser:
-    # 13a never looks further than one character to the side, and to it a blank is just a character that is no
-    # digit and no punctuation mark: a word's tokens do not depend on its neighbours, so each word is tokenised
-    # once. The exception is "-" before a line feed, which 13a joins.
+    # 13a looks at one neighbouring character at most, and treats a blank like any character that is no digit and no
+    # punctuation mark. So a word's tokens do not depend on its neighbours, and each word is tokenised only once. The
+    # exception is "-" before a line feed, which 13a joins.
     words = _Words(segment)
 
     def tokens(sentence: str) -> list[str]:

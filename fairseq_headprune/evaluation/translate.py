@@ -1,4 +1,4 @@
-"""Translate a split: with fairseq's generator under the mask in force, or under many masks at once."""
+"""Translate a split: with fairseq's generator under the current mask, or under many masks at once."""
 
 import logging
 from collections.abc import Sequence
@@ -22,19 +22,19 @@ logger = logging.getLogger(__name__)
 
 
 class Translator:
-    """Translates one split again and again, with all of fairseq-generate's settings (beam, lenpen, post-process, …).
+    """Translates one split, any number of times, with all settings of fairseq-generate (beam, lenpen, post-process, …).
 
     Attributes:
-        obstacle: why many masks cannot be translated at once with this model and these settings; None where they can.
-        references: the target side, decoded in the same way (unknown words escaped as fairseq-generate does), for the
-            sentences that are translated, in corpus order.
+        obstacle: why this model or these settings do not allow many masks at once; None if they do.
+        references: the target side of the translated sentences, decoded in the same way (unknown words escaped as in
+            fairseq-generate), in corpus order.
     """
 
     def __init__(self, session: Any, split: str, indices: Sequence[int] | None = None) -> None:
-        """Batch the split (or those sentences of it) and build the generator.
+        """Batch the split (or the sentences ``indices`` of it) and build the generator.
 
         Raises:
-            ValueError: an empty split, one without a target side, or a setting that is not supported here.
+            ValueError: the split is empty or has no target side, or a setting is not supported here.
         """
         cfg, args, task = session.cfg, session.args, session.task
         check_generation(cfg.generation)
@@ -48,7 +48,7 @@ class Translator:
         target = session.dataset(split).tgt
         self._indices = sorted(int(i) for group in self._batches.groups for i in group)
         check_prefix(cfg.generation.prefix_size, [len(target[i]) - 1 for i in self._indices])
-        # fairseq knows the names of post-processing only when it decodes.
+        # fairseq checks the name of the post-processing only when it decodes.
         self.references = built(
             f"--post-process {args.post_process}",
             lambda: [self._decode(target[i], escape_unk=True) for i in self._indices],
@@ -59,12 +59,12 @@ class Translator:
 
     @property
     def sources(self) -> list[str]:
-        """The source side as fairseq-generate prints it on its S- lines, for the sentences that are translated."""
+        """The source side of the translated sentences as fairseq-generate prints it on its S- lines."""
         source, dictionary = self._session.dataset(self._split).src, self._session.task.source_dictionary
         return [dictionary.string(source[i], self._session.cfg.common_eval.post_process) for i in self._indices]
 
     def metric(self, comparison: Any) -> Metric:
-        """Return BLEU, bound to the references, with a warning where they are not what its tokeniser expects."""
+        """Return BLEU, bound to the references; warn if they are not of the form that its tokeniser expects."""
         warn_of_form(self.references, comparison.tokenize)
         return corpus_metric("bleu", self.references, comparison.tokenize)
 
@@ -75,10 +75,10 @@ class Translator:
     def answers(self) -> list[str]:
         """Return the best hypothesis of each sentence as fairseq-generate prints it on its D- line, in corpus order.
 
-        The mask is the model's present one.
+        The mask is the model's current one.
 
         Raises:
-            FloatingPointError: a search without an end, since the model's output is not finite.
+            FloatingPointError: the search does not end because the model's output is not finite.
         """
         found: dict[int, str] = {}
         for sample in self._batches:
@@ -87,7 +87,7 @@ class Translator:
                 with torch.no_grad():
                     best = self._session.task.inference_step(self._generator, models, sample, prefix)
             except AssertionError as error:
-                # fairseq asserts that a search ends; where every score is NaN no hypothesis does.
+                # fairseq asserts that the search ends; if every score is NaN, no hypothesis does.
                 raise FloatingPointError(
                     f"fairseq's search found no translation ({error}): is the model finite?"
                 ) from error
@@ -96,13 +96,13 @@ class Translator:
         return [found[i] for i in self._indices]
 
     def answers_of(self, masks: Sequence[Mask]) -> list[list[str]]:
-        """Return for each mask what :meth:`answers` does under it, all translated at once.
+        """Return for each mask what :meth:`answers` returns under it, translating under all masks at once.
 
-        The largest length of a translation is that of the batches of :meth:`answers`: with ``--max-len-a`` it
-        depends on the longest sentence of the batch, and must not depend on how many masks share one here.
+        Maximum lengths are those of the batches of :meth:`answers`: with ``--max-len-a`` they depend on the longest
+        sentence of the batch, and must not depend on how many masks share a batch here.
 
         Raises:
-            ValueError: many masks cannot be translated at once (see :attr:`obstacle`), or a mask does not fit.
+            ValueError: many masks at once are not supported (see :attr:`obstacle`), or a mask does not fit.
         """
         if self.obstacle:
             raise ValueError(f"many masks at once: {self.obstacle}")
@@ -110,7 +110,7 @@ class Translator:
         texts: dict[tuple[int, ...], str] = {}
 
         def work(sentences: Sequence[int], numbers: Sequence[int]) -> None:
-            """Translate a pack, some sentences (corpus indices) under some masks, into ``found``."""
+            """Translate some sentences (corpus indices) under some masks, and store the result in ``found``."""
             sample = self._session.collate(self._split, sentences)
             ids, prefix = sample["id"].tolist(), self._prefix(sample)
             limits = [self._limits[number] for number in ids]
@@ -139,7 +139,7 @@ class Translator:
 
     @cached_property
     def _limits(self) -> dict[int, int]:
-        """The largest length of each sentence's translation in the batches of :meth:`answers`."""
+        """Return the maximum length of each sentence's translation in the batches of :meth:`answers`."""
         if not self._generator.max_len_a:
             return dict.fromkeys(self._indices, self._many.limit(0))
         widths = ((sample["id"].tolist(), sample["net_input"]["src_tokens"].size(1)) for sample in self._batches)
@@ -150,9 +150,9 @@ class Translator:
         return sample["target"][:, :size] if size > 0 else None
 
     def _decode(self, tokens: Any, escape_unk: bool = False) -> str:
-        """Turn indices into text: dictionary, ``--post-process``, ``--bpe`` and ``--tokenizer``, in this order."""
+        """Convert indices to text: dictionary, ``--post-process``, ``--bpe`` and ``--tokenizer``, in this order."""
         dictionary = self._session.task.target_dictionary
-        # The dictionary looks at tokens one by one, which is slow on a tensor.
+        # The dictionary reads tokens one by one, which is slow on a tensor.
         tokens = utils.strip_pad(torch.as_tensor(tokens).cpu(), dictionary.pad()).numpy()
         text = dictionary.string(
             tokens,
@@ -166,7 +166,7 @@ class Translator:
 
 
 def warn_of_form(references: list[str], tokenize: str) -> None:
-    """Log a warning where sacrebleu would tokenise tokenised or escaped text, and where references are empty."""
+    """Log a warning if sacrebleu would tokenise tokenised or escaped text, or if references are empty."""
     found = warning(looks_detokenised(references), {}, tokenises=tokenize not in (TOKENISED, "none"))
     for said in (found, empty_references(references)):
         if said:

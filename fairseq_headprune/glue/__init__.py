@@ -1,1 +1,1 @@
-"""The GLUE tasks (Wang et al. 2019): their files, labels and metrics. Nothing here knows fairseq but the dataset."""
+"""The GLUE tasks (Wang et al. 2019): their files, labels and metrics. Only the dataset depends on fairseq."""

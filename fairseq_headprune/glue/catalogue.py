@@ -1,4 +1,4 @@
-"""What the GLUE tasks are: columns, labels, metrics and names of files."""
+"""The GLUE tasks: columns, labels, metrics and file names."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,16 +13,16 @@ class GlueTask:
     """One task of the benchmark.
 
     Attributes:
-        name: as GLUE writes it, also the name of its folder.
+        name: GLUE's spelling, also the name of its folder.
         sentences: names of the columns with the one or two sentences.
         label: name of the column with the label.
         labels: label names in alphabetical order, which is the order of the logits; ``(SCORE,)`` for regression.
-        metrics: GLUE's metrics of this task; where there are two, their mean is its score.
-        positive: the label whose F1 is meant.
-        dev, test: the file's stem of the development and test sets; MNLI has two of each.
-        plain: columns of files without a header, by the stem.
-        test_sentences: names of the columns in test files, where they differ.
-        submission: the name of the file that GLUE's server takes, by the stem of the test set.
+        metrics: GLUE's metrics of this task; if there are two, the score is their mean.
+        positive: the label whose F1 is computed.
+        dev, test: file stems of the development and test sets; MNLI has two of each.
+        plain: file stem -> columns, for files without a header.
+        test_sentences: names of the columns in test files, if they differ.
+        submission: stem of the test set -> name of the file that GLUE's server expects.
     """
 
     name: str
@@ -42,7 +42,7 @@ class GlueTask:
         return self.labels == (SCORE,)
 
     def stem(self, split: str) -> str:
-        """Return the file's stem of a split: ``valid`` is the development set, matched where there are two.
+        """Return the file stem of a split: ``valid`` is the development set (the matched one if there are two).
 
         Raises:
             KeyError: no such split.
@@ -94,10 +94,10 @@ TASKS = {
 
 
 def glue_task(name: Optional[str]) -> GlueTask:
-    """Return a task by its name, in any case of letters.
+    """Return a task by its name; case does not matter.
 
     Raises:
-        ValueError: none of that name.
+        ValueError: there is no such task.
     """
     found = {task.lower(): task for task in TASKS}.get(str(name).lower())
     if found is None:

@@ -1,4 +1,4 @@
-"""What is compared of predictions for GLUE's examples: the metric, a paired t-test, and McNemar's test."""
+"""Comparison of GLUE predictions: the metric, a paired t-test, and McNemar's test."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -17,13 +17,13 @@ def label_subject(
     """Describe the comparison of predictions; classes are tested by correctness, scores by their squared errors.
 
     Args:
-        metric: what the bootstrap compares, one that :func:`~.metrics.metric_of` takes.
-        labels: names of labels, or scores, (examples,).
+        metric: the metric of the bootstrap, as accepted by :func:`~.metrics.metric_of`.
+        labels: label names, or scores, (examples,).
         systems: name -> predictions of the same kind, (examples,).
         more: further fields of the subject.
 
     Raises:
-        ValueError: another number of predictions than labels, fewer than two examples, or a label that the task does
+        ValueError: the numbers of predictions and labels differ, fewer than two examples, or a label that the task does
             not have.
     """
     for name, predictions in systems.items():
@@ -44,12 +44,12 @@ def label_subject(
 
 
 def values_tested(task: GlueTask) -> str:
-    """Name the value of an example that the t-test takes."""
+    """Name the value per example that the t-test compares."""
     return "squared error" if task.is_regression else "correctness"
 
 
 def signature(task: GlueTask, split: str | None, metric: str) -> str:
-    """Say how the metric of a comparison is computed."""
+    """Describe how the metric of a comparison is computed."""
     ranks = "; Spearman's ranks are those of the whole split" if "spearman" in metric else ""
     positive = f"; F1 of the label {task.positive or task.labels[-1]}" if "f1" in metric else ""
     return f"{metric} of {task.name}{f' {split}' if split else ''}, in percent{ranks}{positive}"

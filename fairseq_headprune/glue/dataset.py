@@ -1,4 +1,4 @@
-"""fairseq's view of a split: batches that are padded to their longest example, and the losses of their examples."""
+"""A split as a fairseq dataset: batches padded to their longest example, and the losses of their examples."""
 
 from typing import Any, Optional
 
@@ -12,12 +12,12 @@ from fairseq_headprune.glue.examples import Split
 
 
 class GlueDataset(FairseqDataset):
-    """Encoded examples; a batch pads ``src_tokens`` on the right, as BERT was trained.
+    """Encoded examples; batches pad ``src_tokens`` on the right, as in BERT's training.
 
     Args:
-        name: of the split; batches carry it.
-        shuffle: draw the order anew (from numpy's seed, which fairseq sets): batches of training are random ones.
-            Otherwise examples of similar length share a batch.
+        name: of the split; each batch contains it.
+        shuffle: draw a random order for training (from numpy's seed, which fairseq sets). Otherwise examples of similar
+            length share a batch.
     """
 
     def __init__(self, split: Split, name: str, pad: int, shuffle: bool = False) -> None:
@@ -36,15 +36,15 @@ class GlueDataset(FairseqDataset):
         return len(self.sizes)
 
     def num_tokens(self, index: int) -> int:
-        """Number of pieces of an example."""
+        """Number of word pieces of an example."""
         return int(self.sizes[index])
 
     def num_tokens_vec(self, indices: Any) -> np.ndarray:
-        """Numbers of pieces of several."""
+        """Numbers of word pieces of several examples."""
         return self.sizes[indices]
 
     def size(self, index: int) -> int:
-        """The same; fairseq compares it with the largest number of positions."""
+        """The same; fairseq compares it with the maximum number of positions."""
         return int(self.sizes[index])
 
     def ordered_indices(self) -> np.ndarray:
@@ -54,7 +54,7 @@ class GlueDataset(FairseqDataset):
         return np.argsort(self.sizes, kind="stable")
 
     def collater(self, samples: list[int]) -> dict[str, Any]:
-        """Return one batch: ``id``, ``net_input``, ``target`` where there are labels, and counts."""
+        """Return one batch: ``id``, ``net_input``, ``target`` if there are labels, and counts."""
         if not samples:
             return {}
         lengths = torch.from_numpy(self.sizes[samples])
@@ -91,10 +91,10 @@ class ExampleLosses:
         return F.cross_entropy(logits, sample["target"], reduction="none")
 
     def counts(self, sample: dict[str, Any]) -> dict[str, int]:
-        """Return the counts; tokens are those that are read."""
+        """Return the counts; tokens are input tokens."""
         tokens = int(sample["net_input"]["src_tokens"].ne(self.pad).sum())
         return {"sentences": sample["target"].numel(), "batches": 1, "tokens": tokens, "source_tokens": tokens}
 
     def positions(self, component: str, sample: dict[str, Any]) -> int:
-        """The tokens that are read."""
+        """Return the number of input tokens."""
         return sample["net_input"]["src_tokens"].size(1)

@@ -1,4 +1,4 @@
-"""A split of a GLUE task as the model reads it: tokens, targets, and the faults of its file."""
+"""A split of a GLUE task as model input: tokens, targets, and the faults of its file."""
 
 import hashlib
 from dataclasses import dataclass
@@ -17,11 +17,11 @@ class Split:
     """Encoded examples of one split.
 
     Attributes:
-        numbers: line numbers in the file, header not counted, from 0; ``sentences`` the texts there.
+        numbers: line numbers in the file, from 0, without the header; ``sentences``: the texts there.
         encoded: tokens and token types.
         targets: class numbers (int64), scores (float32), or None for a test set.
-        about: path, hash (of the text, unpacked), counts and faults of the file; plain JSON values.
-        note: the faults in words; empty where there are none.
+        about: path, hash (of the uncompressed text), counts and faults of the file; plain JSON values.
+        note: the faults in words; empty if there are none.
     """
 
     numbers: list[int]
@@ -33,9 +33,9 @@ class Split:
 
 
 def read(data: PathLike, task: GlueTask, split: str, vocabulary: Vocabulary, limit: int, holdout: "Holdout") -> Split:
-    """Read and encode a split: ``train``, ``valid``, ``dev``, ``test`` or the stem of a file.
+    """Read and encode a split: ``train``, ``valid``, ``dev``, ``test`` or a file stem.
 
-    With a holdout, ``valid`` is this part of train, and ``train`` what is left of it.
+    With a holdout, ``valid`` is the held-out part of train, and ``train`` the rest.
 
     Raises:
         KeyError: no such split.
@@ -61,21 +61,21 @@ def read(data: PathLike, task: GlueTask, split: str, vocabulary: Vocabulary, lim
 
 @dataclass(frozen=True)
 class Holdout:
-    """A part of train that models are chosen on, so that the development set only reports.
+    """A held-out part of train for choosing models, so that the development set is only reported on.
 
     Attributes:
         amount: a share below 1, or a number of examples; 0: no holdout, and models are chosen on the development set.
-        seed: of the draw.
+        seed: of the random draw.
     """
 
     amount: float = 0.0
     seed: int = 1
 
     def part(self, examples: list[Example], held: bool) -> list[Example]:
-        """Return the examples that are held out, or the others, in the order of the file.
+        """Return the held-out examples, or the others, in the order of the file.
 
         Raises:
-            ValueError: an amount that is negative, or leaves nothing for one of the two.
+            ValueError: the amount is negative, or one of the two parts would be empty.
         """
         count = round(self.amount * len(examples)) if 0 < self.amount < 1 else int(self.amount)
         if not 0 < count < len(examples):

@@ -1,4 +1,4 @@
-"""GLUE's metrics, in percent, from statistics of examples that add up, so that a bootstrap need not score again."""
+"""GLUE's metrics, in percent, from additive statistics of examples, so that a bootstrap need not score again."""
 
 from collections.abc import Callable, Sequence
 from typing import Optional
@@ -8,12 +8,12 @@ import numpy as np
 from fairseq_headprune.evaluation.statistics import check_lengths
 from fairseq_headprune.glue.catalogue import GlueTask
 
-#: joins metrics whose mean is meant: "accuracy+f1"
+#: separator of metrics to be averaged: "accuracy+f1"
 AND = "+"
 
 
 def metric_of(task: GlueTask, asked: Optional[str] = None) -> str:
-    """Return the metric by which a task's models are chosen: GLUE's, or the one asked for.
+    """Return the metric by which a task's models are chosen: GLUE's, or ``asked``.
 
     Raises:
         ValueError: an unknown metric, or one for the other kind of task.
@@ -29,7 +29,7 @@ def metric_of(task: GlueTask, asked: Optional[str] = None) -> str:
 
 
 def scores(task: GlueTask, metric: str, found: np.ndarray, target: np.ndarray) -> dict[str, float]:
-    """Return GLUE's metrics of a task, those of ``metric``, and as ``score`` the mean of the latter, in percent.
+    """Return GLUE's metrics of a task, those in ``metric``, and the mean of the latter as ``score``, in percent.
 
     Args:
         found, target: (examples,): class numbers, or scores for regression.
@@ -55,7 +55,7 @@ class LabelMetric:
         """Bind the metric.
 
         Raises:
-            ValueError: there are no references, or some are no labels of the task.
+            ValueError: there are no references, or some are not labels of the task.
         """
         if not references:
             raise ValueError("no references (0 examples): there is nothing to score")
@@ -67,7 +67,7 @@ class LabelMetric:
         """Return the statistics of one system, (examples, stats), float64.
 
         Raises:
-            ValueError: not one prediction a reference, or a label that the task does not have.
+            ValueError: not one prediction per reference, or a label that the task does not have.
         """
         check_lengths(len(hypotheses), len(self._target))
         return _statistics(self._task, self._numbers("predictions", hypotheses), self._target)
@@ -87,10 +87,10 @@ class LabelMetric:
 
 
 def _statistics(task: GlueTask, found: np.ndarray, target: np.ndarray) -> np.ndarray:
-    """Return (examples, stats), which add up.
+    """Return additive statistics, (examples, stats).
 
-    Classes: an example's cell of the confusion matrix. Scores: 1, x, y, x², y² and xy, and the same of ranks for
-    Spearman's coefficient, taken over all examples: a resample's own ranks would not add up.
+    Classes: the example's cell of the confusion matrix. Scores: 1, x, y, x², y² and xy, and the same of ranks for
+    Spearman's coefficient. Ranks are over all examples: statistics of a resample's own ranks would not be additive.
     """
     if not task.is_regression:
         count = len(task.labels)
@@ -121,7 +121,7 @@ def _moments(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def _ranks(values: np.ndarray) -> np.ndarray:
-    """Ranks, ties averaged, as a share of their number, so that sums of squares stay small."""
+    """Return ranks, ties averaged, divided by their number so that sums of squares stay small."""
     from scipy.stats import rankdata
 
     return rankdata(values) / len(values)
@@ -138,7 +138,7 @@ def _f1(matrix: np.ndarray, positive: int) -> np.ndarray:
 
 
 def _matthews(matrix: np.ndarray, positive: int) -> np.ndarray:
-    """Gorodkin's coefficient for any number of classes: 0 where predictions or targets are of one class."""
+    """Gorodkin's coefficient for any number of classes; 0 if predictions or targets are all of one class."""
     right, total = np.trace(matrix, axis1=-2, axis2=-1), matrix.sum(axis=(-2, -1))
     target, found = matrix.sum(axis=-1), matrix.sum(axis=-2)
     spread = (total**2 - (found**2).sum(axis=-1)) * (total**2 - (target**2).sum(axis=-1))
@@ -146,10 +146,10 @@ def _matthews(matrix: np.ndarray, positive: int) -> np.ndarray:
 
 
 def _correlation(sums: np.ndarray) -> np.ndarray:
-    """Pearson's coefficient from moments (…, 6); 0 where one side does not vary."""
+    """Pearson's coefficient from moments (…, 6); 0 if one side is constant."""
     n, x, y, xx, yy, xy = np.moveaxis(sums, -1, 0)
     spreads = np.maximum(n * xx - x * x, 0.0), np.maximum(n * yy - y * y, 0.0)
-    # What is left of rounding is no variation.
+    # A variance this small is rounding.
     flat = (spreads[0] < 1e-12 * n * xx) | (spreads[1] < 1e-12 * n * yy)
     return np.where(flat, 0.0, _share(n * xy - x * y, np.sqrt(spreads[0] * spreads[1])))
 

@@ -1,4 +1,4 @@
-"""Predicting the labels of a split, under the mask in force or under many masks at once."""
+"""Predict the labels of a split, under the current mask or under many masks at once."""
 
 import contextlib
 from collections.abc import Callable, Iterable, Sequence
@@ -14,16 +14,16 @@ from fairseq_headprune.glue.metrics import LabelMetric
 from fairseq_headprune.modules.row_masks import RowMasks, branching
 from fairseq_headprune.parts import Mask
 
-#: tokens, times masks, that one pass of the model takes; on a GPU if its share of the memory is enough
+#: tokens x masks in one forward pass; fewer on a GPU if its share of the memory is too small
 _TOKENS = {"cpu": 16384, "cuda": 65536}
 
 
 class Predictor:
-    """Predicts one split again and again.
+    """Predicts the labels of one split, any number of times.
 
     Attributes:
         obstacle: always None: labels can be predicted under many masks at once.
-        task: what GLUE says of the task.
+        task: GLUE's description of the task.
     """
 
     obstacle: str | None = None
@@ -56,31 +56,31 @@ class Predictor:
 
     @property
     def references(self) -> list[str]:
-        """The labels' names, or scores, as texts; see :attr:`targets`."""
+        """The label names, or scores, as text; see :attr:`targets`."""
         return self.names(self.targets)
 
     @property
     def sources(self) -> list[str]:
-        """The sentences; those of a pair are joined by a tab."""
+        """The sentences; pairs are joined by a tab."""
         return ["\t".join(sentences) for sentences in self.split.sentences]
 
     def names(self, predicted: np.ndarray) -> list[str]:
-        """Return predictions as texts: names of labels, or scores."""
+        """Return predictions as text: label names, or scores."""
         if self.task.is_regression:
             return [f"{value:.6f}" for value in predicted]
         return [self.task.labels[int(number)] for number in predicted]
 
     def predict(self) -> np.ndarray:
-        """Return class numbers, or scores, (examples,) in the order of the file, under the mask in force."""
+        """Return class numbers, or scores, (examples,) in the order of the file, under the current mask."""
         batches = self._session.batches(self._name)
         return self._gather(batches, lambda sample: self._session.model(**sample["net_input"])[0][None], 1)[0]
 
     def predict_many(self, masks: Sequence[Mask]) -> np.ndarray:
-        """Return the same under each mask, (masks, examples); what masks have in common is computed once.
+        """Return the same under each mask, (masks, examples); layers on which masks agree are computed once.
 
         Raises:
-            ValueError: masks that do not fit, or prune different feed-forward parts.
-            torch.OutOfMemoryError: there is no memory for a single example under a single mask.
+            ValueError: masks do not fit the model, or prune different feed-forward parts.
+            torch.OutOfMemoryError: there is too little memory for a single example under a single mask.
         """
         tokens = max(self._fitting() // len(masks), self._session.task.limit)
         with self._card.limited() if self._card else contextlib.nullcontext():
@@ -89,7 +89,7 @@ class Predictor:
         return found
 
     def _fitting(self) -> int:
-        """How many tokens, times masks, a pass takes."""
+        """Return how many tokens x masks fit in one pass."""
         if self._card is None:
             return _TOKENS["cpu"]
         encoder = self._session.model.encoder
@@ -102,13 +102,13 @@ class Predictor:
         return min(_TOKENS["cuda"], self._card.share() // taken)
 
     def _try(self, masks: Sequence[Mask], tokens: int) -> np.ndarray:
-        """Predict with so many tokens a batch; out of memory: with half as many, then with half of the masks."""
+        """Predict with this many tokens per batch; out of memory: with half as many, then with half of the masks."""
         try:
             return self._predicted(masks, tokens)
         except torch.OutOfMemoryError:
             if self._card is None:
                 raise
-        # Outside of the handler, which would keep the tensors of the failed batch alive.
+        # Outside the handler, which would keep the tensors of the failed batch alive.
         torch.cuda.empty_cache()
         least, half = self._session.task.limit, len(masks) // 2
         if tokens > least:
@@ -130,7 +130,7 @@ class Predictor:
             return self._gather(session.batches(self._name, max_tokens=tokens), logits, len(masks))
 
     def _gather(self, batches: Iterable[dict], logits: Callable[[dict], Tensor], masks: int) -> np.ndarray:
-        """Collect predictions from logits (masks, batch, classes) of every batch."""
+        """Collect the predictions of all batches; ``logits`` returns (masks, batch, classes)."""
         found = np.zeros((masks, len(self._dataset)), dtype=np.float32 if self.task.is_regression else np.int64)
         with torch.no_grad():
             for sample in batches:
@@ -140,15 +140,15 @@ class Predictor:
         return found
 
     def answers(self) -> list[str]:
-        """Return predictions as texts, under the mask in force."""
+        """Return predictions as text, under the current mask."""
         return self.names(self.predict())
 
     def answers_of(self, masks: Sequence[Mask]) -> list[list[str]]:
-        """Return predictions as texts, under each mask."""
+        """Return predictions as text, under each mask."""
         return [self.names(row) for row in self.predict_many(masks)]
 
     def metric(self, comparison: Any) -> LabelMetric:
-        """Return the task's metric, bound to the labels; BLEU's settings in a comparison do not matter here."""
+        """Return the task's metric, bound to the labels; a comparison's BLEU settings have no effect."""
         return LabelMetric(self.task, self._session.task.metric, self.references)
 
     def beside(self) -> dict[str, LabelMetric]:

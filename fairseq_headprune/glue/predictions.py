@@ -21,15 +21,15 @@ class Predictions:
     """What one system predicts for one labelled split.
 
     Attributes:
-        split: the file's stem, such as ``dev`` or ``dev_mismatched``; None where it is not known.
-        metric: by which the model was chosen, such as ``accuracy+f1``.
-        ids: of the examples, each once: line numbers in the file, header not counted, from 0.
-        labels, predictions: names of labels, or scores, (examples,).
-        about: where the predictions come from: plain JSON values.
+        split: the file stem, such as ``dev`` or ``dev_mismatched``; None if unknown.
+        metric: the metric by which the model was chosen, such as ``accuracy+f1``.
+        ids: unique ids of the examples: line numbers in the file, from 0, without the header.
+        labels, predictions: label names, or scores, (examples,).
+        about: where the predictions come from; plain JSON values.
 
     Raises:
-        ValueError: unequal lengths, no example, an id twice, a label outside the task's set, a score that is no finite
-            number, or a metric that the task does not have.
+        ValueError: unequal lengths, no example, a repeated id, an unknown label, a score that is not finite, or an
+            unknown metric.
     """
 
     task: GlueTask
@@ -73,7 +73,7 @@ def load_predictions(path: PathLike) -> Predictions:
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: it is damaged or something else; the message names the file.
+        ValueError: it is damaged or not a file of predictions; the message names it.
     """
     value = read_json(path)
     check_format(value, FORMAT, "predictions", "a file of predictions", str(path))
@@ -91,11 +91,11 @@ def load_predictions(path: PathLike) -> Predictions:
 
 
 def read_label_lines(labels: PathLike, path: PathLike, task: GlueTask) -> Predictions:
-    """Read labels and predictions from two text files of one label, or score, a line; the metric is GLUE's own.
+    """Read labels and predictions from two text files with one label, or score, per line; the metric is GLUE's own.
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: other numbers of lines, or a line that is no label or score; the message names the file.
+        ValueError: the numbers of lines differ, or a line is not a label or score; the message names the file.
     """
     gold, found = ([_value(task, line) for line in read_lines(name)] for name in (labels, path))
     if len(gold) != len(found):
@@ -107,7 +107,7 @@ def read_label_lines(labels: PathLike, path: PathLike, task: GlueTask) -> Predic
 
 
 def _value(task: GlueTask, text: str) -> Any:
-    """Return the score in a text; a text that is no number is returned as it is, to be refused with its line."""
+    """Convert a score to a number; return other text unchanged, so that the check can report its line."""
     try:
         return float(text) if task.is_regression and math.isfinite(float(text)) else text
     except ValueError:
@@ -115,7 +115,7 @@ def _value(task: GlueTask, text: str) -> Any:
 
 
 def is_predictions(path: PathLike) -> bool:
-    """Whether a file holds predictions, of any version and even damaged; pipes are not read."""
+    """Whether a file holds predictions, of any version and even if damaged; pipes are not read."""
     if not Path(path).is_file():
         return False
     data = Path(path).read_bytes()
@@ -123,10 +123,10 @@ def is_predictions(path: PathLike) -> bool:
 
 
 def check_same_examples(systems: Mapping[str, Predictions]) -> None:
-    """Make sure that all systems answer the same examples of the same task, with the same labels, as the first does.
+    """Check that all systems have the same task, examples and labels as the first one.
 
     Raises:
-        ValueError: the message names two systems and what differs.
+        ValueError: they differ; the message names two systems and the difference.
     """
     first, base = next(iter(systems.items()))
     for name, system in systems.items():
@@ -145,7 +145,7 @@ def check_same_examples(systems: Mapping[str, Predictions]) -> None:
 
 
 def plain_values(task: GlueTask, values: np.ndarray) -> list[Any]:
-    """Return class numbers as names of labels, and float32 scores as the shortest numbers that stand for them."""
+    """Return class numbers as label names, and float32 scores as their shortest decimal numbers."""
     if task.is_regression:
         return [float(str(value)) for value in values]
     return [task.labels[int(number)] for number in values]

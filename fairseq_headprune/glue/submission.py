@@ -1,4 +1,4 @@
-"""The files of an evaluation: one for each split, and those that GLUE's server takes for the unlabelled test sets."""
+"""Output files of an evaluation: one per split, and those that GLUE's server expects for the unlabelled test sets."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,10 +10,10 @@ from fairseq_headprune.glue.catalogue import GlueTask
 
 
 def submission_paths(task: GlueTask, path: PathLike) -> dict[str, Path]:
-    """Return the file of each test set: ``path``, or in a folder the names that GLUE asks for.
+    """Return the file of each test set: ``path``, or GLUE's file names if it is a folder.
 
     Raises:
-        ValueError: one file for a task with two test sets.
+        ValueError: a single file for a task with two test sets.
         FileNotFoundError: a file in a folder that is not there.
     """
     names = {stem: task.submission.get(stem, f"{task.name}.tsv") for stem in task.test}
@@ -21,11 +21,11 @@ def submission_paths(task: GlueTask, path: PathLike) -> dict[str, Path]:
 
 
 def write_submission(path: PathLike, task: GlueTask, numbers: Sequence[int], predicted: np.ndarray) -> None:
-    """Write predictions, one line an example, in the order of the test file; scores are cut to GLUE's 0 to 5.
+    """Write predictions, one per line, in the order of the test file; scores are clipped to GLUE's range, 0 to 5.
 
     Args:
-        numbers: of the examples in the file, from 0.
-        predicted: (examples,): class numbers, or scores.
+        numbers: line numbers of the examples in the file, from 0.
+        predicted: class numbers, or scores, (examples,).
     """
     if task.is_regression:
         answers = [f"{value:.3f}" for value in np.clip(predicted, 0.0, 5.0)]
@@ -36,15 +36,15 @@ def write_submission(path: PathLike, task: GlueTask, numbers: Sequence[int], pre
 
 
 def output_paths(flag: str, path: PathLike, names: Mapping[str, str], what: str) -> dict[str, Path]:
-    """Return the file of each split: ``path``, or in a folder the split's own name.
+    """Return the file of each split: ``path``, or the split's own file name if it is a folder.
 
     Args:
-        flag: the flag that gave the path, for the message.
-        names: split -> the file's name in a folder.
-        what: what has several splits, for the message: "MNLI has 2 test sets".
+        flag: the flag of the path, for the message.
+        names: split -> file name in a folder.
+        what: start of the message if there are several splits, such as "MNLI has 2 test sets".
 
     Raises:
-        ValueError: one file for several splits, or something that is no file.
+        ValueError: a single file for several splits, or a path that is not a file.
         FileNotFoundError: a file in a folder that is not there.
     """
     path = Path(path)

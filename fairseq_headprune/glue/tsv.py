@@ -1,4 +1,4 @@
-"""Reading GLUE's TSV files: no quoting, columns by name, and every faulty line counted."""
+"""Read GLUE's TSV files: no quoting, columns by name, faulty lines counted."""
 
 import gzip
 import zlib
@@ -10,12 +10,12 @@ from typing import Any, NamedTuple, Optional
 from fairseq_headprune.files import PathLike
 from fairseq_headprune.glue.catalogue import GlueTask
 
-#: above this share of lines that cannot be used a file is refused
+#: a file with a larger share of unusable lines is refused
 MOST_FAULTS = 0.01
 
 
 class Example(NamedTuple):
-    """One line: its number in the file (from 0, header not counted), sentences, and the label's name or score."""
+    """One line: its number in the file (from 0, without the header), sentences, and label name or score."""
 
     number: int
     sentences: tuple[str, ...]
@@ -28,11 +28,11 @@ class Faults:
 
     Attributes:
         bom: whether it begins with a byte order mark, which is dropped.
-        quotes: lines with a field that begins with a quotation mark: taken literally, as GLUE means it. A reader of
-            CSV would join such lines with others.
+        quotes: lines with a field that begins with a quotation mark, which is read literally, as GLUE intends. A CSV
+            reader would join such lines with others.
         empty: lines with an empty sentence, which are kept.
-        columns, label: numbers of lines that are left out: another number of columns than the header, a label that
-            the task does not have.
+        columns, label: numbers of skipped lines, because the number of columns differs from the header's, or the task
+            does not have the label.
     """
 
     bom: bool = False
@@ -43,7 +43,7 @@ class Faults:
 
     @property
     def left_out(self) -> int:
-        """How many lines are left out."""
+        """How many lines are skipped."""
         return len(self.columns) + len(self.label)
 
     def to_dict(self) -> dict[str, Any]:
@@ -75,11 +75,11 @@ def split_path(data: PathLike, task: GlueTask, stem: str) -> Path:
 
 
 def read_split(path: PathLike, task: GlueTask, stem: str) -> tuple[list[Example], Faults]:
-    """Read the examples of a file; test sets have no labels (and whatever column of that name they have is not read).
+    """Read the examples of a file; a label column in a test set is ignored.
 
     Raises:
-        ValueError: not a UTF-8 file, a header without the task's columns, no example; more than 1 in 100 lines that
-            cannot be used, or any in a test set, of which every line has to be answered.
+        ValueError: the file is not UTF-8, its header lacks the task's columns, or it has no example; more than 1 in 100
+            lines cannot be used, or any line of a test set, where every line needs a prediction.
     """
     lines, faults = _lines(path, read_bytes(path)), Faults()
     if lines and lines[0].startswith("\ufeff"):
@@ -110,7 +110,7 @@ def read_split(path: PathLike, task: GlueTask, stem: str) -> tuple[list[Example]
 
 
 def read_bytes(path: PathLike) -> bytes:
-    """Return the bytes of a file, unpacked where its name ends in ``.gz``.
+    """Return the bytes of a file, uncompressed if its name ends in ``.gz``.
 
     Raises:
         ValueError: damaged or truncated.
@@ -127,7 +127,7 @@ def _lines(path: PathLike, data: bytes) -> list[str]:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}: not a UTF-8 text file ({error})") from error
-    # Only \n ends a line: a lone carriage return or U+2028 may stand in a sentence.
+    # Only \n ends a line: a sentence may contain a lone carriage return or U+2028.
     return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")] if text else []
 
 

@@ -1,4 +1,4 @@
-"""What a model predicts while fairseq validates, collected from all ranks: its criterion returns the loss only."""
+"""Predictions during fairseq's validation, collected from all ranks: its criterion returns only the loss."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +18,7 @@ def predictions(logits: Tensor, is_regression: bool) -> Tensor:
 
 @contextmanager
 def noted_logits(model: Any) -> Iterator[list[Tensor]]:
-    """Note the logits of every forward pass: fairseq's criterion does not return them."""
+    """Record the logits of every forward pass: fairseq's criterion does not return them."""
     while not hasattr(model, "classification_heads") and hasattr(model, "module"):
         model = model.module
     found: list[Tensor] = []
@@ -32,7 +32,7 @@ def noted_logits(model: Any) -> Iterator[list[Tensor]]:
 def of_all_ranks(predicted: Optional[tuple[Tensor, Tensor]]) -> list[tuple[Tensor, Tensor]]:
     """Return the predictions and labels of a step's batches on all ranks; every rank must call it.
 
-    fairseq's own exchange sums numbers, or needs CUDA.
+    fairseq's own collectives only sum numbers, or need CUDA.
     """
     found = [predicted]
     if distributed.get_data_parallel_world_size() > 1:
