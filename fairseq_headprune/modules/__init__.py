@@ -1,1 +1,1 @@
-"""Gated attention: the arithmetic (``attention``), the module (``multihead``), attaching it to models (``attach``)."""
+"""Gated attention: the computation (``attention``), the module (``multihead``), attaching to models (``attach``)."""

@@ -22,10 +22,10 @@ class GatedParts:
 
     Attributes:
         modules: attention component -> gated modules in layer order; components the model lacks are absent.
-        ffn: the same of feed-forward components.
-        layers: component -> the layers that the modules are in; empty if they are in none.
-        ffn_parts: ``blocks`` or ``units``: what a feed-forward part is for masks and shapes that are asked for; None
-            (the default) if feed-forward parts are not chosen from.
+        ffn: the same for feed-forward components.
+        layers: component -> the layers that contain the modules; empty if they are in no layer.
+        ffn_parts: what a feed-forward part is in masks and shapes: ``blocks`` or ``units``; None (the default) if
+            feed-forward parts are not pruned.
     """
 
     ffn_parts: Optional[str] = None
@@ -49,9 +49,9 @@ class GatedParts:
 
     @property
     def shape(self) -> Shape:
-        """Number of heads of each layer, by component; heads that were removed count, too.
+        """Number of heads of each layer, by component, including removed heads.
 
-        With ``ffn_parts`` also the numbers of these; a block that is gone counts 1.
+        With ``ffn_parts``, also the numbers of feed-forward parts; a removed block counts as 1.
         """
         shape = {c: [m.original_count for m in modules] for c, modules in self.modules.items()}
         if self.ffn_parts is None:
@@ -78,16 +78,16 @@ class GatedParts:
         return Layout(self.original, rows, source)
 
     def full(self) -> Mask:
-        """Return the mask that keeps every part that was not removed."""
+        """Return the mask that keeps every part that has not been removed."""
         return self.layout().mask()
 
     def in_original_numbers(
         self, values: dict[str, list[list[float]]], ffn: Optional[str] = None
     ) -> dict[str, list[list[float]]]:
-        """Return values of the parts that are there as values of the original ones; those that were removed get 0.
+        """Extend values of the remaining parts to all original parts; removed ones get 0.
 
         Args:
-            ffn: with ``blocks`` feed-forward components have one value a layer, which stays as it is.
+            ffn: with ``blocks``, feed-forward components have one value per layer, which is unchanged.
         """
         result: dict[str, list[list[float]]] = {component: [] for component in values}
         for component, layer, module in self.items(values):
@@ -106,10 +106,10 @@ class GatedParts:
                 yield component, layer, module
 
     def set_mask(self, mask: Optional[Mask], fixed: bool = False) -> None:
-        """Silence the parts that the mask prunes (None keeps all), checking first, so that a misfit changes nothing.
+        """Mask the parts that the mask prunes (None keeps all); a mask that does not fit changes nothing.
 
         Args:
-            fixed: loading a checkpoint afterwards does not replace this mask by the checkpoint's own.
+            fixed: a checkpoint loaded later does not replace this mask by its own.
 
         Raises:
             ValueError: the mask does not fit the model, or keeps a part that was removed.
@@ -121,21 +121,21 @@ class GatedParts:
             module.set_row(rows[component][layer] if component in rows else None, fixed, source)
 
     def check(self, mask: Mask) -> None:
-        """Make sure that a mask fits the model.
+        """Check that a mask fits the model.
 
         Raises:
-            ValueError: it does not, or it keeps a part that was removed.
+            ValueError: it does not fit, or keeps a removed part.
         """
         self.layout().check(mask)
 
     def mask(self, ffn: Optional[str] = None) -> Mask:
-        """Return the mask in force (everything is kept where none was set), with its source; removed parts are 0.
+        """Return the current mask (keeping everything where none is set), with its source; removed parts are 0.
 
         Args:
-            ffn: ``blocks`` or ``units``: also have an entry for each of these, to choose from (default: ``ffn_parts``).
+            ffn: ``blocks`` or ``units``: also have an entry for each of these (default: ``ffn_parts``).
 
         Raises:
-            ValueError: units of a block are masked, and blocks are asked for.
+            ValueError: ``blocks``, but single units of a block are masked.
         """
         layout = self._layout(lambda module: module.row())
         ffn_pruned = layout.prunes_ffn()
@@ -145,12 +145,12 @@ class GatedParts:
         return layout.mask() if ffn is None else self.layout().spell_out(layout.mask(), ffn)
 
     def mask_is_fixed(self) -> bool:
-        """Whether heads are pruned by a mask that a checkpoint does not replace."""
+        """Whether the current mask stays in place when a checkpoint is loaded."""
         return any(module.keep_is_fixed and module.keep is not None for _, _, module in self.items())
 
     @contextmanager
     def masked(self, mask: Optional[Mask]) -> Iterator[None]:
-        """Set a mask for a while; afterwards the one in force before is back."""
+        """Context manager: set a mask; on exit the previous one is restored."""
         before = [(module, module.state) for _, _, module in self.items(COMPONENTS)]
         try:
             self.set_mask(mask)
@@ -163,14 +163,14 @@ class GatedParts:
     def leaf_gates(
         self, shape: Callable[[str, int], tuple[int, ...]], ffn: Optional[str] = None
     ) -> Iterator[dict[str, list[Tensor]]]:
-        """Put a gate of ones that requires gradients on every head, for a while.
+        """Context manager: put a gate of ones that requires gradients on every head.
 
         Args:
-            shape: the shape of a gate from component and number of parts; see :func:`apply_gate` for what fits.
-            ffn: ``blocks`` or ``units``: put gates on these, too.
+            shape: gives the shape of a gate from component and number of parts; see :func:`apply_gate`.
+            ffn: ``blocks`` or ``units``: also put gates on these.
 
         Yields:
-            component -> one tensor a layer, in the type and on the device of the weights.
+            component -> one tensor per layer, in the dtype and on the device of the weights.
         """
         gates: dict[str, list[Tensor]] = {}
         before = []
@@ -189,20 +189,20 @@ class GatedParts:
 
 
 def component_of(name: str, module: nn.Module) -> str:
-    """Return the component of an attention module from its name in the model and its kind."""
+    """Return the component of an attention module, from its name in the model and its kind."""
     if getattr(module, "encoder_decoder_attention", False):
         return "enc_dec"
     return "dec_self" if "decoder" in name.split(".") else "enc_self"
 
 
 def attach_gates(model: nn.Module) -> GatedParts:
-    """Make every attention module of a fairseq model gated, in place, and return the handle.
+    """Make every attention module of a fairseq model gated, in place, and return a handle to the gates.
 
-    Parameters, their names, their values and the model's output stay as they are until a gate or mask is set. A
-    model that has gates already is left as it is.
+    Parameters, their names and values and the model's output are unchanged until a gate or mask is set. A model that
+    already has gates is left unchanged.
 
     Raises:
-        ValueError: there is no attention module, or one that cannot be gated; the model is unchanged then.
+        ValueError: there is no attention module, or one that cannot be gated; the model is then unchanged.
     """
     stock = [m for m in model.modules() if type(m) is MultiheadAttention]
     if not stock and not any(isinstance(m, GatedMultiheadAttention) for m in model.modules()):
@@ -218,7 +218,7 @@ def attach_gates(model: nn.Module) -> GatedParts:
 
 
 def find_gates(model: nn.Module) -> GatedParts:
-    """Return the handle on the gates of a model.
+    """Return a handle to the gates of a model.
 
     Raises:
         ValueError: the model has no gates; attach them first.
@@ -244,7 +244,7 @@ def find_gates(model: nn.Module) -> GatedParts:
 
 @contextmanager
 def without_attention_weights(model: nn.Module) -> Iterator[None]:
-    """Keep decoder layers from computing attention weights that nobody reads, for a while.
+    """Context manager: keep decoder layers from computing attention weights that are not used.
 
     In evaluation mode fairseq's decoder layers compute them by default (``need_attn``), which rules out fused
     attention.

@@ -1,4 +1,4 @@
-"""Scaled dot-product attention with one gate a head, in plain torch."""
+"""Scaled dot-product attention with one gate per head, in plain torch."""
 
 from typing import Optional
 
@@ -6,22 +6,22 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-#: Queries of a sentence (its beams) up to which plain products are faster than fused attention on CUDA.
+#: Up to this many queries per sentence (its beams), plain matrix products are faster than fused attention on CUDA.
 _FEW_QUERIES = 16
 
 
 def combine_masks(
     key_padding_mask: Optional[Tensor], attn_mask: Optional[Tensor], dtype: torch.dtype
 ) -> Optional[Tensor]:
-    """Join a padding mask and an attention mask into one that ``scaled_dot_product_attention`` takes.
+    """Combine a padding mask and an attention mask into one for ``scaled_dot_product_attention``.
 
     Args:
-        key_padding_mask: (batch, src); whatever is not 0 is padding: bool or uint8 (1 = pad), or float (0 = real,
-            ``-inf`` or fairseq's cached 1.0 = pad).
+        key_padding_mask: (batch, src); nonzero means padding: bool or uint8 (1 = pad), or float (0 = real, ``-inf`` or
+            fairseq's cached 1.0 = pad).
         attn_mask: (tgt, src) or broadcastable to (batch, heads, tgt, src); bool or integer: not 0 = may not attend;
-            float: added to the scores (``-inf``, or fairseq's -1e8, which becomes ``-inf`` where the type is too
-            small for it).
-        dtype: type of the scores.
+            float: added to the scores (``-inf``, or fairseq's -1e8, which becomes ``-inf`` if the dtype cannot
+            represent it).
+        dtype: dtype of the scores.
 
     Returns:
         None, a bool mask (True = may attend), or a float mask that is added.
@@ -39,8 +39,8 @@ def combine_masks(
 def attention_weights(query: Tensor, key: Tensor, scale: float, mask: Optional[Tensor]) -> tuple[Tensor, Tensor]:
     """Return attention weights and the scores before the softmax, each (batch, heads, tgt, src).
 
-    The weights come in float32, or float64 for float64 input. A row that may attend nowhere gets weights 0 and
-    passes no gradient on, as in :func:`attend`.
+    The weights are in float32, or float64 for float64 input. A fully masked row gets weights 0 and no gradient, as in
+    :func:`attend`.
     """
     scores = torch.matmul(query * scale, key.transpose(-2, -1))
     precision = torch.promote_types(scores.dtype, torch.float32)
@@ -54,13 +54,13 @@ def attention_weights(query: Tensor, key: Tensor, scale: float, mask: Optional[T
 
 
 def counted_weights(weights: Tensor, keep: Optional[Tensor]) -> Tensor:
-    """Return the attention weights of the heads that count, so that their mean over heads is that of the kept ones.
+    """Return the attention weights such that their mean over heads is the mean over the kept heads.
 
     Args:
         weights: (batch, heads, tgt, src).
-        keep: None, or bool: (heads,), and pruned heads are left out; (batch, heads), and they are 0 and the others
-            scaled, since each sentence keeps heads of its own. Where no head is kept there is one of zeros, as from a
-            module whose heads were removed.
+        keep: None; bool (heads,): pruned heads are omitted; or bool (batch, heads): pruned heads become 0 and the
+            others are rescaled, since each sentence keeps different heads. If no head is kept, there is one head of
+            zeros, as from a module whose heads were removed.
     """
     if keep is None:
         return weights
@@ -71,11 +71,11 @@ def counted_weights(weights: Tensor, keep: Optional[Tensor]) -> Tensor:
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor, scale: float, mask: Optional[Tensor], dropout: float) -> Tensor:
-    """Return each head's output, (batch, heads, tgt, head_dim); the attention weights of many queries are never held.
+    """Return each head's output, (batch, heads, tgt, head_dim), without storing the attention weights of many queries.
 
-    A row that may attend nowhere gives 0 (torch's own convention since 2.5, on every back end), so a fully padded
-    sentence adds only ``out_proj``'s bias and never NaN. As in fairseq, a masked key has the weight 0, so that a value
-    there that is not finite spoils its sentence: to clear it would cost a copy of all values in every layer.
+    A fully masked row gives 0 (torch's own convention since 2.5, on every back end), so a fully padded sentence adds
+    only ``out_proj``'s bias and never NaN. As in fairseq, a masked key has weight 0, so a non-finite value there makes
+    the output of its sentence non-finite: clearing it would cost a copy of all values in every layer.
     """
     if not dropout and _is_one_step(query):
         return torch.matmul(attention_weights(query, key, scale, mask)[0].to(query.dtype), value)
@@ -83,22 +83,22 @@ def attend(query: Tensor, key: Tensor, value: Tensor, scale: float, mask: Option
 
 
 def _is_one_step(query: Tensor) -> bool:
-    """Whether this is a step of decoding on CUDA: fused kernels spend a block of many queries on each of few."""
+    """Whether this is a decoding step on CUDA: fused kernels process a block of many queries even for a few."""
     return query.is_cuda and query.size(2) <= _FEW_QUERIES and not torch.is_grad_enabled()
 
 
 def apply_gate(heads: Tensor, gate: Optional[Tensor], keep: Optional[Tensor]) -> Tensor:
-    """Scale each head's output by its gate and silence the pruned ones (Michel et al. 2019, §2.3: xi_h).
+    """Scale each head's output by its gate and zero the pruned ones (Michel et al. 2019, §2.3: xi_h).
 
     Args:
         heads: (batch, heads, tgt, head_dim).
-        gate: None, or one value a head (heads,), a sentence and head (batch, heads), or a sentence, head and target
-            position (batch, heads, tgt).
-        keep: None, or bool (heads,) or (batch, heads). A pruned head is replaced by 0, not multiplied by it: even a
-            NaN in it cannot reach the output, exactly as if the head had been removed.
+        gate: None, or one value per head (heads,), per sentence and head (batch, heads), or per sentence, head and
+            target position (batch, heads, tgt).
+        keep: None, or bool (heads,) or (batch, heads). A pruned head is replaced by 0, not multiplied by 0, so that
+            even a NaN in it does not reach the output, exactly as if the head had been removed.
 
     Raises:
-        ValueError: the gate's shape fits neither.
+        ValueError: the gate has none of these shapes.
     """
     if gate is not None:
         batch, count, length = heads.shape[:3]

@@ -1,4 +1,4 @@
-"""BERT's encoder (Devlin et al. 2019) out of fairseq's layers, and the head that classifies its pooled output."""
+"""BERT's encoder (Devlin et al. 2019) built from fairseq's layers, and the classifier on its pooled output."""
 
 from typing import Any, Optional
 
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 
 class BertLayer(TransformerEncoderLayerBase):
-    """fairseq's encoder layer, layer norms after the residual, with BERT's epsilon."""
+    """fairseq's encoder layer, post-norm, with BERT's epsilon."""
 
     def __init__(self, cfg: TransformerConfig, eps: float) -> None:
         super().__init__(cfg)
@@ -24,10 +24,10 @@ class BertLayer(TransformerEncoderLayerBase):
 
 
 class BertEncoder(FairseqEncoder):
-    """Embeddings of words, positions and token types, layers, and the pooler.
+    """Embeddings of words, positions and token types; the layers; and the pooler.
 
     Args:
-        settings: the model's, with the names of :mod:`fairseq_headprune.bert.config`.
+        settings: the model's settings, named as in :mod:`fairseq_headprune.bert.config`.
     """
 
     def __init__(self, settings: Any) -> None:
@@ -57,11 +57,11 @@ class BertEncoder(FairseqEncoder):
 
         Args:
             src_tokens: (batch, time), padded on the right.
-            token_types: (batch, time); None: all 0.
+            token_types: (batch, time); None means all 0.
 
         Returns:
             as fairseq's encoders: ``encoder_out`` [(time, batch, d)], ``encoder_padding_mask`` [(batch, time)],
-            ``encoder_states`` (if asked for, of the embeddings and of every layer), and ``pooled`` [(batch, d)].
+            ``encoder_states`` (the embeddings and every layer's output, if requested), and ``pooled`` [(batch, d)].
         """
         padded = src_tokens.eq(self.pad)
         positions = torch.arange(src_tokens.size(1), device=src_tokens.device)

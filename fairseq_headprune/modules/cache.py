@@ -1,7 +1,7 @@
-"""The key and value cache of incremental decoding (fairseq's format), moved and extended with one copy a step.
+"""The key and value cache of incremental decoding (fairseq's format), reordered and extended with one copy per step.
 
-fairseq copies all keys twice a step: once to reorder the rows, once to append the new position. Here reordering leaves
-room for some positions, in further entries of the state (``key_room``, ``value_room``), and later steps write there.
+fairseq copies all keys twice per step: to reorder the rows, and to append the new position. Here reordering also
+allocates space for some positions, in extra entries of the state (``key_room``, ``value_room``); later steps fill it.
 """
 
 from typing import Any, Optional
@@ -11,12 +11,12 @@ from torch import Tensor
 
 _ROOMS = {"prev_key": "key_room", "prev_value": "value_room"}
 
-#: Positions that are made room for at a time: unused ones are copied too.
+#: Number of positions allocated at a time; kept small because unused ones are also copied.
 _STEPS = 4
 
 
 def extend(saved: dict[str, Optional[Tensor]], name: str, new: Tensor) -> Tensor:
-    """Return the cached keys (``prev_key``) or values (``prev_value``) of one state, followed by the new ones.
+    """Return the cached keys (``prev_key``) or values (``prev_value``), followed by the new ones.
 
     Args:
         new: (rows, heads, time, head_dim).
@@ -32,7 +32,7 @@ def extend(saved: dict[str, Optional[Tensor]], name: str, new: Tensor) -> Tensor
 
 
 def select_rows(module: Any, state: dict, order: Tensor) -> None:
-    """Reorder (or repeat, or drop) the rows of a self-attention module's cache, with room for the next position."""
+    """Reorder (or repeat, or drop) the rows of a self-attention module's cache, allocating space for new positions."""
     saved = module._get_input_buffer(state)
     for name, room_name in _ROOMS.items():
         if name in saved:
@@ -49,7 +49,7 @@ def select_rows(module: Any, state: dict, order: Tensor) -> None:
 
 
 def select_static_rows(module: Any, state: dict, order: Tensor) -> None:
-    """Select rows of the keys and values of a module's encoder-decoder attention, which do not grow."""
+    """Select rows of the cached keys and values of encoder-decoder attention, which do not grow."""
     saved = module._get_input_buffer(state)
     for name in _ROOMS:
         if name in saved:
@@ -59,12 +59,12 @@ def select_static_rows(module: Any, state: dict, order: Tensor) -> None:
 
 
 def set_static_rows(module: Any, state: dict, encoded: Tensor, padding: Optional[Tensor], rows: Tensor) -> None:
-    """Project each encoder output once, and let many rows of encoder-decoder attention have it.
+    """Project each encoder output once, and share it among many rows of encoder-decoder attention.
 
     Args:
         encoded: (src, outputs, d).
         padding: None or bool (outputs, src).
-        rows: for each row of the cache, which output it attends to.
+        rows: for each row of the cache, the index of the output it attends to.
     """
     if not module.num_heads:
         return

@@ -1,4 +1,4 @@
-"""Is every mask connected: does pruning the heads it names change the model's output?"""
+"""Checks that every mask takes effect: that pruning heads changes the model's output."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from fairseq_headprune.parts import FFN, Mask
 def check_connected(model: nn.Module, net_input: dict[str, Any]) -> None:
     """Compare the output on one batch with and without each component's mask (evaluation mode, no gradients).
 
-    The other components are whole meanwhile: without any encoder-decoder head the encoder has no effect, rightly.
+    The other components are unmasked meanwhile: without encoder-decoder heads the encoder legitimately has no effect.
 
     Raises:
         RuntimeError: the pruned heads of a component have no effect on the output.
@@ -28,7 +28,7 @@ def check_connected(model: nn.Module, net_input: dict[str, Any]) -> None:
             with gates.masked(full):
                 whole = _logits(model, net_input)
             for component, modules in gates.modules.items():
-                # Heads whose columns of out_proj are zero could not reach the output anyway.
+                # Heads whose columns of out_proj are zero do not affect the output in any case.
                 silent = [m for m in modules if m.head_keep is not None and not _already_zero(m, m.head_keep)]
                 if component == "enc_self" and not _encoder_is_read(gates):
                     continue
@@ -40,7 +40,7 @@ def check_connected(model: nn.Module, net_input: dict[str, Any]) -> None:
                         )
             ffn = [module for _, _, module in gates.items(FFN)]
             if any(module.keep is not None and bool(module.weight.any()) for module in ffn):
-                # All blocks at once: a pruned unit may rightly have no effect on one batch (its activation is 0).
+                # All blocks at once: a single pruned unit may have no effect on one batch (activation 0).
                 blocks = {c: [[0] for _ in modules] for c, modules in gates.ffn.items()}
                 with gates.masked(Mask({**full.rows, **blocks})):
                     if torch.equal(_logits(model, net_input), whole):
@@ -58,22 +58,22 @@ def _logits(model: nn.Module, net_input: dict[str, Any]) -> Tensor:
 
 
 def _encoder_is_read(gates: GatedParts) -> bool:
-    """Whether anything reads the encoder: a model that lost its encoder-decoder heads computes without it, rightly."""
+    """Whether the decoder reads the encoder: without encoder-decoder heads, the encoder legitimately has no effect."""
     if "dec_self" not in gates.modules:
         return True
     return _joined(gates) or any(module.num_heads for module in gates.modules.get("enc_dec", []))
 
 
 def _joined(gates: GatedParts) -> bool:
-    """Whether the decoder's self-attention reads the source, too (``--cross-self-attention``)."""
+    """Whether the decoder's self-attention also reads the source (``--cross-self-attention``)."""
     return any(getattr(layer, "cross_self_attention", False) for layer in gates.layers["dec_self"])
 
 
 def check_source_is_read(path: str, gates: GatedParts) -> None:
-    """Refuse a model whose decoder was built without any way to read its encoder.
+    """Refuse a model whose decoder was built without access to its encoder.
 
     Raises:
-        ValueError: it was (``--no-cross-attention``).
+        ValueError: the model was built with ``--no-cross-attention``.
     """
     if {"enc_self", "dec_self"} <= gates.modules.keys() and "enc_dec" not in gates.modules and not _joined(gates):
         raise ValueError(
@@ -83,6 +83,6 @@ def check_source_is_read(path: str, gates: GatedParts) -> None:
 
 
 def _already_zero(module: GatedMultiheadAttention, keep: Tensor) -> bool:
-    """Whether the pruned heads could not reach the output anyway (their columns of ``out_proj`` are zero)."""
+    """Whether the pruned heads do not affect the output in any case (their columns of ``out_proj`` are zero)."""
     columns = module.out_proj.weight.view(-1, module.num_heads, module.head_dim)
     return not bool(columns[:, ~keep].any())

@@ -1,4 +1,4 @@
-"""Cutting parts out of the tensors of a module, by one table of where heads and feed-forward units lie."""
+"""Cuts parts out of the tensors of a module, using one table of where heads and feed-forward units are stored."""
 
 from collections.abc import Mapping, Sequence
 
@@ -10,19 +10,19 @@ Tensors = dict[str, Tensor]
 
 PROJECTIONS = ("q_proj", "k_proj", "v_proj")
 
-#: the dimension of a tensor along which the parts of its module lie: head_dim entries a head, one a unit
+#: tensor -> the dimension along which the parts of its module are stored: head_dim entries per head, one per unit
 ALONG = {f"{name}.{kind}": 0 for name in (*PROJECTIONS, "fc1") for kind in ("weight", "bias")}
 ALONG |= {"out_proj.weight": 1, "fc2.weight": 1, "bias_k": 2, "bias_v": 2}
 
-#: what a feed-forward block loses when it is dropped as a whole, and keeps if it only loses all of its units
+#: removed when a feed-forward block is dropped as a whole, kept if the block only loses all of its units
 BLOCK_BIAS = "fc2.bias"
 
 
 def take(tensor: Tensor, positions: Sequence[int | None], width: int, dim: int) -> Tensor:
-    """Return a new contiguous tensor of the parts at these positions along ``dim``; None gives zeros.
+    """Return a new contiguous tensor with the parts at these positions along ``dim``; None gives zeros.
 
     Args:
-        width: how many entries along ``dim`` belong to one part.
+        width: number of entries along ``dim`` per part.
     """
     if None not in positions and width == 1:
         index = torch.tensor(positions, dtype=torch.long, device=tensor.device)
@@ -37,15 +37,15 @@ def take(tensor: Tensor, positions: Sequence[int | None], width: int, dim: int) 
 
 
 def cut(tensors: Mapping[str, Tensor], positions: Sequence[int | None], width: int, whole: bool = False) -> Tensors:
-    """Return the tensors of a module that has just these parts.
+    """Return the tensors of a module reduced to these parts.
 
-    Rows of q, k, v and fc1 with their biases, columns of ``out_proj`` and fc2, ``bias_k`` and ``bias_v`` are taken; the
-    output's bias stays as it is. A module without parts has an output of no columns, and nothing before it.
+    Selects rows of q, k, v and fc1 with their biases, columns of ``out_proj`` and fc2, and ``bias_k`` and ``bias_v``;
+    the output's bias is unchanged. A module without parts keeps only its output layer, with no columns.
 
     Args:
-        positions: for each part of the result the part (its place in ``tensors``) that it is, or None for zeros.
-        width: entries of a part: head_dim of a head, 1 of a unit.
-        whole: the feed-forward block is dropped as a whole.
+        positions: for each part of the result, its position in ``tensors``, or None for zeros.
+        width: entries per part: head_dim for a head, 1 for a unit.
+        whole: drop the feed-forward block as a whole.
     """
     result: Tensors = {}
     for name, tensor in tensors.items():
@@ -59,5 +59,5 @@ def cut(tensors: Mapping[str, Tensor], positions: Sequence[int | None], width: i
 
 
 def parameters_per_part(tensors: Mapping[str, Tensor], count: int) -> int:
-    """Return how many parameters belong to one part: head_dim * (4 d + 3) to a head of width d, 2 d + 1 to a unit."""
+    """Return the number of parameters per part: head_dim * (4 d + 3) for a head of width d, 2 d + 1 for a unit."""
     return sum(tensor.numel() for name, tensor in tensors.items() if name in ALONG) // count if count else 0

@@ -1,4 +1,4 @@
-"""What need not be computed where an attention module has no heads, or a layer no feed-forward block."""
+"""Skips computations for attention modules without heads and layers without a feed-forward block."""
 
 from typing import Any, Optional
 
@@ -7,19 +7,19 @@ from torch import Tensor, nn
 
 _KNOWN = (TransformerEncoderLayerBase.forward, TransformerDecoderLayerBase.forward)
 
-#: component -> name of the attention module in its layer; a layer norm's name follows from it
+#: component -> name of the attention module in its layer, from which the name of its layer norm is derived
 _NAMES = {"enc_self": "self_attn", "enc_dec": "encoder_attn", "dec_self": "self_attn"}
 
 
 class UnreadNorm(nn.Module):
-    """A layer norm whose output nobody reads: it returns its input, and keeps its parameters for the checkpoint.
+    """A layer norm whose output is not used: it returns its input, and keeps its parameters for the checkpoint.
 
-    They are frozen, since distributed training would wait for their gradient.
+    They are frozen, since distributed training would otherwise wait for their gradients.
     """
 
     @classmethod
     def adopt(cls, norm: nn.Module) -> None:
-        """Turn any layer norm into one that computes nothing, in place."""
+        """Turn a layer norm into one that computes nothing, in place."""
         norm.__class__ = cls
         norm.requires_grad_(False)
 
@@ -29,11 +29,11 @@ class UnreadNorm(nn.Module):
 
 
 def skip_attention(layer: Any, component: str) -> None:
-    """Let a layer compute nothing for an attention module without heads, which reads neither queries nor keys.
+    """Skip the computations that a layer does only for an attention module without heads.
 
-    The layer norm before it (pre-norm layers) is left out; encoder output and decoder input are not joined
-    (``cross_self_attention``), and no weights are asked for that nobody reads. Other layers than fairseq's own
-    transformer layers stay as they are.
+    This omits the layer norm before it (pre-norm layers), the concatenation of encoder output and decoder input
+    (``cross_self_attention``), and attention weights that are not used. Layers other than fairseq's own transformer
+    layers are unchanged.
     """
     if type(layer).forward not in _KNOWN:
         return
@@ -47,10 +47,10 @@ def skip_attention(layer: Any, component: str) -> None:
 
 
 def skip_ffn(layer: Any) -> None:
-    """Let a layer compute nothing for a feed-forward block that has no units, or is gone as a whole.
+    """Skip the computations that a layer does only for a feed-forward block that is removed or has no units.
 
-    The layer norm before it (pre-norm layers) is left out. Of a block that is gone nothing is added: in evaluation its
-    output is of width 0.
+    This omits the layer norm before it (pre-norm layers). A removed block adds nothing: in evaluation mode its output
+    has width 0.
     """
     if type(layer).forward not in _KNOWN:
         return
@@ -68,13 +68,14 @@ def _add_unless_nothing(x: Tensor, residual: Tensor) -> Tensor:
 def attend_without_heads(
     module: Any, query: Tensor, key: Optional[Tensor], weights: bool, per_head: bool, before_softmax: bool
 ) -> tuple[Tensor, Optional[Tensor]]:
-    """Return ``out_proj``'s bias for every position (zeros where there is none); no projection, no cache.
+    """Return ``out_proj``'s bias for every position (zeros if it has none), without projections or cache.
 
     Args:
-        weights: also return attention weights: zeros (batch, tgt, src). Only the given keys count as src: those of
-            earlier steps of self-attention are not known, extra ones (``add_bias_kv``, ``add_zero_attn``) left out.
-        per_head: return (1, batch, tgt, src) instead: a mean over no head at all would be NaN.
-        before_softmax: return scores and values of no head instead: (0, tgt, src), (0, src, head_dim).
+        weights: also return attention weights: zeros (batch, tgt, src). Here src counts only the given keys, neither
+            those of earlier steps of self-attention, which are unknown, nor extra ones (``add_bias_kv``,
+            ``add_zero_attn``).
+        per_head: return (1, batch, tgt, src) instead: a mean over zero heads would be NaN.
+        before_softmax: return scores and values of zero heads instead: (0, tgt, src), (0, src, head_dim).
     """
     length, batch, _ = query.shape
     width, bias = module.out_proj.out_features, module.out_proj.bias

@@ -1,7 +1,7 @@
-"""Attention for passes that are recorded: fewer and better filled operations where batches have short sentences.
+"""Attention for recorded CUDA graphs: fewer and better utilised kernels for batches of short sentences.
 
-Launching costs a recorded pass nothing, so what counts is the time of the kernels. Fused attention works on blocks of
-128 queries and keys, of which a sentence of 20 tokens fills a fortieth; plain batched products take half its time.
+In a recorded graph, launching kernels costs nothing, so only their run time matters. Fused attention works on blocks
+of 128 queries and keys, of which a sentence of 20 tokens fills a fortieth; plain batched products take half its time.
 """
 
 from typing import Any, Optional
@@ -10,14 +10,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-#: queries and keys up to which plain products are faster than fused attention, forward and backward together
+#: up to this many queries and keys, plain products are faster than fused attention, forward and backward combined
 SHORT = 48
-#: score of a masked key: its weight is exactly 0, and a row in which all keys are masked stays finite
+#: score of a masked key: its weight is exactly 0, and a fully masked row stays finite
 _MASKED = -1e4
 
 
 def is_short(query: Tensor, key: Tensor) -> bool:
-    """Whether :func:`attend_short` is the faster one for (batch, heads, length, head_dim)."""
+    """Whether :func:`attend_short` is faster for (batch, heads, length, head_dim)."""
     return max(query.size(2), key.size(2)) <= SHORT
 
 
@@ -26,7 +26,7 @@ def attend_short(
 ) -> Tensor:
     """Return each head's output, (batch, heads, tgt, head_dim), as ``attention.attend`` does.
 
-    A row that may attend nowhere gives something finite, not 0: where that is padding, no loss and no gradient sees it.
+    A fully masked row gives finite values, not 0: such rows are padding, so they affect neither loss nor gradients.
     """
     batch, heads, length, _ = query.shape
     added = _added(mask, query).expand(batch, heads, length, key.size(2)).flatten(0, 1)
@@ -37,7 +37,7 @@ def attend_short(
 
 
 def _added(mask: Optional[Tensor], like: Tensor) -> Tensor:
-    """Turn a mask of ``attention.combine_masks`` into one that is added to the scores."""
+    """Convert a mask of ``attention.combine_masks`` to one that is added to the scores."""
     if mask is None:
         return like.new_zeros(1, 1, 1, 1)
     if mask.dtype == torch.bool:
@@ -46,7 +46,7 @@ def _added(mask: Optional[Tensor], like: Tensor) -> Tensor:
 
 
 def project(module: Any, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return queries, keys and values, (time, batch, heads * head_dim): one product for those of the same input."""
+    """Return queries, keys and values, (time, batch, heads * head_dim), with one product for equal inputs."""
     if query is key is value and _alike(module.q_proj, module.k_proj, module.v_proj):
         q, k, v = _together(query, module.q_proj, module.k_proj, module.v_proj)
         return q, k, v
@@ -58,7 +58,7 @@ def project(module: Any, query: Tensor, key: Tensor, value: Tensor) -> tuple[Ten
 
 
 def _alike(*layers: nn.Module) -> bool:
-    """Whether layers are plain linear ones of one shape, all with a bias or all without."""
+    """Whether these are plain linear layers of one shape, all with a bias or all without."""
     shapes = {(type(layer), layer.weight.shape, layer.bias is None) for layer in layers}  # type: ignore[union-attr]
     return len(shapes) == 1 and type(layers[0]) is nn.Linear
 

@@ -1,4 +1,4 @@
-"""Where a model keeps its learned gates' state, so that it is saved and loaded with the weights."""
+"""Stores the state of learned gates in the model, so that it is saved and loaded with the weights."""
 
 import json
 from typing import Any, Optional, Protocol
@@ -10,26 +10,26 @@ from fairseq_headprune.files import parse_json
 
 
 class Saved(Protocol):
-    """What is saved: tensors by name, and a description of plain JSON values."""
+    """State to save: named tensors, and a description in plain JSON values."""
 
     def state(self) -> dict[str, Tensor]:
         """Return the tensors."""
 
     def description(self) -> dict[str, Any]:
-        """Return what the tensors mean."""
+        """Return the description: what the tensors mean."""
 
 
-#: The description once more, as JSON in a tensor: metadata gets lost where one rank reads a checkpoint for all.
+#: The description as JSON in a tensor: the metadata is lost when one rank reads a checkpoint for all ranks.
 _DESCRIPTION = "description"
 
 
 class GateState(nn.Module):
-    """A child without parameters: gates are learned outside of fairseq's optimizer, in float32, on the CPU.
+    """A submodule without parameters: gates are learned outside fairseq's optimizer, in float32, on the CPU.
 
     Attributes:
-        learner: whose state the model's checkpoints keep; None (nothing is saved) unless gates are being learned.
-        loaded: the tensors and the description that the last checkpoint held; both empty if it held none.
-        model_was_loaded: whether a checkpoint has been loaded into the model at all.
+        learner: the state to save in the model's checkpoints; None (nothing is saved) unless gates are being learned.
+        loaded: the tensors and the description in the last loaded checkpoint; both empty if it had none.
+        model_was_loaded: whether any checkpoint has been loaded into the model.
     """
 
     def __init__(self) -> None:

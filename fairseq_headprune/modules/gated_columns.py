@@ -1,7 +1,8 @@
-"""Gates that are learned, as factors of the columns of ``out_proj``'s weights: one autograd node for all modules.
+"""Learned gates that scale the columns of ``out_proj``'s weights, in a single autograd node for all modules.
 
-Scaling a head's output and scaling the columns that read it are the same. The weights are smaller than the outputs of
-a batch, and all modules' can be scaled in one go: training is bound by the number of kernels and Python calls.
+Scaling a head's output is equivalent to scaling the columns that read it. The weights are smaller than a batch of
+outputs, and those of all modules can be scaled at once: training time is dominated by the number of kernel launches
+and Python calls.
 """
 
 from collections.abc import Sequence
@@ -15,12 +16,12 @@ def gate_columns(gate: Tensor, weights: Sequence[Tensor], counts: Sequence[int])
     """Scale the columns of each head by its gate (Michel et al. 2019, §2.3: xi_h).
 
     Args:
-        gate: float32, of all heads of all modules one after the other.
-        weights: of each module's ``out_proj``, (d, heads * head_dim).
-        counts: heads of each module.
+        gate: float32, the heads of all modules, concatenated.
+        weights: each module's ``out_proj`` weight, (d, heads * head_dim).
+        counts: number of heads of each module.
 
     Returns:
-        The scaled weights. The gradient by gate is computed in float32, whatever the type of the weights.
+        The scaled weights. The gates' gradient is computed in float32, whatever the dtype of the weights.
     """
     return _GateColumns.apply(gate, tuple(counts), *weights)
 
@@ -36,13 +37,13 @@ class _GateColumns(torch.autograd.Function):
         else:
             parts = zip(gate.split(counts), weights, widths, strict=True)
             factors = [part.to(weight.dtype).repeat_interleave(width) for part, weight, width in parts]
-        # No saved_tensors, which are freed by the first backward pass: checkpointed activations make one a layer.
+        # Not saved_tensors, which the first backward pass frees: with activation checkpointing there is one per layer.
         ctx.counts, ctx.weights, ctx.factors = counts, weights, factors
         return tuple(weight * factor for weight, factor in zip(weights, factors, strict=True))
 
     @staticmethod
     def backward(ctx: Any, *gradients: Optional[Tensor]) -> tuple[Any, ...]:
-        """Return the gradients by gate, counts (none) and weights; those of weights that were not used are None."""
+        """Return the gradients for gate, counts (None) and weights; None for weights that were not used."""
         by_weight = [
             gradient * factor if wanted and gradient is not None else None
             for gradient, factor, wanted in zip(gradients, ctx.factors, ctx.needs_input_grad[2:], strict=True)
@@ -52,7 +53,7 @@ class _GateColumns(torch.autograd.Function):
 
 
 def _by_gate(gradients: Sequence[Optional[Tensor]], weights: Sequence[Tensor], counts: Sequence[int]) -> Tensor:
-    """Sum gradient times weight over each head's columns, (heads,), modules of one shape together."""
+    """Sum gradient times weight over each head's columns, (heads,); modules of equal shape are batched."""
     alike: dict[tuple, list[int]] = {}
     given: dict[int, Tensor] = {}
     for place, gradient in enumerate(gradients):

@@ -1,25 +1,25 @@
-"""What gated attention and feed-forward modules share: which parts they have, and a mask that silences some."""
+"""The base of gated attention and feed-forward modules: which parts they have, and a mask over them."""
 
 from typing import Any, Optional
 
 import torch
 from torch import Tensor, nn
 
-#: what a mask in force consists of: the tensor, whether a checkpoint leaves it, and where it comes from
+#: a mask with its state: the tensor, whether loading a checkpoint leaves it unchanged, and where it comes from
 Kept = tuple[Optional[Tensor], bool, dict]
 
 
 class GatedModule(nn.Module):
-    """A module of which single parts can be masked, gated and removed.
+    """A module whose parts can be masked, gated and removed individually.
 
     Attributes:
-        indices: the original index of each part that is in the weights.
-        original_count: how many there were before some were removed.
-        keep_is_fixed: a checkpoint that is loaded does not replace the mask.
+        indices: the original index of each remaining part.
+        original_count: the number of parts before any removal.
+        keep_is_fixed: loading a checkpoint does not replace the mask.
         keep_source: where the mask comes from (plain JSON values).
     """
 
-    #: the buffer that holds the mask, in checkpoints too; None if everything is kept
+    #: name of the buffer that holds the mask, also in checkpoints; the buffer is None if everything is kept
     KEEP: str
 
     #: what the parts are called in messages
@@ -38,17 +38,17 @@ class GatedModule(nn.Module):
 
     @property
     def output_layer(self) -> nn.Linear:
-        """The layer whose weight has the parts in its columns."""
+        """The layer whose weight has the parts as columns."""
         raise NotImplementedError
 
     @property
     def keep(self) -> Optional[Tensor]:
-        """The mask in force, bool, one entry a part that is there."""
+        """The current mask, bool, one entry per remaining part."""
         return getattr(self, self.KEEP)
 
     @property
     def state(self) -> Kept:
-        """The mask in force with what belongs to it."""
+        """The current mask, whether it is fixed, and its source."""
         return self.keep, self.keep_is_fixed, self.keep_source
 
     @state.setter
@@ -57,10 +57,10 @@ class GatedModule(nn.Module):
         setattr(self, self.KEEP, keep)
 
     def set_keep(self, keep: Optional[list[int]], fixed: bool = False, source: Optional[dict] = None) -> None:
-        """Keep the parts marked 1 of those that are there (None keeps all).
+        """Mask the remaining parts: 1 keeps a part (None keeps all).
 
         Args:
-            fixed: a checkpoint loaded later does not change it.
+            fixed: loading a checkpoint later does not change the mask.
             source: where the mask comes from.
         """
         device = self.output_layer.weight.device
@@ -68,29 +68,29 @@ class GatedModule(nn.Module):
         self.state = value, fixed, dict(source or {})
 
     def set_row(self, row: Optional[list[int]], fixed: bool = False, source: Optional[dict] = None) -> None:
-        """Keep the parts of a row of a mask, in original numbers (None keeps all that are there)."""
+        """Keep the parts in a row of a mask, by original index (None keeps all that remain)."""
         self.set_keep(None if row is None else [row[index] for index in self.indices], fixed, source)
 
     def structure(self) -> Optional[list[int]]:
-        """Return the row of a layout: the parts that are there."""
+        """Return the layout's row: the original indices of the remaining parts."""
         return self.indices
 
     def row(self) -> Optional[list[int]]:
-        """Return the original indices of the parts that are there and not masked."""
+        """Return the original indices of the parts that are neither removed nor masked."""
         keep = self.keep
         if keep is None:
             return self.structure()
         return [index for index, kept in zip(self.indices, keep.tolist(), strict=True) if kept]
 
     def shrink_keep(self, positions: list[int]) -> None:
-        """Take over the mask of the parts at these positions, when others are removed."""
+        """Reduce the mask to the parts at these positions, when the others are removed."""
         keep, fixed, source = self.state
         if keep is not None and keep.dim():
             keep = keep[torch.tensor(positions, dtype=torch.long, device=keep.device)]
             self.state = (None if bool(keep.all()) else keep), fixed, source
 
     def load_keep(self, keep: Optional[Tensor], source: Optional[dict]) -> str:
-        """Take over a checkpoint's mask unless the present one is fixed; return what is wrong with it, if anything."""
+        """Load a checkpoint's mask unless the current one is fixed; return an error text, empty if there is none."""
         if self.keep_is_fixed:
             return ""
         if keep is not None and keep.shape != (len(self.indices),):
@@ -102,7 +102,7 @@ class GatedModule(nn.Module):
         problem = self.load_keep(state_dict.pop(prefix + self.KEEP, None), local_metadata.get("keep_source"))
         if problem:
             errors.append(f"{prefix}{self.KEEP}: {problem}")
-        # A buffer that is set but absent from the file would count as missing; it has just been dealt with.
+        # A buffer that is set but absent from the file would be reported as missing; it has been handled above.
         mine = self.state
         setattr(self, self.KEEP, None)
         super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, missing, unexpected, errors)

@@ -1,4 +1,4 @@
-"""Keep the weights of pruned parts where they are while an optimizer steps."""
+"""Keeps the weights of pruned parts unchanged by the optimizer."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,9 +24,9 @@ class _Held:
 class PrunedWeights:
     """The weights of a model's pruned parts: rows of q, k, v and fc1, columns of ``out_proj`` and fc2.
 
-    Their gradient is exactly 0, but weight decay shrinks them nevertheless, and momentum of the time before the mask
-    moves them on. So their values are put back after each step, whatever the optimizer. (Of fp16 training the weights
-    in the model are meant; the optimizer's float32 copies are made from these when training goes on.)
+    Their gradient is exactly 0, but weight decay still shrinks them, and momentum from before the mask still moves
+    them. So their values are restored after each step, whatever the optimizer. (In fp16 training this concerns the
+    model's weights; the optimizer's float32 copies are made from these when training resumes.)
     """
 
     def __init__(self, gates: GatedParts) -> None:
@@ -35,7 +35,7 @@ class PrunedWeights:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Undo, at the end, what happened to them meanwhile."""
+        """Context manager: on exit, restore these weights."""
         held = [part for place in self._gates.items(COMPONENTS) for part in self._held(*place)]
         yield
         with torch.no_grad():
@@ -47,7 +47,7 @@ class PrunedWeights:
         if keep is None:
             return []
         known = self._known.get(module)
-        # Another mask, or a model that was moved to another device or type, has another tensor.
+        # The tensor is another one if the mask changed, or the model was moved to another device or dtype.
         if known is None or known[0] is not keep:
             ffn = component in FFN
             root = self._gates.layers[component][layer] if ffn else module

@@ -1,4 +1,4 @@
-"""fairseq's multi-head attention with a gate on every head, on every path."""
+"""fairseq's multi-head attention with a gate on every head, on every code path."""
 
 from collections.abc import Callable
 from typing import Any, Optional
@@ -22,20 +22,20 @@ State = Optional[dict[str, dict[str, Optional[Tensor]]]]
 class GatedMultiheadAttention(GatedModule, MultiheadAttention):
     """Multi-head attention whose heads can be gated before ``out_proj`` (Michel et al. 2019, §2.3).
 
-    The parameters, their names and their initial values are those of fairseq's ``MultiheadAttention``, which the
-    module takes over in place (:meth:`adopt`). One function serves training, teacher forcing and incremental
-    decoding, so no path goes round the gates. Pruned heads leave ``out_proj``'s bias untouched.
+    Parameters, their names and initial values are those of fairseq's ``MultiheadAttention``, which is converted in
+    place (:meth:`adopt`). Training, teacher forcing and incremental decoding share one function, so no path bypasses
+    the gates. Pruned heads leave ``out_proj``'s bias unchanged.
 
     Attributes:
-        head_keep: None (every head is kept) or bool (heads,). Saved in checkpoints when set.
+        head_keep: None (keep every head) or bool (heads,). Saved in checkpoints when set.
         keep_source: where ``head_keep`` comes from. Saved with it, in the state dict's metadata.
-        row_keep: None or bool (batch, heads), a mask for each row, which counts in place of ``head_keep``. Never saved.
+        row_keep: None or bool (batch, heads), a mask for each row, which overrides ``head_keep``. Never saved.
         head_gate: None or a float gate, (heads,), (batch, heads) or (batch, heads, tgt). Never saved.
         learned_weight: None or ``out_proj``'s weight, its columns scaled by gates that are being learned (see
-            ``gated_columns``): while training it stands in the place of ``head_gate`` and ``head_keep``, which are what
-            counts in evaluation mode. Never saved.
+            ``gated_columns``): in training it replaces ``head_gate`` and ``head_keep``, which apply in evaluation
+            mode. Never saved.
         indices, original_count: see :class:`GatedModule`. Saved in the state dict's metadata.
-        few_launches: set while a pass runs that is recorded, or may be (see ``few_launches``).
+        few_launches: set during a pass that is, or may be, recorded in a CUDA graph (see ``few_launches``).
         on_weights: None or a function called with the module and its attention weights (batch, heads, tgt, src).
     """
 
@@ -66,7 +66,7 @@ class GatedMultiheadAttention(GatedModule, MultiheadAttention):
         """Turn a stock module into a gated one, in place; its parameters stay the same objects.
 
         Raises:
-            ValueError: the module is of another class, or computes attention with xFormers.
+            ValueError: the module has another class, or computes attention with xFormers.
         """
         if type(module) is not MultiheadAttention:
             raise ValueError(
@@ -103,12 +103,12 @@ class GatedMultiheadAttention(GatedModule, MultiheadAttention):
 
         Args:
             query: (tgt, batch, d).
-            key, value: (src, batch or kv_batch, d); not read when a static cache holds them. In encoder-decoder
-                attention kv_batch may divide batch: its rows then serve batch / kv_batch consecutive queries each.
+            key, value: (src, batch or kv_batch, d); not read if a static cache holds them. In encoder-decoder attention
+                batch may be a multiple of kv_batch: each key row then serves batch / kv_batch consecutive queries.
             key_padding_mask, attn_mask: see :func:`combine_masks`.
-            need_weights: also return the weights, averaged over heads: (batch, tgt, src), float32, before dropout.
-                Heads that a mask prunes do not count, as if they had been removed.
-            need_head_weights: return them per head instead: (kept heads, batch, tgt, src), on every path.
+            need_weights: also return the weights, averaged over the kept heads: (batch, tgt, src), float32, before
+                dropout.
+            need_head_weights: return them per head instead: (kept heads, batch, tgt, src), on every code path.
             before_softmax: return the masked scores (batch * heads, tgt, src) and the values
                 (kv_batch * heads, src, head_dim) instead.
 
@@ -127,7 +127,7 @@ class GatedMultiheadAttention(GatedModule, MultiheadAttention):
             k, v, key_padding_mask, attn_mask = self._extra_keys(k, v, key_padding_mask, attn_mask)
         beams = batch // k.size(0)
         if beams > 1:
-            # (kv_batch, beams) queries share keys: let the beams be further target positions.
+            # (kv_batch, beams) queries share keys: treat the beams as additional target positions.
             q = q.reshape(k.size(0), beams, *q.shape[1:]).transpose(1, 2).flatten(2, 3)
             attn_mask = None if attn_mask is None else attn_mask.repeat(beams, 1)
         mask = combine_masks(key_padding_mask, attn_mask, q.dtype)
@@ -152,7 +152,7 @@ class GatedMultiheadAttention(GatedModule, MultiheadAttention):
         return output, weights.transpose(0, 1) if need_head_weights else weights.mean(dim=1)
 
     def _output(self, heads: Tensor) -> Tensor:
-        """Gate the heads, (batch, heads, tgt, head_dim), and project them: (tgt, batch, d)."""
+        """Gate the heads, (batch, heads, tgt, head_dim), and project them to (tgt, batch, d)."""
         learned = self.learned_weight if self.training else None
         if learned is None:
             heads = apply_gate(heads, self.head_gate, self.head_keep if self.row_keep is None else self.row_keep)
@@ -161,7 +161,7 @@ class GatedMultiheadAttention(GatedModule, MultiheadAttention):
 
     @staticmethod
     def _split(rows: Tensor, beams: int, length: int) -> Tensor:
-        """Unfold beams from target positions: (kv_batch, heads, beams * tgt, x) -> (batch, heads, tgt, x)."""
+        """Separate beams from target positions: (kv_batch, heads, beams * tgt, x) -> (batch, heads, tgt, x)."""
         if beams == 1:
             return rows
         kv_batch, heads, _, width = rows.shape
@@ -172,7 +172,7 @@ class GatedMultiheadAttention(GatedModule, MultiheadAttention):
         return x.view(x.size(0), x.size(1), self.num_heads, self.head_dim).permute(1, 2, 0, 3)
 
     def _project(self, query, key, value, key_padding_mask, incremental_state, static_kv):
-        """Queries, keys and values of each head; keys and values are None where a static cache holds them."""
+        """Return queries, keys and values of each head; keys and values are None if a static cache holds them."""
         if self.self_attention:
             key = value = query
         elif self.encoder_decoder_attention:
@@ -180,8 +180,8 @@ class GatedMultiheadAttention(GatedModule, MultiheadAttention):
                 return self._heads_first(self.q_proj(query)), None, None, key_padding_mask
             beam_size = getattr(self, "beam_size", 1)
             if beam_size > 1 and incremental_state is not None and query.size(1) == key.size(1):
-                # The encoder's output came once a beam; once a sentence is enough. (The beam size stays set after a
-                # search: teacher forcing must not mistake sentences for beams.)
+                # The encoder's output is repeated for each beam; one copy per sentence is enough. (The beam size stays
+                # set after a search: in teacher forcing, sentences must not be mistaken for beams.)
                 key = key.view(key.size(0), -1, beam_size, key.size(2))[:, :, 0]
                 if key_padding_mask is not None:
                     key_padding_mask = key_padding_mask.view(-1, beam_size, key_padding_mask.size(1))[:, 0]
@@ -226,12 +226,12 @@ class GatedMultiheadAttention(GatedModule, MultiheadAttention):
         return k, v, key_padding_mask, attn_mask
 
     def reorder_incremental_state(self, incremental_state: State, new_order: Tensor) -> State:
-        """Reorder the cache, where there is one: without heads there is none."""
+        """Reorder the cache, if there is one: without heads there is none."""
         return super().reorder_incremental_state(incremental_state, new_order) if self.num_heads else incremental_state
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)
-        # The weights do not tell how many heads they hold; the metadata travels with them and stock fairseq ignores it.
+        # The weights do not show how many heads they have; the metadata does, and stock fairseq ignores it.
         metadata = getattr(destination, "_metadata", None)
         if metadata is not None:
             metadata[prefix[:-1]]["num_heads"] = self.num_heads
@@ -246,7 +246,7 @@ class GatedMultiheadAttention(GatedModule, MultiheadAttention):
         super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, missing, unexpected, errors)
 
     def _differing_heads(self, weight: Optional[Tensor], metadata: dict) -> str:
-        """Say how the heads of a state dict differ from the module's; empty where they do not."""
+        """Describe how the heads of a state dict differ from the module's; empty if they do not."""
         found = metadata.get("num_heads", self.num_heads)
         if found == self.num_heads and weight is not None and weight.dim() == 2:
             found = weight.size(1) / self.head_dim

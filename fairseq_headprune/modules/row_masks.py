@@ -1,4 +1,4 @@
-"""Let every row of a batch have its own head mask: many masks are then at work at once."""
+"""Gives every row of a batch its own head mask, so that one batch can evaluate many masks."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -16,14 +16,14 @@ _ENCODER = ("enc_self", "enc_ffn")
 
 
 class RowMasks:
-    """Several masks of one model, as tables that rows of a batch pick from.
+    """Several masks of one model, as tables that the rows of a batch index.
 
     Attributes:
-        masks: how many there are.
+        masks: the number of masks.
     """
 
     def __init__(self, gates: GatedParts, masks: Sequence[Mask]) -> None:
-        """Check the masks and make the tables.
+        """Check the masks and build the tables.
 
         Raises:
             ValueError: a mask that does not fit the model.
@@ -32,7 +32,7 @@ class RowMasks:
             gates.check(mask)
         self.masks = len(masks)
         self._gates = gates
-        #: module -> name of its mask of rows -> bool (masks, parts); where no mask prunes anything there is none
+        #: module -> name of its row mask -> bool (masks, parts); modules that no mask prunes are omitted
         self._tables: dict[Any, dict[str, Tensor]] = {}
         for component, layer, module in gates.items(COMPONENTS):
             rows = [mask.rows[component][layer] if component in mask.rows else [1] for mask in masks]
@@ -47,7 +47,7 @@ class RowMasks:
             }
 
     def set(self, component: str, rows: Tensor, layer: Optional[int] = None) -> None:
-        """Give row i of the next batches the mask number ``rows[i]``, in all layers of a component or in one."""
+        """Assign mask number ``rows[i]`` to row i of the next batches, in all layers of a component or in one."""
         for _, number, module in self._gates.items([component]):
             if layer in (None, number):
                 for name, table in self._tables[module].items():
@@ -55,7 +55,7 @@ class RowMasks:
 
     @contextmanager
     def in_force(self) -> Iterator[None]:
-        """Put the model's present mask out of force for a while; afterwards it is back, and no row has its own."""
+        """Context manager: suspend the model's own mask; on exit it is restored, and no row has its own mask."""
         with self._gates.masked(None):
             try:
                 yield
@@ -66,7 +66,7 @@ class RowMasks:
 
 
 def _of_parts(row: list[int], module: Any) -> list[int]:
-    """Return the entries of the parts that are there; a single entry for a block says nothing of its units."""
+    """Return the entries of the remaining parts; a single entry for a block does not concern its units."""
     return (
         [row[index] for index in module.indices]
         if len(row) > 1 or module.original_count == 1
@@ -75,12 +75,12 @@ def _of_parts(row: list[int], module: Any) -> list[int]:
 
 
 def encoder_groups(masks: Sequence[Mask], layers: int) -> list[list[int]]:
-    """Tell which masks are still alike in the encoder after each layer.
+    """Group the masks that are still equal in the encoder after each layer.
 
     Returns:
-        For each number of layers from 0 to ``layers``, one number a mask: masks of one number are the same in all
-        layers below. Numbers count from 0 in the order of their first mask, so that the groups after a layer refine
-        those before it.
+        For each number of layers from 0 to ``layers``, a group number for each mask: masks in one group are equal in
+        all layers below. Groups are numbered from 0 by their first mask, so the groups after a layer refine those
+        before it.
     """
     result = []
     for depth in range(layers + 1):
@@ -92,13 +92,13 @@ def encoder_groups(masks: Sequence[Mask], layers: int) -> list[list[int]]:
 
 @contextmanager
 def branching(layers: Sequence[nn.Module], masks: Sequence[Mask], rows: RowMasks) -> Iterator[list[int]]:
-    """Let encoder layers compute once for each group of masks that are alike so far, for one forward pass.
+    """Context manager for one forward pass: encoder layers compute once per group of masks that are equal so far.
 
     Args:
-        layers: called with x (time, sentences, d) and ``encoder_padding_mask``, one after the other.
+        layers: called in order with x (time, sentences, d) and ``encoder_padding_mask``.
 
     Yields:
-        each mask's group after the last layer, whose output is (time, groups * sentences, d).
+        each mask's group after the last layer, whose output has shape (time, groups * sentences, d).
     """
     groups = encoder_groups(masks, len(layers))
     with ExitStack() as stack:
@@ -120,5 +120,5 @@ def _branch(number: int, before: list[int], after: list[int], rows: RowMasks, la
     masks = torch.tensor(first, device=x.device).repeat_interleave(sentences)
     for component in _ENCODER:
         rows.set(component, masks, number)
-    # The encoder itself goes on with the padding of the sentences.
+    # The encoder itself continues with the original sentences' padding mask.
     return (x,), {**kwargs, "encoder_padding_mask": None if padding is None else padding.repeat(len(first), 1)}

@@ -1,4 +1,4 @@
-"""Make the modules of a model as small as its layout: parts are cut out of the parameters in place."""
+"""Shrinks the modules of a model to its layout: parts are cut out of the parameters in place."""
 
 from typing import Any
 
@@ -15,11 +15,11 @@ from fairseq_headprune.parts.layout import Layout
 def shrink(gates: GatedParts, layout: Layout) -> None:
     """Remove the parts that a layout does not have; the remaining ones keep their weights.
 
-    Feed-forward components that the layout lacks stay whole. Parameters become new objects: an optimizer made before
-    does not know them. What a layer computed for a module that has no parts left is not computed any more.
+    Feed-forward components missing from the layout stay complete. Parameters become new objects: an optimizer created
+    before does not update them. Layers no longer compute anything for modules without parts.
 
     Raises:
-        ValueError: the layout does not fit the model, or has a part that was removed before.
+        ValueError: the layout does not fit the model, or has a part that was already removed.
     """
     _check(gates, layout)
     layout = layout.completed(gates.original)
@@ -60,7 +60,7 @@ def _check(gates: GatedParts, layout: Layout) -> None:
 
 
 def _cut_module(root: nn.Module, module: Any, kept: list[int], width: int, dropped: bool = False) -> None:
-    """Cut the parameters of a gated module, which lie in ``root`` under the names of ``ALONG``."""
+    """Cut the parameters of a gated module, stored in ``root`` under the names in ``ALONG``."""
     places = {index: place for place, index in enumerate(module.indices)}
     positions = [places[index] for index in kept]
     before = {n: p for n, p in root.named_parameters() if n in ALONG or n == BLOCK_BIAS}
@@ -71,7 +71,7 @@ def _cut_module(root: nn.Module, module: Any, kept: list[int], width: int, dropp
         if name not in after:
             setattr(holder, kind, None)
         elif not positions and kind == "weight":
-            # No parameter without elements: optimizers and distributed training would wait for its gradient.
+            # Delete it: optimizers and distributed training would wait for the gradient of an empty parameter.
             del holder.weight
             holder.register_buffer("weight", after[name])
         elif name in ALONG:

@@ -1,1 +1,1 @@
-"""Heads removed for real: which heads a smaller model still has, and the surgery on its weights."""
+"""Physical removal of heads: which heads a smaller model still has, and the surgery on its weights."""

@@ -1,4 +1,4 @@
-"""The mean of several checkpoints' weights, where they have the same structure and the same heads."""
+"""Averages the weights of several checkpoints that have the same structure and the same heads."""
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
@@ -15,15 +15,15 @@ from fairseq_headprune.stored.dictionaries import differing_sides, noted_hashes
 
 
 def average_checkpoints(paths: Sequence[PathLike], output: PathLike) -> dict[str, Any]:
-    """Write the mean of checkpoints: settings, dictionaries' hashes and masks of the last one, no optimizer state.
+    """Write the average of checkpoints: settings, dictionary hashes and masks from the last one, no optimizer state.
 
-    Floating-point weights are averaged in float64 and kept in their type. Everything else must be equal: names, shapes
-    and types, which heads and feed-forward parts there are, masks, dictionaries where their hashes are noted, and
-    integer buffers. Learned gates are left out; the masks they chose are kept.
+    Floating-point weights are averaged in float64 and stored in their own dtype. Everything else must be equal: names,
+    shapes and dtypes, the remaining heads and feed-forward parts, masks, dictionaries where their hashes are stored,
+    and integer buffers. Learned gates are omitted; the masks they chose are kept.
 
     Raises:
-        ValueError: fewer than two checkpoints, or two that differ in structure; the first difference is named.
-        FileNotFoundError: there is no such checkpoint, or no folder for the output.
+        ValueError: fewer than two checkpoints, or a difference in structure; the message names the first one.
+        FileNotFoundError: there is no such checkpoint, or the folder of the output does not exist.
     """
     if len(paths) < 2:
         raise ValueError("give at least two checkpoints to average")
@@ -38,7 +38,7 @@ def average_checkpoints(paths: Sequence[PathLike], output: PathLike) -> dict[str
 
 
 def _precision(weights: Mapping[str, torch.Tensor]) -> str:
-    """Name the types of floating-point weights, as in ``float16``."""
+    """Return the dtypes of the floating-point weights, such as ``float16``."""
     types = {_type(tensor) for tensor in weights.values() if tensor.is_floating_point()}
     return " and ".join(sorted(types))
 
@@ -48,10 +48,10 @@ def _type(tensor: torch.Tensor) -> str:
 
 
 def average(states: Sequence[State], names: Sequence[str]) -> State:
-    """Return the mean of checkpoints that were read; see :func:`average_checkpoints`.
+    """Return the average of loaded checkpoints; see :func:`average_checkpoints`.
 
     Raises:
-        ValueError: two that differ in structure, or one whose heads cannot be told, or whose weights are not all there.
+        ValueError: different structures, unknown heads, or incomplete weights.
     """
     for state, name in zip(states, names, strict=True):
         try:
@@ -73,7 +73,7 @@ def average(states: Sequence[State], names: Sequence[str]) -> State:
         if not last.is_floating_point():
             weights[name] = last.clone()
             continue
-        # Tied weights stay one tensor: the mean of the same tensors is computed once.
+        # Tied weights stay tied: the average of the same tensors is computed once.
         key = tuple((t.data_ptr(), tuple(t.shape)) for t in tensors)
         if key not in means:
             means[key] = (sum(t.double() for t in tensors) / len(tensors)).to(last.dtype)
@@ -90,7 +90,7 @@ def average(states: Sequence[State], names: Sequence[str]) -> State:
 
 
 def _difference(left: State, right: State) -> str:
-    """Say in what the structures of two checkpoints differ; empty where they do not."""
+    """Describe how the structures of two checkpoints differ; empty if they do not."""
     for difference in stored_layout(left).differences(stored_layout(right)):
         return difference
     sides = differing_sides(noted_hashes(left), noted_hashes(right))

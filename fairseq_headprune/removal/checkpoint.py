@@ -1,4 +1,4 @@
-"""Checkpoints without the pruned heads (slim), and of full size with zeros in their place (baked)."""
+"""Checkpoints without the pruned heads (slim), or of full size with zeros in their place (baked)."""
 
 import os
 from collections.abc import Mapping, MutableMapping
@@ -36,20 +36,20 @@ from fairseq_headprune.removal.surgery import (
 )
 from fairseq_headprune.stored.dictionaries import hashes_from_data, noted_hashes
 
-#: what the names of learned gates begin with; their choice has been carried out when the heads are gone
+#: prefix of the tensors of learned gates; they are dropped, since removing the heads makes their choice permanent
 LEARNED = "head_gates."
 
 
 @dataclass
 class Removal:
-    """What became of a checkpoint.
+    """The result of removing parts from a checkpoint.
 
     Attributes:
         state: the new checkpoint.
-        before, layout: which parts the weights held and hold (a baked model: those that are not zero).
-        parameters: ``before`` and ``after``, counted from the tensors, tied ones once; ``by_formula``: those of the
-            removed heads, head_dim * (2 d + 2 e + 3) each where there are biases (e: the width of the keys), and of the
-            removed feed-forward units, 2 d + 1 each, and blocks, d more.
+        before, layout: the parts in the weights before and after (in a baked model: those that are not zero).
+        parameters: ``before`` and ``after``, counted from the tensors, tied ones once; ``by_formula``: the removed
+            ones, head_dim * (2 d + 2 e + 3) per head with biases (e: the width of the keys), 2 d + 1 per feed-forward
+            unit, and d more per block.
     """
 
     state: State
@@ -66,18 +66,18 @@ def remove_heads(
     keep_optimizer: bool = False,
     gates: SoftGates | None = None,
 ) -> Removal:
-    """Remove the heads that a mask prunes from a fairseq checkpoint; the given one stays as it is.
+    """Remove the heads that a mask prunes from a fairseq checkpoint; the input is unchanged.
 
     Args:
         state: as :func:`read_state` returns it, of a ``transformer…`` or ``transformer_gated…`` model.
-        mask: which heads are kept, in original numbers; default: the one stored in the checkpoint.
-        bake: keep the size, with zeros in the place of pruned heads, and make it a checkpoint of stock fairseq.
-        ffn: remove the feed-forward units and blocks that the mask prunes, too; without it they must all be kept.
-        keep_optimizer: cut the optimizer's state as the weights are, instead of dropping it.
-        gates: in place of a mask: heads with gate 0 are removed, the others' gates are folded into ``out_proj``.
+        mask: which heads to keep, by original index; default: the mask stored in the checkpoint.
+        bake: keep the size, with zeros for pruned heads, and make it a checkpoint of stock fairseq.
+        ffn: also remove the feed-forward units and blocks that the mask prunes; without it, none may be pruned.
+        keep_optimizer: cut the optimizer state like the weights, instead of dropping it.
+        gates: instead of a mask: heads with gate 0 are removed, the others' gates are folded into ``out_proj``.
 
     Raises:
-        ValueError: no mask, one that does not fit or brings a removed head back, or a checkpoint that cannot be cut.
+        ValueError: no mask, one that does not fit or keeps a removed head, or a checkpoint that cannot be cut.
     """
     check_whole(state)
     settings = saved_settings(state)
@@ -114,7 +114,7 @@ def remove_heads(
 
 @dataclass
 class _Cut:
-    """What is cut out of a checkpoint's weights, or out of moments of an optimizer that lie as the weights do."""
+    """Cuts parts out of a checkpoint's weights, or out of optimizer moments with the same layout."""
 
     state: State
     before: Layout
@@ -122,7 +122,7 @@ class _Cut:
     bake: bool
 
     def __call__(self, tensors: MutableMapping[str, Tensor]) -> int:
-        """Cut tensors by name, in place, and return how many numbers the removed parts had."""
+        """Cut named tensors in place, and return the number of elements removed."""
         removed = 0
         for module in part_modules(self.state["model"]):
             mine = {
@@ -134,7 +134,7 @@ class _Cut:
         return removed
 
     def _cut(self, module: StoredModule, tensors: Tensors) -> tuple[Tensors, int]:
-        """Cut the tensors of one module; return what is left, and how many numbers the removed parts had."""
+        """Cut the tensors of one module; return the result, and the number of elements removed."""
         component, layer, _ = module
         have, keep = self.before.indices(component, layer), self.after.indices(component, layer)
         count, dropped = self.before.original[component][layer], not self.after.has_block(component, layer)
@@ -161,7 +161,7 @@ class _Cut:
         return asked or output.size(0)
 
     def learned(self, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        """Return what is left of tensors, which stay as they are, without those that the result does not learn."""
+        """Return the tensors (unchanged) without those that are not learned parameters of the result."""
         result = dict(tensors)
         self(result)
         frozen = unread_norms(self.state, self.after)
@@ -177,11 +177,11 @@ def slim_checkpoint(
     keep_optimizer: bool = False,
     gates: SoftGates | None = None,
 ) -> dict[str, Any]:
-    """Read a checkpoint, remove heads (see :func:`remove_heads`), write the result atomically and describe it.
+    """Read a checkpoint, remove heads (see :func:`remove_heads`), write the result atomically and return a summary.
 
     Raises:
         ValueError: as for :func:`remove_heads`, or the output is the input.
-        OSError: the output cannot be written; nothing is left behind then.
+        OSError: the output cannot be written; no partial file remains.
     """
     if same_file(path, output):
         raise ValueError(f"the output {output} is the input; choose another name")
@@ -212,7 +212,7 @@ def slim_checkpoint(
 
 
 def parameters_of_heads(state: State) -> dict[Part, int]:
-    """Return how many parameters go with each head that a checkpoint has."""
+    """Return the number of parameters of each head in a checkpoint."""
     layout = stored_layout(state)
     found: dict[Part, int] = {}
     for component, layer, prefix in part_modules(state["model"], HEADS):
@@ -224,10 +224,10 @@ def parameters_of_heads(state: State) -> dict[Part, int]:
 
 
 def parameters_of_ffn(state: State, mask: Mask) -> int:
-    """Return how many parameters go with the feed-forward parts that a mask prunes.
+    """Return the number of parameters of the feed-forward parts that a mask prunes.
 
     Raises:
-        ValueError: it does not fit, or keeps what was removed before.
+        ValueError: the mask does not fit, or keeps a removed part.
     """
     layout = stored_layout(state)
     ffn = Mask({**layout.mask().rows, **{c: rows for c, rows in mask.rows.items() if c in FFN}})
@@ -265,10 +265,10 @@ def _check_gates(state: State, gates: SoftGates, mask: Mask | None, ffn: bool, k
 
 
 def check_whole(state: State) -> None:
-    """Refuse checkpoints whose weights are not all there as plain numbers.
+    """Refuse checkpoints that do not contain all weights as plain numbers.
 
     Raises:
-        ValueError: a part of a sharded checkpoint, or a quantised one.
+        ValueError: one shard of a checkpoint, or a quantised checkpoint.
     """
     if "fsdp_metadata" in state or state.get("last_optimizer_state") == "SHARDED":
         raise ValueError("a part of a sharded checkpoint; write it as one file first (without --use-sharded-state)")
@@ -285,7 +285,7 @@ def _check_attention(attention: Tensors, where: str) -> None:
 
 
 def _note_heads(state: State, new: State, layout: Layout, bake: bool) -> None:
-    """Note the head counts beside the weights, as gated modules do: the weights themselves do not tell them."""
+    """Store the head counts beside the weights, as gated modules do: the weights alone do not show them."""
     metadata: dict[str, Any] = {k: dict(v) for k, v in getattr(state["model"], "_metadata", {}).items()}
     metadata.pop(LEARNED.rstrip("."), None)
     for component, layer, prefix in part_modules(state["model"], HEADS):

@@ -1,4 +1,4 @@
-"""The optimizer's state of a checkpoint, cut as its weights are cut."""
+"""Cuts a checkpoint's optimizer state in the same way as its weights."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
@@ -13,18 +13,18 @@ Weights = Mapping[str, Tensor]
 
 
 def cut_optimizer(model: Weights, optimizer: Mapping[str, Any], cut: Callable[[Weights], Weights]) -> dict[str, Any]:
-    """Cut the moments of an optimizer, which lie as its parameters do.
+    """Cut the moments of an optimizer, which are laid out like its parameters.
 
-    Each parameter has moments of its shape (``--cpu`` and float32 training, ``--memory-efficient-fp16``,
-    ``--fp16-no-flatten-grads``), or all have one flat vector (``--fp16``).
+    Either each parameter has moments of its shape (``--cpu`` and float32 training, ``--memory-efficient-fp16``,
+    ``--fp16-no-flatten-grads``), or all share one flat vector (``--fp16``).
 
     Args:
-        model: the whole checkpoint's weights.
+        model: the weights of the whole checkpoint.
         optimizer: ``last_optimizer_state`` of the checkpoint.
-        cut: what removes heads from weights, or from moments in their place.
+        cut: removes heads from weights, or from moments passed in their place.
 
     Raises:
-        ValueError: there is no state, it is of another optimizer than an element-wise one, or not of these parameters.
+        ValueError: there is no state, the optimizer is not element-wise, or the state is of other parameters.
     """
     entries = optimizer.get("state")
     if not entries:
@@ -41,7 +41,7 @@ def cut_optimizer(model: Weights, optimizer: Mapping[str, Any], cut: Callable[[W
     for kind in kinds:
         moments = _named(entries, kind, shapes, flat)
         after = cut(moments)
-        # A module without heads keeps an empty out_proj, which is no parameter.
+        # A module without heads keeps an empty out_proj, which is not a parameter.
         mine = [after[name] for name in shapes if name in after and after[name].numel()]
         mine = [torch.cat([value.flatten() for value in mine])] if flat else mine
         for place, value in enumerate(mine):
@@ -56,7 +56,7 @@ def cut_optimizer(model: Weights, optimizer: Mapping[str, Any], cut: Callable[[W
 
 
 def _named(entries: Mapping, kind: str, shapes: Mapping[str, torch.Size], flat: bool) -> "OrderedDict[str, Tensor]":
-    """Return one kind of moment by the names of the parameters."""
+    """Return one kind of moment, keyed by parameter name."""
     if flat:
         vector = next(iter(entries.values()))[kind]
         sizes = [shape.numel() for shape in shapes.values()]

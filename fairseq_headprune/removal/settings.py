@@ -1,4 +1,4 @@
-"""The saved settings of a checkpoint whose structure changes: architecture, layout, and what no longer holds."""
+"""Updates a checkpoint's saved settings after removal: architecture, layout, and what no longer applies."""
 
 import argparse
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ SUFFIXES = (
 #: architectures of BERT, which stock fairseq does not have
 BERT = ("bert_gated", "bert_gated_base", "bert_gated_mini")
 
-#: architectures of imported models: stock fairseq has the parts of none of them in this combination
+#: architectures of imported models, none of which stock fairseq can represent
 IMPORTED = ("marian_gated", "m2m_100_gated", "bart_gated", "mbart_gated")
 
 _GATED = {f"transformer{suffix}": f"transformer_gated{suffix}" for suffix in SUFFIXES}
@@ -29,16 +29,16 @@ _STOCK = {gated: stock for stock, gated in _GATED.items()}
 
 _TASK, _STOCK_TASK = "translation_headprune", "translation"
 
-#: stands where the optimizer's name was, so that fairseq refuses to resume and says --reset-optimizer
+#: replaces the optimizer's name, so that fairseq refuses to resume and mentions --reset-optimizer
 NO_OPTIMIZER = "none (dropped when heads were removed)"
 
 
 def check_removable(settings: argparse.Namespace, stock: bool = False) -> None:
-    """Make sure that heads can be cut out of a model with these settings (``stock``: and zeros put in their place).
+    """Check that heads can be cut out of a model with these settings (``stock``: and replaced by zeros).
 
     Raises:
-        ValueError: an architecture that is not known to be a plain transformer, or a setting that ties the shapes of
-            attention modules to their number of heads.
+        ValueError: an architecture that is not known to be a plain transformer, or a setting under which shapes depend
+            on the number of heads.
     """
     arch = getattr(settings, "arch", None) or getattr(settings, "_name", None)
     known = [*_GATED, *_STOCK, *BERT, *IMPORTED]
@@ -51,7 +51,7 @@ def check_removable(settings: argparse.Namespace, stock: bool = False) -> None:
 
 
 def refuse_unfit(settings: Any) -> None:
-    """Refuse settings under which a layer's other parts depend on its number of heads.
+    """Refuse settings under which other parts of a layer depend on its number of heads.
 
     Raises:
         ValueError: ``scale_heads``, quantisation noise or ``base_layers`` is on.
@@ -62,9 +62,9 @@ def refuse_unfit(settings: Any) -> None:
 
 
 def set_layout(state: State, layout: Layout | None) -> None:
-    """Replace the model settings of a checkpoint: gated with a layout, or (None) those of stock fairseq.
+    """Replace the model settings of a checkpoint: gated with a layout, or those of stock fairseq if it is None.
 
-    The mask that training was told of is forgotten in either case: it is in the structure (or the weights) now.
+    In both cases the mask set for training is dropped: the structure (or the weights) now reflects it.
     """
     values = dict(vars(saved_settings(state)))
     arch = values.get("arch") or values["_name"]
@@ -108,9 +108,9 @@ def _forget_mask(values: dict, task_key: str, stock: bool) -> None:
 
 
 def forget_training(state: State, stock: bool) -> None:
-    """Drop what belongs to the old parameters: optimizer state, moving averages, and notes on the mask.
+    """Drop what belongs to the old parameters: optimizer state, moving averages, and stored mask metadata.
 
-    An empty optimizer state of another name stays, which fairseq refuses to resume from, naming --reset-optimizer.
+    An empty optimizer state with another name remains; fairseq then refuses to resume and mentions --reset-optimizer.
     """
     history = [dict(entry) for entry in state.get("optimizer_history") or []]
     if history:

@@ -1,4 +1,4 @@
-"""What surgery on whole state dicts needs: older forms of tensors, parameters counted, tied tensors kept tied."""
+"""Helpers for surgery on whole state dicts: older tensor formats, parameter counts, tied tensors."""
 
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -12,17 +12,17 @@ from fairseq_headprune.parts import FFN
 from fairseq_headprune.parts.layout import Layout
 from fairseq_headprune.parts.soft_gates import SoftGates
 
-#: entries of a state dict that are no parameters
+#: entries of a state dict that are not parameters
 _BUFFERS = ("head_keep", "ffn_keep", "_float_tensor", "version")
 
 _TIED = ("embed_tokens.weight", "output_projection.weight")
 
 
 def with_inputs(tensors: Mapping[str, Tensor], key_width: int) -> Tensors:
-    """Give a module without parts what stands before its output, of no rows, so that zeros can be put in.
+    """Add the missing input projections, with no rows, to a module without parts, so that zeros can be inserted.
 
     Args:
-        key_width: of the inputs of an attention module's keys and values.
+        key_width: input width of an attention module's keys and values.
     """
     result = dict(tensors)
     ffn = "fc2.weight" in tensors
@@ -51,7 +51,7 @@ def split_joined(attention: Mapping[str, Tensor]) -> Tensors:
 
 
 def parameter_names(weights: Mapping[str, Tensor]) -> list[str]:
-    """List the parameters of a state dict in the model's order, tied ones once (the first name counts)."""
+    """List the parameters of a state dict in the model's order; tied ones appear once, under the first name."""
     seen: set[tuple] = set()
     names = []
     for name, tensor in weights.items():
@@ -73,9 +73,9 @@ def parameter_count(weights: Mapping[str, Tensor]) -> int:
 
 
 def compact(weights: Mapping[str, Tensor]) -> "OrderedDict[str, Tensor]":
-    """Return the state dict with contiguous tensors that own their memory; tied embeddings are one tensor.
+    """Return the state dict with contiguous tensors that own their memory; tied embeddings share one tensor.
 
-    Embeddings that the input holds several times with equal values (as written from a GPU) become one, too.
+    Embeddings stored separately with equal values (as written from a GPU) are also merged.
     """
     result: OrderedDict[str, Tensor] = OrderedDict()
     seen: dict[tuple, Tensor] = {}
@@ -95,13 +95,13 @@ def compact(weights: Mapping[str, Tensor]) -> "OrderedDict[str, Tensor]":
 
 
 def fold_gates(state: State, gates: SoftGates) -> State:
-    """Return the checkpoint with the columns of the outputs scaled by the gates; their biases stay, as does the input.
+    """Return the checkpoint with the gates folded into the columns of the outputs; the input and biases are unchanged.
 
-    The gate of a whole feed-forward block scales its bias, too. Products are made in float32 at least, and rounded
+    The gate of a whole feed-forward block also scales its bias. Products are computed in at least float32 and rounded
     once. (Michel et al. 2019, §2.3: the sum over heads of xi_h times the head's output.)
 
     Raises:
-        ValueError: the gates are of a model with other parts, or open a part that was removed.
+        ValueError: the gates are of a model with other parts, or nonzero for a removed part.
     """
     layout = stored_layout(state)
     gates.check_shape(layout.original, "the checkpoint")
