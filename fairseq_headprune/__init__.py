@@ -1,7 +1,7 @@
 """Attention-head gates, importance, pruning and their statistics for fairseq's translation models and BERT.
 
 ``fairseq-train --user-dir fairseq_headprune`` registers the package's architectures, tasks and losses. In Python,
-``import fairseq_headprune`` does so if fairseq is imported already, ``import fairseq_headprune.plugin`` in any case.
+``import fairseq_headprune`` does so if fairseq has been imported already, ``import fairseq_headprune.plugin`` always.
 """
 
 import importlib
@@ -14,10 +14,10 @@ _NAME = "fairseq_headprune"
 
 
 class _Folders(list[str]):
-    """Where the package lies (``__path__``), by any path: a link, a bare name, with ``..``.
+    """The package's folder (``__path__``), equal to any path to it: a link, a relative name, with ``..``.
 
-    If a package of the name of ``--user-dir`` is imported already, fairseq does not import it again; it only asks
-    whether the package lies in that folder. That is the moment to register what was imported before fairseq was.
+    If a package with the name given by ``--user-dir`` is already imported, fairseq does not import it again; it only
+    checks whether the package's folder is that one. This check triggers registration if fairseq was imported after us.
     """
 
     def __contains__(self, folder: object) -> bool:
@@ -29,7 +29,7 @@ class _Folders(list[str]):
 
 
 def _be_one_package() -> None:
-    """Make the package that fairseq imports by a link of another name the package itself, not a second copy of it.
+    """If fairseq imports the package through a link with another name, use this package instead of a second copy.
 
     Raises:
         ImportError: the folder is not a link to the package ``fairseq_headprune``.

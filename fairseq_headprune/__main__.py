@@ -5,7 +5,7 @@ import sys
 from fairseq_headprune.jobs.leash import end_with_parent
 
 if __name__ == "__main__":
-    end_with_parent()  # a worker: first of all, since the imports of a verb take seconds
+    end_with_parent()  # in a worker: before anything else, since the imports of a verb take seconds
     from fairseq_headprune.cli import main
 
     sys.exit(main())

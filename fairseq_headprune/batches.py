@@ -1,4 +1,4 @@
-"""Batches of a split, collated while they are iterated, and seeded samples of it."""
+"""Batches of a split, collated on the fly, and seeded samples of its sentences."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -9,7 +9,7 @@ from fairseq import utils
 
 
 class Batches:
-    """A list of index groups that is collated while it is iterated: a whole corpus is never held on the device."""
+    """A list of index groups, collated during iteration: a whole corpus is never held on the device."""
 
     def __init__(self, dataset: Any, groups: list, device: torch.device) -> None:
         self.groups = groups
@@ -25,7 +25,7 @@ class Batches:
 
 
 def sample_indices(total: int, count: int, seed: int) -> np.ndarray:
-    """Draw ``count`` of ``total`` sentences without replacement (0 takes all), in ascending order.
+    """Draw ``count`` of ``total`` sentences without replacement (0: all), in ascending order.
 
     Raises:
         ValueError: a negative count.

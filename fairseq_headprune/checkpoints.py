@@ -1,6 +1,6 @@
-"""Reading fairseq checkpoints without building the model: settings, head counts and the stored mask.
+"""Reads settings, head counts and the stored mask of fairseq checkpoints, without building the model.
 
-Only torch's safe loader is used: a checkpoint that would run code is refused, never executed.
+Only torch's safe loader is used: a checkpoint that would run code is refused, and the code is not run.
 """
 
 import argparse
@@ -21,7 +21,7 @@ _BLOCK = re.compile(r"(?:^|\.)(?:encoder|decoder)\.layers\.\d+\.fc2\.weight$")
 
 
 def saved_settings(state: State) -> argparse.Namespace:
-    """Return the model's settings as fairseq saved them: from ``args`` (old) or ``cfg["model"]``.
+    """Return the model's settings saved by fairseq: from ``args`` (old) or ``cfg["model"]``.
 
     Raises:
         ValueError: the checkpoint holds neither.
@@ -39,14 +39,14 @@ def saved_settings(state: State) -> argparse.Namespace:
 
 
 def _configured(state: State, part: str) -> Any:
-    """Return a part of ``cfg``: a dictionary, or OmegaConf's in older releases; None if there is none."""
+    """Return a section of ``cfg``: a dictionary, or an OmegaConf tree in older releases; None if it is missing."""
     cfg = state.get("cfg")
     found = None if cfg is None else cfg.get(part)
     return vars(found) if part == "task" and isinstance(found, argparse.Namespace) else found
 
 
 def task_settings(state: State) -> State:
-    """Return the task's settings as fairseq saved them, with the task's name as ``_name``; empty if there are none."""
+    """Return the task's settings saved by fairseq, with the task's name as ``_name``; empty if there are none."""
     if state.get("args") is not None:
         values = vars(saved_settings(state))
         return {**values, "_name": values.get("task")}
@@ -55,7 +55,7 @@ def task_settings(state: State) -> State:
 
 
 class StoredModule(NamedTuple):
-    """An attention module or feed-forward block in a state dict: the names of its tensors begin with the prefix."""
+    """An attention module or feed-forward block in a state dict; the prefix starts the names of its tensors."""
 
     component: str
     layer: int
@@ -72,13 +72,13 @@ class StoredModule(NamedTuple):
         return self.prefix + ("fc2.ffn_keep" if self.component in FFN else "head_keep")
 
     def names(self, weights: Iterable[str]) -> list[str]:
-        """Return the names of all its tensors among those of a state dict."""
+        """Return the names of the module's tensors among those of a state dict."""
         begin = (f"{self.prefix}fc1.", f"{self.prefix}fc2.") if self.component in FFN else self.prefix
         return [name for name in weights if name.startswith(begin)]
 
 
 def part_modules(weights: Iterable[str], components: Iterable[str] = COMPONENTS) -> list[StoredModule]:
-    """List the modules with prunable parts in the order component, layer; layers are counted without gaps."""
+    """List the modules with prunable parts in the order component, layer; layers are numbered without gaps."""
     found = []
     for name in weights:
         parts = name.split(".")
@@ -100,14 +100,13 @@ def part_modules(weights: Iterable[str], components: Iterable[str] = COMPONENTS)
 
 
 def head_shape(state: State) -> Shape:
-    """Return the number of heads of each layer, by component, from the weights' names and the saved settings.
+    """Return the number of heads of each layer, by component, from the names of the weights and the saved settings.
 
-    Heads that were removed count, too: numbers of heads are always the original ones. Where gated modules noted their
-    head counts beside the weights, these must agree with the settings: the weights themselves do not tell how many
-    heads they hold.
+    Removed heads are included: head counts are always the original ones. Where gated modules stored their head counts
+    beside the weights, these must agree with the settings: the weights themselves do not show how many heads they have.
 
     Raises:
-        ValueError: no attention weights, or head counts that are missing or do not fit.
+        ValueError: no attention weights, or missing or inconsistent head counts.
     """
     settings = saved_settings(state)
     _check_twice_said(state)
@@ -128,10 +127,10 @@ def head_shape(state: State) -> Shape:
 
 
 def stored_layout(state: State) -> Layout:
-    """Return which original parts the weights still hold (all, unless some were removed).
+    """Return which original parts the weights still have.
 
     Raises:
-        ValueError, KeyError: numbers of parts that are missing or do not fit, or a layout of a newer version.
+        ValueError, KeyError: missing or inconsistent numbers of parts, or a layout of a newer version.
     """
     shape = head_shape(state)
     for module in part_modules(state["model"], FFN):
@@ -150,7 +149,7 @@ def stored_layout(state: State) -> Layout:
 
 
 def _check_twice_said(state: State) -> None:
-    """Compare the head counts of old ``args`` with those of ``cfg`` where both are stored: weights do not tell them."""
+    """Check that the head counts in old ``args`` and in ``cfg`` agree, if both exist: the weights do not show them."""
     if state.get("args") is None or _configured(state, "model") is None:
         return
     for side in ("encoder", "decoder"):
@@ -160,7 +159,7 @@ def _check_twice_said(state: State) -> None:
 
 
 def _layer_of_layout(layout: Layout, component: str, layer: int) -> tuple[int, int]:
-    """Return the original and the present number of heads of one layer."""
+    """Return the original and the current number of heads of one layer."""
     rows = layout.rows.get(component, [])
     if layer >= len(rows):
         raise ValueError(f"{component} layer {layer}: the checkpoint's layout has {len(rows)} layers")
@@ -181,9 +180,9 @@ def _check_heads(where: str, weight: torch.Tensor, found: int, kept: int, heads:
 
 
 def stored_mask(state: State) -> Mask | None:
-    """Return the mask that the checkpoint holds (all parts of unmasked layers kept), None if there is none.
+    """Return the mask in the checkpoint (unmasked layers keep everything), None if there is none.
 
-    Parts that were removed are pruned in it. Its ``source`` is the origin that the training task noted, if any.
+    Removed parts are pruned in it. Its ``source`` is the origin that the training task stored, if any.
 
     Raises:
         ValueError: a mask that does not fit the numbers of parts.
@@ -219,7 +218,7 @@ def has_mask(state: State) -> bool:
 
 
 def _heads_setting(settings: argparse.Namespace, side: str) -> int:
-    """Return ``encoder_attention_heads``, or ``attention_heads`` of the part ``encoder`` (fairseq's hydra form)."""
+    """Return ``encoder_attention_heads``, or in fairseq's hydra form ``attention_heads`` of ``encoder``."""
     part = getattr(settings, side, None)
     value = getattr(settings, f"{side}_attention_heads", None)
     if value is None and isinstance(part, Mapping):

@@ -1,4 +1,4 @@
-"""How commands report what is wrong: one line on stderr."""
+"""How commands report errors: one line on stderr."""
 
 import argparse
 import sys
@@ -8,16 +8,16 @@ from typing import NoReturn
 
 
 def one_line_error(parser: argparse.ArgumentParser, message: str) -> NoReturn:
-    """Leave with status 2 and one line on stderr that ends with the way to the help."""
+    """Exit with status 2 and one line on stderr that ends with a pointer to the help."""
     unknown = message.split()[2:] if message.startswith("unrecognized arguments:") else []
     flags = [flag for action in parser._actions for flag in action.option_strings]
     hints = [hint for word in unknown if word.startswith("--") and (hint := nearest(word.split("=")[0], flags))]
-    # A line break in the message would come from a value that was given.
+    # A line break in the message can only come from a user's value.
     sys.stderr.write(f"{parser.prog}: {' '.join([*message.split(), *hints])} (see {parser.prog} --help)\n")
     sys.exit(2)
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """Return a question that names the known word nearest to a misspelt one; empty where none is near."""
+    """Return a "did you mean" question with the known word nearest to a misspelt one; empty if none is near."""
     found = get_close_matches(word, known, n=1)
     return f"(did you mean {found[0]}?)" if found else ""

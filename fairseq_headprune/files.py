@@ -1,4 +1,4 @@
-"""Reading and writing the tool's files: whole or not at all, with errors that name the file."""
+"""Reads files with errors that name the file, and writes them atomically."""
 
 import hashlib
 import json
@@ -13,11 +13,11 @@ PathLike = str | os.PathLike
 
 
 def write_text(path: PathLike, text: str) -> None:
-    """Write a UTF-8 text file atomically: readers see the old file or the new one, never half of it.
+    """Write a UTF-8 text file atomically: readers see the old file or the new one, never a partial one.
 
     Raises:
-        ValueError: the name is that of a folder, a pipe or a device (see :func:`check_output`).
-        OSError: the folder is missing, not writable, or the disk is full; nothing is left behind then.
+        ValueError: the path is a folder, a pipe or a device (see :func:`check_output`).
+        OSError: the folder is missing or not writable, or the disk is full; no temporary file remains.
     """
     write_bytes(path, text.encode("utf-8"))
 
@@ -32,7 +32,7 @@ def write_bytes(path: PathLike, data: bytes) -> None:
 
 
 def write_with(path: PathLike, write: Callable[[BinaryIO], Any]) -> None:
-    """Write a binary file atomically by a function that is given the open file: for what is too big to hold twice.
+    """Write a binary file atomically, with a function that writes to the open file: for data too big for a copy.
 
     Raises:
         ValueError, OSError: as for :func:`write_text`.
@@ -41,19 +41,19 @@ def write_with(path: PathLike, write: Callable[[BinaryIO], Any]) -> None:
     try:
         _replace(place, write)
     except OSError as error:
-        # Name the file that was asked for: the system names the temporary one, or none when the disk is full.
+        # Name the requested file: the system names the temporary one, or none if the disk is full.
         raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def check_output(path: PathLike) -> Path:
-    """Return where a file of this name is to be written: the target of a link, which itself stays, else the name.
+    """Return the path to write to: the target of a link, which itself stays; otherwise the path itself.
 
     Raises:
-        ValueError: something that is no regular file has the name; it would be lost, as files are written by replacing.
+        ValueError: the path exists and is not a regular file; writing would replace it.
         FileNotFoundError: there is no folder for it.
     """
     place = Path(os.path.realpath(path))
-    # Both names are asked: what a link of /proc leads to may have no name of its own, and a circle of links no end.
+    # Both paths are checked: the target of a /proc link may have no path of its own, and links may be circular.
     if (os.path.exists(path) or place.is_symlink()) and not place.is_file():
         what = "a folder" if place.is_dir() else "no regular file"
         raise ValueError(f"{path} is {what} and is not replaced; name a file")
@@ -64,12 +64,12 @@ def check_output(path: PathLike) -> Path:
 
 
 def same_file(path: PathLike, other: PathLike) -> bool:
-    """Whether both names are there and lead to one file, through links too."""
+    """Whether both paths exist and are the same file, also through links."""
     return os.path.exists(path) and os.path.exists(other) and os.path.samefile(path, other)
 
 
 class _Remembering:
-    """A file whose own write error is not lost when the writer reports another one in its place, as torch does."""
+    """A file that remembers its own write error, since writers such as torch report a different one in its place."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
@@ -101,11 +101,11 @@ def _replace(path: Path, write: Callable[[BinaryIO], Any]) -> None:
             _write(stream, write)
             stream.flush()
             os.fsync(stream.fileno())
-            # Temporary files are private; give ours the permissions an ordinary open() would have given.
+            # Temporary files are private; give this one the permissions of an ordinary open().
             umask = os.umask(0)
             os.umask(umask)
             os.chmod(temporary, 0o666 & ~umask)
-            os.replace(temporary, path)  # before it is closed, which gives the lock back
+            os.replace(temporary, path)  # before closing, which releases the lock
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
@@ -115,12 +115,12 @@ def write_json(path: PathLike, value: Any) -> None:
     """Write a value as indented JSON, atomically.
 
     Raises:
-        ValueError: the value holds NaN or infinity, which JSON cannot carry.
+        ValueError: the value contains NaN or infinity, which JSON does not allow.
     """
     write_text(path, json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
 
 
-#: what JSON files of ours and of others stay far below: values within values, and digits of an integer (2^64 has 20)
+#: limits well above any real JSON file: nesting depth, and digits of an integer (2^64 has 20)
 _DEPTH, _DIGITS = 100, 40
 
 
@@ -129,8 +129,8 @@ def read_json(path: PathLike) -> Any:
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: the file is not UTF-8 JSON, or what no use of it needs (see :func:`parse_json`); the message names
-            the file and the place.
+        ValueError: the file is not UTF-8 JSON, or exceeds the limits of :func:`parse_json`; the message names the file
+            and the position.
     """
     try:
         text = Path(path).read_text(encoding="utf-8")
@@ -140,18 +140,18 @@ def read_json(path: PathLike) -> Any:
 
 
 def parse_json(text: str | bytes, name: str) -> Any:
-    """Parse JSON that comes from ``name``.
+    """Parse JSON text; ``name`` is where it comes from.
 
     Raises:
-        ValueError: it is not JSON, it is nested more than 100 deep, or an integer has more than 40 digits: no reader
-            needs them, and whatever walks through the value afterwards would fail in a way of its own.
+        ValueError: it is not JSON, it is nested more than 100 deep, or an integer has more than 40 digits: no caller
+            needs these, and code that processes the value could fail on them.
     """
     try:
         value = json.loads(text, parse_int=_integer)
         _check_depth(value)
     except RecursionError:
         raise ValueError(f"{name}: not a JSON file (nested more than {_DEPTH} deep)") from None
-    except ValueError as error:  # of JSON, of UTF-8, of an integer
+    except ValueError as error:  # from JSON, UTF-8 or an integer
         raise ValueError(f"{name}: not a JSON file ({error})") from error
     return value
 
@@ -173,10 +173,10 @@ def _check_depth(value: Any) -> None:
 
 
 def read_lines(path: PathLike) -> list[str]:
-    """Read a text file as a list of lines, where only ``\\n`` ends a line; a byte order mark is dropped.
+    """Read a text file as a list of lines; only ``\\n`` ends a line, and a byte order mark is dropped.
 
-    U+2028, a lone carriage return or a form feed stay inside their line, so that line numbers agree with
-    ``wc -l`` and with fairseq; the carriage return of ``\\r\\n`` is dropped.
+    U+2028, a lone carriage return or a form feed do not end a line, so that line numbers agree with ``wc -l`` and
+    with fairseq; the carriage return of ``\\r\\n`` is dropped.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -206,14 +206,14 @@ def sha256(path: PathLike) -> str:
 
 
 def check_format(value: Any, form: str, noun: str, file: str, name: str) -> None:
-    """Make sure that JSON content is of one format and version, such as ``headprune.mask/1``.
+    """Check that JSON content has a given format and version, such as ``headprune.mask/1``.
 
     Args:
-        noun, file: what the format is of and what a file of it is called ("mask", "a mask file").
+        noun, file: what such content and such a file are called ("mask", "a mask file").
         name: where the content comes from, for the message.
 
     Raises:
-        ValueError: it is something else, or of another version.
+        ValueError: it has another format or version.
     """
     family = form.split("/")[0]
     if not isinstance(value, Mapping) or not str(value.get("format", "")).startswith(family + "/"):

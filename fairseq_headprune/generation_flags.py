@@ -1,4 +1,4 @@
-"""fairseq-generate's flags together with a verb's own: what every verb that takes a model is given."""
+"""Parses fairseq-generate's flags together with a verb's own, for every verb that loads a model."""
 
 import argparse
 import os
@@ -25,10 +25,10 @@ def parse_generation_args(
     description: str,
     one_model: bool = True,
 ) -> argparse.Namespace:
-    """Parse fairseq-generate's flags and a verb's own; without ``one_model`` ``--path`` is refused.
+    """Parse fairseq-generate's flags and a verb's own; without ``one_model``, ``--path`` is refused.
 
-    Leaves with status 2 and one line on stderr when they are wrong. ``--user-dir`` may name this package (it is loaded
-    already) or another one that is to be loaded too. ``--task`` may name fairseq's own task that ours stands for.
+    Invalid flags exit with status 2 and one line on stderr. ``--user-dir`` may name this package (already loaded) or
+    another one to load as well. ``--task`` may name the fairseq task that one of our tasks extends.
 
     Raises:
         ValueError, FileNotFoundError: a ``--user-dir``, task or checkpoint that cannot be used.
@@ -40,7 +40,7 @@ def parse_generation_args(
         words = _without(argv, "--task")
     before, sys.argv = sys.argv, [f"headprune {verb}", *words]
     try:
-        # fairseq looks into sys.argv while it builds the parser.
+        # fairseq reads sys.argv while it builds the parser.
         parser = options.get_generation_parser(default_task=(task or default_task()).registered_name())
         if task is not None:
             parser.set_defaults(gen_subset=task.default_subset)
@@ -56,15 +56,15 @@ def parse_generation_args(
     if args.path and not one_model:
         parser.error("--path names one checkpoint and is not supported here")
     if args.path:
-        read_state(args.path)  # what is wrong with it comes before what its task would say
+        read_state(args.path)  # report errors of the checkpoint before those of its task
     return args
 
 
 def _task(argv: list[str]) -> type[PrunableTask] | None:
-    """Return the task that ``--task`` asks for, or else the checkpoint; None for a name that no task has.
+    """Return the task given by ``--task``, or else by the checkpoint; None for an unknown name.
 
     Raises:
-        ValueError: it is not supported, or ``--user-dir`` cannot be loaded.
+        ValueError: the task is not supported, or ``--user-dir`` cannot be loaded.
     """
     folders = _values(argv, "--user-dir")
     try:
@@ -77,7 +77,7 @@ def _task(argv: list[str]) -> type[PrunableTask] | None:
     try:
         name = task_settings(read_state(paths[-1])).get("_name") if paths else None
     except (ValueError, OSError):
-        return default_task()  # the session says what is wrong
+        return default_task()  # the session reports the error
     try:
         return default_task() if name is None else task_class(name)
     except ValueError as error:
@@ -85,25 +85,25 @@ def _task(argv: list[str]) -> type[PrunableTask] | None:
 
 
 def _values(argv: list[str], flag: str) -> list[str]:
-    """Return what a flag is given."""
+    """Return the values given for a flag."""
     joined = [word.partition("=")[2] for word in argv if word.startswith(f"{flag}=")]
     return joined + [value for word, value in zip(argv, argv[1:], strict=False) if word == flag]
 
 
 def _without(argv: list[str], flag: str) -> list[str]:
-    """Return the words without a flag and its values."""
+    """Return the arguments without a flag and its values."""
     pairs = zip(["", *argv], argv, strict=False)
     return [word for before, word in pairs if word.split("=")[0] != flag and before != flag]
 
 
 def _quiet() -> None:
-    """Keep Hydra's remarks about fairseq's configuration from stderr, where progress and errors belong."""
+    """Keep Hydra's messages about fairseq's configuration off stderr, which is for progress and errors."""
     warnings.filterwarnings("ignore", module="hydra")
     warnings.filterwarnings("ignore", message=r"\s*'config' is validated against ConfigStore")
 
 
 def _without_own_user_dir(argv: list[str]) -> list[str]:
-    """Drop ``--user-dir fairseq_headprune`` in any spelling: importing a second copy of ourselves would be refused."""
+    """Drop ``--user-dir fairseq_headprune`` in any spelling: a second import of this package would be refused."""
     kept, skip = [], False
     for place, word in enumerate(argv):
         value = word.partition("=")[2] if word.startswith("--user-dir=") else (argv[place + 1 : place + 2] or [""])[0]

@@ -1,4 +1,4 @@
-"""Lists in JSON lines, one entry a line: safe against killed writers, full disks and several writers at once."""
+"""Lists as JSON lines, one entry per line; safe with killed writers, full disks and concurrent writers."""
 
 import contextlib
 import errno
@@ -14,7 +14,7 @@ from fairseq_headprune.files import parse_json
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[int]:
-    """Open the list of cells for appending, and keep other processes and threads out meanwhile."""
+    """Context manager: open a list for appending, and lock out other processes and threads."""
     handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
@@ -24,9 +24,9 @@ def locked(path: Path) -> Iterator[int]:
 
 
 def read_cells(path: Path) -> dict[str, dict[str, Any]]:
-    """Return the cells of a list by id, in the order they were added; of two with one id the first counts.
+    """Return the cells of a list by id, in the order in which they were added; on duplicate ids the first counts.
 
-    A last line that was cut off by a killed writer is left out. A missing file has no cells.
+    A last line cut off by a killed writer is ignored. A missing file has no cells.
 
     Raises:
         ValueError: a line before the last is damaged; the message names it.
@@ -49,7 +49,7 @@ def json_line(value: Any) -> bytes:
 
 
 def append_line(handle: int, line: bytes) -> None:
-    """Append one line to a list opened by :func:`locked`: it is on the disk afterwards, or the list is as before.
+    """Append one line to a list opened by :func:`locked`: afterwards it is on disk, or the list is unchanged.
 
     Raises:
         OSError: the disk is full or fails.
@@ -66,7 +66,7 @@ def append_line(handle: int, line: bytes) -> None:
 
 
 def _mend(handle: int) -> int:
-    """Finish or remove a last line that a killed writer left without an end; return the file's size."""
+    """Complete or remove a last line that a killed writer did not finish; return the file's size."""
     size = os.fstat(handle).st_size
     if size == 0 or os.pread(handle, 1, size - 1) == b"\n":
         return size

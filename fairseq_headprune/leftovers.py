@@ -1,9 +1,9 @@
-"""Temporary files and folders that a killed process cannot leave for good: the next one removes them.
+"""Temporary files and folders; those left by killed processes are removed by the next process.
 
-A file or folder is written under a temporary name beside its own and renamed when it is whole. While it lives, its
-writer holds a lock (``flock``) on it, which the system gives back when the process ends, however it ends: nothing
-depends on age, or on process ids, which mean nothing on other machines. Where a file system knows no such locks,
-nothing is removed.
+A file or folder is written under a temporary name in the same place and renamed when complete. Meanwhile its writer
+holds a lock (``flock``) on it, which the system releases when the process ends in any way: nothing depends on age, or
+on process ids, which are meaningless on other machines. If a file system does not support such locks, nothing is
+removed.
 """
 
 import contextlib
@@ -15,16 +15,16 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-#: what temporary names end with; before it come the name itself and eight characters by chance
+#: suffix of temporary names; it follows the actual name and eight random characters
 _END = ".part"
 _NAMES = re.compile(r"\..+\.[a-z0-9_]{8}\.part")
 
 
 def temporary_file(place: Path) -> tuple[int, Path]:
-    """Make a temporary file for a file to be, and remove what killed processes left of it.
+    """Create a temporary file that will become ``place``, and remove those that killed processes left for it.
 
     Returns:
-        A descriptor open for writing, which holds the lock, and the name.
+        A descriptor open for writing, which holds the lock, and the path.
 
     Raises:
         OSError: the folder cannot be written.
@@ -39,7 +39,7 @@ def temporary_file(place: Path) -> tuple[int, Path]:
 
 @contextlib.contextmanager
 def temporary_folder(place: Path) -> Iterator[Path]:
-    """Make a temporary folder for a folder to be, to be renamed when it is whole; whatever is left of it is removed.
+    """Context manager: create a temporary folder to be renamed when complete; if it is still there at exit, remove it.
 
     Raises:
         OSError: the folder around it cannot be written.
@@ -59,11 +59,11 @@ def temporary_folder(place: Path) -> Iterator[Path]:
 
 
 def remove_leftovers(folder: Path, name: str | None = None, within: bool = False) -> None:
-    """Remove temporary files and folders that no living process holds.
+    """Remove temporary files and folders that no running process has locked.
 
     Args:
         name: of the file or folder that they were to become (default: any).
-        within: look into the folders below, too.
+        within: also search the folders below.
     """
     start = "." if name is None else f".{name}."
     for parent, folders, files in os.walk(folder):
@@ -75,8 +75,8 @@ def remove_leftovers(folder: Path, name: str | None = None, within: bool = False
 
 
 def _held(handle: int, name: str | Path) -> bool:
-    """Take the lock of what was just made; False if another process removed it before that."""
-    with contextlib.suppress(OSError):  # no locks here: then nobody removes it, either
+    """Lock what was just created; False if another process removed it first."""
+    with contextlib.suppress(OSError):  # no lock support: then nobody removes it
         fcntl.flock(handle, fcntl.LOCK_EX)
     with contextlib.suppress(FileNotFoundError):
         return os.path.samestat(os.fstat(handle), os.stat(name))
@@ -84,8 +84,8 @@ def _held(handle: int, name: str | Path) -> bool:
 
 
 def _remove(path: Path) -> None:
-    """Remove it where its lock can be had, and hold the lock meanwhile."""
-    with contextlib.suppress(OSError):  # held by a living process, gone, not ours to remove, or no locks here
+    """Remove a file or folder if it can be locked, holding the lock meanwhile."""
+    with contextlib.suppress(OSError):  # locked by a running process, gone, not ours to remove, or no lock support
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

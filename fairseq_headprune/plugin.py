@@ -1,4 +1,4 @@
-"""Registers everything fairseq is to know: importing this module is the registration."""
+"""Registers the package's models, tasks and losses with fairseq; importing this module is enough."""
 
 import importlib
 import pkgutil
@@ -19,7 +19,7 @@ def _register() -> None:
 
 
 def _check_registered() -> None:
-    # fairseq hands back the first class silently when another plugin has taken the name.
+    # If another plugin has taken the name, fairseq silently returns that plugin's class.
     ours = [(MODEL_REGISTRY, "transformer_gated"), (MODEL_REGISTRY, "bert_gated")]
     ours += [(TASK_REGISTRY, "translation_headprune"), (TASK_REGISTRY, "glue")]
     losses = ("label_smoothed_cross_entropy", "sentence_prediction")
@@ -33,10 +33,10 @@ def _check_registered() -> None:
 
 
 def _avoid_plans_per_shape() -> None:
-    """Leave cuDNN's attention out of what ``scaled_dot_product_attention`` chooses from.
+    """Exclude cuDNN's attention from the back ends of ``scaled_dot_product_attention``.
 
-    It makes a plan for every new shape, which takes some 0.3 seconds on an H100, and a translation model's batches
-    have a new shape at almost every step. The other fused kernels take any shape.
+    It builds a plan for every new shape, which takes about 0.3 seconds on an H100, and almost every batch of a
+    translation model has a new shape. The other fused kernels accept any shape.
     """
     if torch.backends.cuda.is_built() and hasattr(torch.backends.cuda, "enable_cudnn_sdp"):
         torch.backends.cuda.enable_cudnn_sdp(False)

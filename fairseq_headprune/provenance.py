@@ -13,14 +13,14 @@ _PACKAGE = Path(__file__).resolve().parent
 
 
 def environment(command: str | None = None) -> dict[str, Any]:
-    """Describe what computes: versions, the package's git commit, processors and GPU; and the command, if it is given.
+    """Describe the system: versions, the package's git commit, processors and GPU; and the command, if given.
 
-    ``git`` is ``None`` unless the package is run from its repository; ``dirty`` there means that the package's files
-    differ from that commit. Where the code was copied without its repository, the variable HEADPRUNE_COMMIT may name
-    the commit (``dirty`` is ``None`` then: nothing has checked it). ``fairseq`` names the distribution, since several
-    forks install the same module.
+    ``git`` is ``None`` unless the package is run from its repository; its ``dirty`` means that the package's files
+    differ from that commit. For code copied without its repository, the variable HEADPRUNE_COMMIT may name the commit
+    (``dirty`` is then ``None``: unverified). ``fairseq`` names the distribution, since several forks install the same
+    module.
     """
-    import torch  # here, since all else in this module does without its seconds of loading
+    import torch  # here, since the rest of this module does not need it and it takes seconds to load
 
     return {
         "python": platform.python_version(),
@@ -37,9 +37,9 @@ def environment(command: str | None = None) -> dict[str, Any]:
 
 
 def data_provenance(*paths: files.PathLike) -> list[dict[str, Any]]:
-    """Describe files by path, size in bytes and SHA-256; a folder stands for all files below it, sorted by path.
+    """Describe files by path, size in bytes and SHA-256; a folder means all files below it, sorted by path.
 
-    Hidden files are left out.
+    Hidden files are skipped.
 
     Raises:
         FileNotFoundError: there is no such file or folder.
@@ -75,8 +75,8 @@ def _fairseq() -> dict[str, str | None] | None:
 
 
 def git_commit() -> dict[str, Any] | None:
-    """Return the commit of the package's repository and whether its files differ from it, as in :func:`environment`."""
-    # A package installed below somebody else's repository is not tracked there: that commit would say nothing of us.
+    """Return the commit of the package's repository and whether its files differ, as in :func:`environment`."""
+    # A package installed inside another project's repository is not tracked there: that commit is not ours.
     if _run_git("ls-files", "--error-unmatch", "files.py") is None:
         given = os.environ.get("HEADPRUNE_COMMIT")
         return {"commit": given, "dirty": None} if given else None
@@ -86,7 +86,7 @@ def git_commit() -> dict[str, Any] | None:
 
 
 def _run_git(*arguments: str) -> str | None:
-    # Optional locks off: asking for the status must not disturb a git command that somebody else is running.
+    # Without optional locks, so that asking for the status does not disturb other running git commands.
     command = ["git", "--no-optional-locks", "-C", str(_PACKAGE), *arguments]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)

@@ -1,4 +1,4 @@
-"""Which heads the cells of a study prune: step by step, or one at a time (Michel et al. 2019, §3 to §5)."""
+"""The heads pruned in each cell of a study: step by step, or one at a time (Michel et al. 2019, §3 to §5)."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -15,8 +15,8 @@ class Step:
 
     Attributes:
         number: k, from 0 (the unpruned model).
-        percent: of the heads in play that are asked for, 0 to 100.
-        pruned: how many heads that is.
+        percent: requested percentage of the prunable heads, 0 to 100.
+        pruned: the resulting number of heads.
     """
 
     number: int
@@ -28,7 +28,7 @@ def parse_step(text: str) -> Fraction:
     """Read a step such as ``10%`` or ``0.1`` exactly.
 
     Raises:
-        ValueError: not a number, or not from 0.1% to 100%.
+        ValueError: not a number, or not between 0.1% and 100%.
     """
     try:
         value = Fraction(text.strip().removesuffix("%")) / (100 if text.strip().endswith("%") else 1)
@@ -40,10 +40,10 @@ def parse_step(text: str) -> Fraction:
 
 
 def steps(heads: int, step: Fraction) -> list[Step]:
-    """List the points of a curve over ``heads`` heads in play: the k-th prunes round(k x step x heads), the last all.
+    """List the points of a curve over ``heads`` prunable heads: the k-th prunes round(k x step x heads), the last all.
 
     Raises:
-        ValueError: there is no head in play.
+        ValueError: there is no prunable head.
     """
     if heads < 1:
         raise ValueError("there is no head to prune: all heads of the chosen components are pruned already")
@@ -55,11 +55,11 @@ def steps(heads: int, step: Fraction) -> list[Step]:
 
 
 def curves(choice: str, present: Sequence[str]) -> dict[str, list[str]]:
-    """Return the curves of ``--components`` by name, each with the components whose heads are in play.
+    """Return the curves for ``--components``: name -> the components whose heads it prunes.
 
     Args:
-        choice: ``all``: one curve over all heads jointly; ``each``: one for each attention component, the others stay
-            full; or components separated by commas: one curve over their parts jointly.
+        choice: ``all``: one curve over all heads jointly; ``each``: one per attention component, with the others
+            unpruned; or comma-separated components: one curve over their parts jointly.
         present: the components the model has.
 
     Raises:
@@ -73,9 +73,9 @@ def curves(choice: str, present: Sequence[str]) -> dict[str, list[str]]:
 
 
 def chosen_components(choice: str, present: Sequence[str]) -> list[str]:
-    """Return those components of a list separated by commas that the model has, in the order of ``COMPONENTS``.
+    """Return those of the comma-separated components that the model has, in the order of ``COMPONENTS``.
 
-    ``all`` (the attention components) and ``ffn`` (the feed-forward components) may be in the list.
+    The list may contain ``all`` (the attention components) and ``ffn`` (the feed-forward components).
 
     Raises:
         KeyError: an unknown component.
@@ -90,14 +90,14 @@ def chosen_components(choice: str, present: Sequence[str]) -> list[str]:
 
 
 def next_heads(mask: Mask, scores: Scores, components: Sequence[str], start: Mask, pruned: int) -> list[Part]:
-    """Return which heads to prune further so that ``pruned`` of the heads in play at the start are gone.
+    """Return which heads to prune next so that ``pruned`` of the heads in ``start`` are pruned in total.
 
     Args:
-        mask: the present mask; ``start`` the one the curve began with.
-        scores: heads already pruned in ``mask`` are passed over.
+        mask: the current mask; ``start`` is the mask at the start of the curve.
+        scores: heads that ``mask`` already prunes are ignored.
 
     Raises:
-        ValueError: the scores rank too few heads.
+        ValueError: too few heads have scores.
     """
     gone = len(start.kept(components)) - len(mask.kept(components))
     kept = set(mask.kept(components))
@@ -111,7 +111,7 @@ def next_heads(mask: Mask, scores: Scores, components: Sequence[str], start: Mas
 
 
 def one_removed(start: Mask, components: Iterable[str]) -> dict[Part, Mask]:
-    """Return for every head that ``start`` keeps in these components the mask without just that head (§3.2).
+    """Return, for every head that ``start`` keeps in these components, the mask without that head (§3.2).
 
     Raises:
         ValueError: there is no head to remove.
@@ -123,10 +123,10 @@ def one_removed(start: Mask, components: Iterable[str]) -> dict[Part, Mask]:
 
 
 def one_kept(start: Mask, components: Iterable[str]) -> dict[tuple[str, int], dict[Part, Mask]]:
-    """Return for every layer of these components, and every head that ``start`` keeps there, its mask (§3.3).
+    """Return, for every layer of these components and every head that ``start`` keeps there, a mask (§3.3).
 
-    In that mask the head is the only one of its layer; other layers and components are as in ``start``. Layers with
-    fewer than two heads have nothing to choose from and are left out.
+    In that mask the head is the only one in its layer; other layers and components are as in ``start``. Layers with
+    fewer than two heads are skipped.
 
     Raises:
         ValueError: no layer has two heads.
@@ -145,7 +145,7 @@ def one_kept(start: Mask, components: Iterable[str]) -> dict[tuple[str, int], di
 
 
 def passed_over(start: Mask, components: Iterable[str]) -> list[dict[str, Any]]:
-    """List the layers that keep fewer than two heads, with the heads they keep."""
+    """List the layers that keep fewer than two heads, with these heads."""
     return [
         {"component": c, "layer": layer, "heads": [head for head, kept in enumerate(row) if kept]}
         for c in components

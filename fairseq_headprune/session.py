@@ -1,4 +1,4 @@
-"""One model, its task and its data, from fairseq-generate's flags: what every verb that takes a model works on."""
+"""One model with its task and data, opened from fairseq-generate's flags; every verb that uses a model starts here."""
 
 import argparse
 from collections.abc import Sequence
@@ -17,35 +17,35 @@ from fairseq_headprune.checkpoints import State, read_state, task_settings
 from fairseq_headprune.evaluation.evaluator import Evaluator
 from fairseq_headprune.evaluation.generation import built
 from fairseq_headprune.files import sha256
-from fairseq_headprune.generation_flags import parse_generation_args  # noqa: F401  (its result is what is opened)
+from fairseq_headprune.generation_flags import parse_generation_args  # noqa: F401  (for callers of this module)
 from fairseq_headprune.models.loading import load_model, model_overrides
 from fairseq_headprune.modules.attach import attach_gates
 from fairseq_headprune.modules.connected import check_source_is_read
 from fairseq_headprune.parts import ffn_parts
 from fairseq_headprune.tasks.seam import PrunableTask, task_class
 
-#: what fairseq-generate takes when neither is said
+#: fairseq-generate's default when neither limit is given
 _DEFAULT_MAX_TOKENS = 12000
 _DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 
 
 class Session:
-    """A checkpoint loaded with its task, ready to answer and to be differentiated.
+    """A checkpoint loaded with its task, ready for inference and for computing gradients.
 
-    What differs between tasks is answered by the task (:class:`~fairseq_headprune.tasks.seam.PrunableTask`).
+    Whatever differs between tasks is delegated to the task (:class:`~fairseq_headprune.tasks.seam.PrunableTask`).
 
     Attributes:
         args, cfg: the settings, as parsed and as fairseq's configuration.
-        overrides: what ``--model-overrides`` says.
-        task, model, gates: the parts; the model is in evaluation mode, on the device, gated.
+        overrides: the value of ``--model-overrides``.
+        task, model, gates: the model is gated, in evaluation mode and on the device.
     """
 
     def __init__(self, args: argparse.Namespace, task: Any = None) -> None:
-        """Load everything; the task of another session, and with it the data it has loaded, can be shared.
+        """Load everything; ``task`` reuses the task of another session, with the data it has loaded.
 
         Raises:
-            ValueError, FileNotFoundError: a checkpoint that cannot be read, is of another task or does not fit the
-                data, a mask that does not fit, data that is not there.
+            ValueError, FileNotFoundError: a checkpoint that cannot be read, is for another task or does not fit the
+                data; a mask that does not fit; or missing data.
         """
         state = read_state(args.path)
         _complete(args, state)
@@ -67,7 +67,7 @@ class Session:
 
     @property
     def precision(self) -> str:
-        """What the model computes in: ``fp32``, ``fp16`` or ``bf16``."""
+        """The model's precision: ``fp32``, ``fp16`` or ``bf16``."""
         common = self.cfg.common
         return "fp16" if common.fp16 else "bf16" if common.bf16 else "fp32"
 
@@ -77,15 +77,15 @@ class Session:
         return {"path": str(self.path), "sha256": sha256(self.path)}
 
     def training_flags(self) -> list[str]:
-        """Return the flags of fairseq-train that name the task."""
+        """Return the flags of fairseq-train that select the task."""
         return self.task.training_flags()
 
     def answering(self) -> dict[str, Any]:
-        """Return the settings that answers and their score depend on, apart from model and data."""
+        """Return the settings, apart from model and data, that the outputs and their score depend on."""
         return self.task.answer_settings(self)
 
     def evaluator(self, split: str) -> Evaluator:
-        """Return what answers a split under a mask, and scores the answers (see :mod:`evaluation.evaluator`)."""
+        """Return a split's evaluator, which runs and scores the model under a mask (:mod:`evaluation.evaluator`)."""
         return self.task.evaluator(self, split)
 
     def dataset(self, split: str) -> Any:
@@ -98,16 +98,16 @@ class Session:
         return self.task.open_split(split, self.saved_cfg.task)
 
     def data(self, split: str) -> dict[str, Any]:
-        """Identify what is read of a split: hashes, settings, and how many sentences of how many if some are not."""
+        """Describe the data read from a split: hashes, settings, and the numbers of sentences if only some are used."""
         count = self.scored(split)
         return {**self.task.identity(split), **({"sentences": count} if count["scored"] < count["of"] else {})}
 
     def batches(self, split: str, indices: np.ndarray | None = None, max_tokens: int | None = None) -> Batches:
-        """Return batches of a split, each moved to the device when it is used.
+        """Return batches of a split, each moved to the device when used.
 
         Args:
-            indices: which sentences (default: all). Batches of all sentences are those of fairseq-generate.
-            max_tokens: limit of a batch, in place of ``--max-tokens`` and ``--batch-size``.
+            indices: which sentences (default: all). For all sentences, the batches are those of fairseq-generate.
+            max_tokens: batch size limit, instead of ``--max-tokens`` and ``--batch-size``.
 
         Raises:
             ValueError: a sentence is longer than the model allows and ``--skip-invalid-size-inputs-valid-test`` is off,
@@ -127,12 +127,12 @@ class Session:
         return Batches(dataset, groups, self.device)
 
     def _in_order(self, split: str) -> np.ndarray:
-        """Return all sentences in the order in which fairseq-generate makes batches of them."""
+        """Return all sentences in the order in which fairseq-generate batches them."""
         with data_utils.numpy_seed(self.cfg.common.seed):
             return np.asarray(self.dataset(split).ordered_indices())
 
     def _short_enough(self, split: str, indices: np.ndarray) -> np.ndarray:
-        """Leave out sentences that are longer than the model or the task allows, if that is asked for."""
+        """Drop sentences longer than the model or the task allows, if the flags ask for it."""
         positions = utils.resolve_max_positions(self.task.max_positions(), self.model.max_positions())
         if positions is None:
             return indices
@@ -143,7 +143,7 @@ class Session:
             raise ValueError(f"{split}: {error}") from error
 
     def scored(self, split: str) -> dict[str, int]:
-        """Return how many sentences of a split are answered (``scored``), and how many it has (``of``)."""
+        """Return how many sentences of a split are evaluated (``scored``), and how many it has (``of``)."""
         total = len(self.dataset(split))
         if not self.cfg.dataset.skip_invalid_size_inputs_valid_test:
             return {"scored": total, "of": total}
@@ -154,15 +154,15 @@ class Session:
         return next(iter(Batches(self.dataset(split), [indices], self.device)))
 
 
-#: the name by which verbs open a session
+#: the function by which verbs open a session
 open_session = Session
 
 
 def _complete(args: argparse.Namespace, state: State) -> None:
-    """Fill in from the checkpoint the task settings whose flags are not given.
+    """Fill in task settings from the checkpoint where no flag is given.
 
     Raises:
-        ValueError: the checkpoint is of a task that the one asked for does not open.
+        ValueError: the requested task cannot open the checkpoint's task.
     """
     saved, task = task_settings(state), task_class(args.task)
     if not task.opens(saved.get("_name")):

@@ -1,4 +1,4 @@
-"""Values that are saved: plain JSON types, and where two sets of settings differ."""
+"""Converts values to plain JSON types, and finds differences between two sets of settings."""
 
 import json
 import math
@@ -8,10 +8,10 @@ from typing import Any
 
 
 def plain(value: Any, where: str) -> Any:
-    """Return a value as plain JSON types; scalars of numpy and torch become Python's, paths become strings.
+    """Convert a value to plain JSON types: numpy and torch scalars become Python's, paths become strings.
 
     Raises:
-        ValueError: NaN, infinity, an array, or any other thing JSON does not know; the message says where.
+        ValueError: NaN, infinity, an array, or another value that JSON does not support; the message says where.
     """
     if value is None or isinstance(value, (bool, str)):
         return value
@@ -27,16 +27,16 @@ def plain(value: Any, where: str) -> Any:
         return [plain(item, f"{where}[{index}]") for index, item in enumerate(value)]
     if isinstance(value, os.PathLike):
         return os.fspath(value)
-    # numpy's and torch's scalars have no dimensions and tell their value by item().
+    # numpy and torch scalars have no dimensions, and item() returns their value.
     if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
         return plain(value.item(), where)
     raise ValueError(f"{where} is a {type(value).__name__}, which JSON does not know; pass numbers, strings and lists")
 
 
 def first_difference(stored: Any, now: Any, name: str = "") -> tuple[str, str, str] | None:
-    """Return (name, stored value, value now) of the first setting that differs, ``None`` if all are equal.
+    """Return (name, stored value, current value) of the first setting that differs, ``None`` if all are equal.
 
-    Nested settings have dotted names. Values are in JSON notation, ``absent`` for a setting that one side lacks.
+    Nested settings have dotted names. Values are in JSON notation; ``absent`` if one side lacks the setting.
     """
     if isinstance(stored, dict) and isinstance(now, dict):
         for key in [*stored, *(key for key in now if key not in stored)]:

@@ -1,4 +1,4 @@
-"""The embedded corpus on disk: text, sentencepiece pieces, fairseq's binary form, and ``corpus.json`` about them."""
+"""The embedded corpus on disk: text, sentencepiece pieces, fairseq's binary format, and ``corpus.json`` about them."""
 
 import contextlib
 import hashlib
@@ -19,10 +19,10 @@ _WAY_OUT = "choose another folder, or give --force to replace it"
 
 @dataclass(frozen=True)
 class Settings:
-    """What decides the text of a corpus: the seed, the pairs of each split, the sentencepiece vocabulary.
+    """The settings that determine a corpus: the seed, the pairs of each split, the sentencepiece vocabulary size.
 
     Raises:
-        ValueError: a negative seed, an empty split, or a vocabulary that cannot hold letters.
+        ValueError: a negative seed, an empty split, or a vocabulary too small for the letters.
     """
 
     seed: int = 1
@@ -38,14 +38,14 @@ class Settings:
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Sentence pairs of each split."""
+        """Number of sentence pairs of each split."""
         return {"train": self.train, "valid": self.valid, "test": self.test}
 
 
 def generate(settings: Settings) -> dict[str, str]:
     """Generate the text of a corpus: file name (``train.de``, …) -> its lines.
 
-    Test and valid are drawn first, so that they stay the same whatever the size of train.
+    Test and valid are drawn first, so that they do not depend on the size of train.
     """
     pairs = iter(distinct_pairs(settings.seed, sum(settings.sizes.values())))
     parts = {split: [next(pairs) for _ in range(settings.sizes[split])] for split in ("test", "valid", "train")}
@@ -56,7 +56,7 @@ def generate(settings: Settings) -> dict[str, str]:
 def make_corpus(directory: PathLike, settings: Settings, binarise: bool = True, force: bool = False) -> dict[str, Any]:
     """Write the corpus into a folder, or reuse the same corpus found there; return the contents of ``corpus.json``.
 
-    Files: ``train|valid|test.de|en`` (text), the same as ``.spm.de|en`` (pieces), ``spm.model``, ``corpus.json``
+    Files: ``train|valid|test.de|en`` (text), ``….spm.de|en`` (the same as pieces), ``spm.model``, ``corpus.json``
     (written last), and with ``binarise`` ``data-bin/`` for fairseq with a joined dictionary.
 
     Raises:
@@ -96,7 +96,7 @@ def _write(directory: Path, settings: Settings, force: bool) -> dict[str, str]:
     files |= {name.replace(".", ".spm."): encode(model, content).encode() for name, content in text.items()}
     files["spm.model"] = model
     directory.mkdir(parents=True, exist_ok=True)
-    # All checks before the first write: a refused folder stays as it was.
+    # All checks come before the first write, so that a refused folder is unchanged.
     for name, content in files.items():
         if (directory / name).exists() and not force and (directory / name).read_bytes() != content:
             raise ValueError(f"{directory / name} exists and is not this corpus's; {_WAY_OUT}")
@@ -106,7 +106,7 @@ def _write(directory: Path, settings: Settings, force: bool) -> dict[str, str]:
 
 
 def _binarise(directory: Path, description: dict[str, Any], force: bool) -> None:
-    """Run fairseq-preprocess into ``data-bin``, which appears complete or not at all."""
+    """Run fairseq-preprocess into ``data-bin``, atomically."""
     target = directory / "data-bin"
     label = target / "corpus.json"
     if target.exists():
@@ -125,7 +125,7 @@ def _binarise(directory: Path, description: dict[str, Any], force: bool) -> None
 
 
 def _preprocess(flags: list[str]) -> None:
-    """Run fairseq-preprocess in this process, so that it ends when this process is killed, and without its logs."""
+    """Run fairseq-preprocess without logs, in this process, so that it ends when this process is killed."""
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         from fairseq import options
         from fairseq_cli import preprocess
@@ -145,10 +145,10 @@ except ModuleNotFoundError as error:
 def train_pieces(text: str, vocab: int) -> bytes:
     """Train a joint BPE model on lines of text and return the model file's bytes.
 
-    One thread, no sampling and no normalisation: the same text gives the same model, and decoding gives it back.
+    One thread, no sampling and no normalisation: the same text gives the same model, and decoding restores the text.
 
     Raises:
-        ValueError: the text does not give so many pieces, or has more letters than that.
+        ValueError: the text does not give that many pieces, or has more distinct letters.
     """
     model = io.BytesIO()
     fixed: dict[str, Any] = {"model_type": "bpe", "character_coverage": 1.0, "normalization_rule_name": "identity"}

@@ -1,4 +1,4 @@
-"""Draws sentence pairs: a template of ``language.txt``, then a value for each of its slots in both languages."""
+"""Draws sentence pairs: a template from ``language.txt``, then a value for each slot in both languages."""
 
 import datetime
 import random
@@ -23,7 +23,7 @@ _EN_ORDINALS |= {"nine": "ninth", "twelve": "twelfth"}
 
 
 def number(value: int) -> Pair:
-    """A whole number. In German one that ends in 1 ("eins") is wrong before a noun ("ein")."""
+    """A whole number. A German number ending in 1 ("eins") cannot be used before a noun ("ein")."""
     if value < 100:
         return DE[value], EN[value]
     size, *names = (1000, "tausend", "thousand") if value >= 1000 else (100, "hundert", "hundred")
@@ -76,7 +76,7 @@ def spoken_time(hour: int, minute: int) -> Pair:
 
 _SLOT = re.compile(r"{([a-z_]+)(2?)}")
 _LINES = Path(__file__).with_name("language.txt").read_text(encoding="utf-8").replace("\n    ", " ").splitlines()
-#: [weight, German, English] of each template.
+#: [weight, German, English] for each template.
 TEMPLATES = [line.split(" | ") for line in _LINES if line[:1].isdigit()]
 #: Name of a list -> its entries, each the forms of one word.
 WORDS = {
@@ -91,7 +91,7 @@ def _value(rng: random.Random) -> int:
 
 
 def _count(rng: random.Random, highest: int = 10000) -> Pair:
-    """Draw a number that can stand before a German noun: not 101, 201, … (ein, not eins)."""
+    """Draw a number that can precede a German noun: not 101, 201, … (ein, not eins)."""
     while (value := _value(rng)) > highest or value % 100 == 1:
         pass
     return number(value)
@@ -110,18 +110,18 @@ def _date(rng: random.Random, *form: str) -> Pair:
 
 
 def _measure(rng: random.Random, units: str, highest: int = 1000) -> Pair:
-    """Draw a measure: a whole number, or tenths up to 20 in one of four."""
+    """Draw a measure: a whole number, or in one of four cases tenths up to 20."""
     unit = rng.choice(WORDS[units])
     tenths = rng.randrange(20, 200) if rng.randrange(4) == 0 else 0
     return _join(unit, decimal(tenths) if tenths % 10 else _count(rng, highest))
 
 
 def _named(rng: random.Random, names: str, *amounts: Pair) -> Pair:
-    """Put amounts that were drawn before into a name of money or time."""
+    """Insert previously drawn amounts into a name of money or time."""
     return _join(rng.choice(WORDS[names]), *amounts)
 
 
-#: Slots that are more than a word of the list of their name.
+#: Slots that are not simply a word from the list of the same name.
 _DRAWN: dict[str, Callable[[random.Random], Pair]] = {
     "count": _count,
     "percent": lambda rng: number(rng.randrange(2, 100)),
@@ -146,7 +146,7 @@ _DRAWN: dict[str, Callable[[random.Random], Pair]] = {
 
 
 def _fill(rng: random.Random, german: str) -> list[dict[str, str]]:
-    """Draw all that a template names, in the order of the German text (so the draw depends on nothing else)."""
+    """Draw a value for every slot, in the order of the German text (so that the draw depends on nothing else)."""
     fills: list[dict[str, str]] = [{}, {}]
     slots = _SLOT.findall(german)
     if ("sum", "") in slots:
@@ -175,17 +175,17 @@ def _fill(rng: random.Random, german: str) -> list[dict[str, str]]:
 
 
 def draw(rng: random.Random) -> Pair:
-    """Draw one sentence pair (German, English), capitalised and with a full stop."""
+    """Draw one sentence pair (German, English), capitalised and ending in a full stop."""
     ((_, *texts),) = rng.choices(TEMPLATES, weights=[int(weight) for weight, *_ in TEMPLATES])
     texts = [text.format_map(fill) for text, fill in zip(texts, _fill(rng, texts[0]), strict=True)]
     return tuple(text[0].upper() + text[1:] for text in texts)
 
 
 def distinct_pairs(seed: int, count: int, patience: int = 10_000) -> list[Pair]:
-    """Draw sentence pairs of at most 20 words a side, of which no German and no English sentence occurs twice.
+    """Draw sentence pairs of at most 20 words per side; no German and no English sentence is repeated.
 
     Raises:
-        ValueError: the templates do not hold so many: ``patience`` draws in a row gave no new pair.
+        ValueError: the templates do not give that many: ``patience`` draws in a row gave no new pair.
     """
     rng, pairs, seen, misses = random.Random(seed), list[Pair](), set[tuple[int, str]](), 0
     while len(pairs) < count:

@@ -1,1 +1,1 @@
-"""A way out to other programs: CTranslate2 and ONNX."""
+"""Export to other programs: CTranslate2, ONNX and Hugging Face."""

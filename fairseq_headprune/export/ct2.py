@@ -1,8 +1,8 @@
-"""CTranslate2: one head count per stack, every layer padded to it with heads of zeros.
+"""CTranslate2: one head count per stack; every layer is padded to it with all-zero heads.
 
 CTranslate2 reads one ``num_heads`` for the encoder and one for the decoder, whose self-attention and encoder-decoder
-attention share it. The width of a head is no longer width / heads once heads are gone, so the specification is told
-``head_dim``: without it the model loads and translates wrongly.
+attention share it. After heads are removed, the width of a head is no longer width / heads, so ``head_dim`` is set in
+the specification: without it the model loads but translates wrongly.
 """
 
 from types import SimpleNamespace
@@ -22,13 +22,13 @@ from fairseq_headprune.removal.surgery import with_inputs
 
 
 def head_counts(exported: Exportable) -> dict[str, int]:
-    """Return the head count that each stack's layers are padded to (CTranslate2 wants at least one)."""
+    """Return the head count to which each stack's layers are padded (CTranslate2 requires at least one)."""
     modules = find_gates(exported.model).modules
     return {s: max([1, *(m.num_heads for c in parts for m in modules[c])]) for s, parts in STACKS.items()}
 
 
 def padded_heads(exported: Exportable) -> int:
-    """Count the heads of zeros."""
+    """Count the all-zero heads added as padding."""
     counts, modules = head_counts(exported), find_gates(exported.model).modules
     return sum(counts[s] - m.num_heads for s, parts in STACKS.items() for c in parts for m in modules[c])
 
@@ -37,17 +37,17 @@ def save(exported: Exportable, folder: PathLike) -> None:
     """Write a CTranslate2 model (float32) with its vocabularies into a folder.
 
     Raises:
-        ValueError: settings that CTranslate2 does not know.
+        ValueError: settings that CTranslate2 does not support.
     """
     spec = _specification(exported)
     spec.validate()
-    # Also without quantisation: it is what stores tied embeddings once.
+    # Needed even without quantisation: it stores tied embeddings only once.
     spec.optimize(quantization=None)
     spec.save(str(folder))
 
 
 def log_probs(exported: Exportable, folder: PathLike, pairs: Pairs) -> list[list[float]]:
-    """Score target sentences with the saved model, as ``check`` wants it."""
+    """Score target sentences with the saved model, in the form that ``check`` expects."""
     import ctranslate2
 
     translator = ctranslate2.Translator(str(folder), device="cpu", compute_type="float32", intra_threads=1)
@@ -107,7 +107,7 @@ def _projects(decoder: Any) -> bool:
 
 
 def _fill_stack(converter: Any, spec: Any, module: Any) -> None:
-    """Fill in everything but the attention."""
+    """Fill in everything except the attention."""
     converter.set_input_layers(spec, module)
     for name in ("layer_norm", "layernorm_embedding"):
         if getattr(module, name) is not None:
@@ -115,7 +115,7 @@ def _fill_stack(converter: Any, spec: Any, module: Any) -> None:
     if hasattr(spec, "projection"):
         converter.set_linear(spec.projection, module.output_projection)
         if _projects(module):
-            # CTranslate2 has both or none.
+            # CTranslate2 requires both or neither.
             same = _linear(torch.eye(module.embed_dim), None)
             converter.set_linear(spec.project_in, module.project_in_dim or same)
             converter.set_linear(spec.project_out, module.project_out_dim or same)
@@ -144,7 +144,7 @@ def _fill_attention(converter: Any, spec: Any, component: str, layer: int, linea
 
 
 def _feed_forward(layer: Any) -> Any:
-    """Return the block; where no unit is left, one with a single unit of zeros and the bias that is there."""
+    """Return the block; without units, a block with one all-zero unit and the existing output bias."""
     fc1, fc2 = layer.fc1, layer.fc2
     if not fc2.in_features:
         bias = torch.zeros(fc2.out_features) if fc2.bias is None else fc2.bias
@@ -162,7 +162,7 @@ def _linear(weight: Tensor, bias: Tensor | None) -> nn.Linear:
 
 
 def _padded(module: GatedMultiheadAttention, heads: int) -> dict[str, nn.Linear]:
-    """Return the module's projections with heads of zeros behind those it has."""
+    """Return the module's projections with all-zero heads appended."""
     key_width = module.kdim or module.embed_dim
     attention = with_inputs({name: p.detach() for name, p in module.state_dict().items()}, key_width)
     positions = [*range(module.num_heads), *[None] * (heads - module.num_heads)]

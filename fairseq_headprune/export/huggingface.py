@@ -1,4 +1,4 @@
-"""A BERT checkpoint as a Hugging Face folder."""
+"""Exports a BERT checkpoint as a Hugging Face folder."""
 
 import importlib.util
 import json
@@ -22,10 +22,10 @@ from fairseq_headprune.parts import Mask
 
 
 def reading_note() -> list[str]:
-    """Say what is in the way of transformers, which reads such a folder, in this environment; empty if nothing is.
+    """Describe what keeps transformers from reading such a folder in this environment; empty if nothing does.
 
-    transformers imports torchaudio wherever that is installed. fairseq requires it without a version, and pip takes one
-    that is not of this torch.
+    transformers imports torchaudio if it is installed. fairseq requires torchaudio without a version, and pip may
+    install one that does not match torch.
     """
     if importlib.util.find_spec("torchaudio") is None:
         return []
@@ -44,7 +44,7 @@ def write_folder(folder: Path, settings: Any, weights: Mapping[str, Tensor], voc
     """Write ``config.json``, ``model.safetensors`` and the vocabulary of a classifier.
 
     Args:
-        weights: by their names here, those of a model with all its heads.
+        weights: named as in this package, from a model with all its heads.
     """
     from safetensors.torch import save
 
@@ -70,17 +70,17 @@ def write_folder(folder: Path, settings: Any, weights: Mapping[str, Tensor], voc
 
 
 def save(state: State, mask: Mask, folder: Path) -> dict[str, Any]:
-    """Write the folder of a checkpoint and read it again.
+    """Write a checkpoint as a Hugging Face folder, and read it back to check it.
 
     Args:
-        mask: heads that it prunes become zeros in the attention's output projection, which computes the same.
+        mask: heads that it prunes become zeros in the attention's output projection, which is equivalent.
 
     Returns:
-        what is to be said of it, with the largest difference in logits between the checkpoint and the folder.
+        a summary, with the largest difference in logits between the checkpoint and the folder.
 
     Raises:
-        ValueError: not a BERT checkpoint of the ``glue`` task, or one from which something was removed.
-        RuntimeError: the folder computes something else.
+        ValueError: not a BERT checkpoint of the ``glue`` task, or one with removed parts.
+        RuntimeError: the folder's outputs differ.
     """
     settings = saved_settings(state)
     text = (state.get("task_state") or {}).get("vocabulary")
@@ -99,7 +99,7 @@ def save(state: State, mask: Mask, folder: Path) -> dict[str, Any]:
 
 
 def _check(state: State, mask: Mask, folder: Path) -> dict[str, Any]:
-    """Compare the logits of made-up examples: of the checkpoint under the mask, and of the folder."""
+    """Compare the logits of the checkpoint under the mask and of the folder, on made-up examples."""
     settings = saved_settings(state)
     mine, written = BertGatedModel(settings), BertGatedModel(settings)
     gates = attach_gates(mine)

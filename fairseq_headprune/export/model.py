@@ -1,4 +1,4 @@
-"""The model that is exported: a checkpoint, its mask applied by removing heads, built by fairseq."""
+"""The model to export: a checkpoint, with its mask applied by removing heads, built by fairseq."""
 
 import random
 import tempfile
@@ -22,7 +22,7 @@ from fairseq_headprune.tasks.translation_headprune import ImportedModels, check_
 
 
 class _Task(ImportedModels, TranslationTask):
-    """fairseq's translation task, which knows dictionaries of imported models, too."""
+    """fairseq's translation task, also with the dictionaries of imported models."""
 
 
 @dataclass
@@ -32,7 +32,7 @@ class Exportable:
     Attributes:
         model, source, target: the fairseq model and dictionaries.
         settings: the model's settings as saved.
-        mask: the heads the model has, in original numbers.
+        mask: the heads the model has, by original index.
     """
 
     model: Any
@@ -44,23 +44,23 @@ class Exportable:
 
 
 def own_mask(state: State) -> Mask:
-    """Return the mask of a checkpoint; without any, the one that keeps every head."""
+    """Return the mask of a checkpoint; if it has none, the mask that keeps every head."""
     return stored_mask(state) or Mask.full(head_shape(state))
 
 
 def load(
     path: PathLike, state: State, mask: Mask, data: PathLike, source_lang: str | None, target_lang: str | None
 ) -> Exportable:
-    """Remove what the mask prunes and build the rest; the checkpoint's file stays as it is.
+    """Remove what the mask prunes and build the model; the checkpoint file is unchanged.
 
     Args:
-        path: of the checkpoint; ``state`` as :func:`read_state` returned it.
-        data: folder with ``dict.<lang>.txt``; languages are found from it where they are None.
+        path: of the checkpoint; ``state`` as returned by :func:`read_state`.
+        data: folder with ``dict.<lang>.txt``; languages that are None are inferred from it.
 
     Raises:
-        ValueError: other dictionaries than the model was trained with, a mask that does not fit, or a model that cannot
-            be exported.
-        FileNotFoundError: no dictionaries.
+        ValueError: dictionaries other than those the model was trained with, a mask that does not fit, or a model that
+            cannot be exported.
+        FileNotFoundError: the dictionaries are missing.
     """
     settings = saved_settings(state)
     _check_settings(settings)
@@ -99,7 +99,7 @@ def _task(state: State, data: PathLike, source_lang: str | None, target_lang: st
         raise
     except Exception as error:
         raise ValueError(f"--data {data}: {error}; name the languages with --source-lang and --target-lang") from error
-    # fairseq passes over one language that is given without the other.
+    # fairseq ignores a language that is given without the other.
     found = config.source_lang, config.target_lang
     if any(want and want != have for want, have in zip(wanted, found, strict=True)):
         raise ValueError(
@@ -121,10 +121,10 @@ def _check_settings(settings: Any) -> None:
 
 
 def zeroed_weights(state: State, mask: Mask, way_out: str = "") -> dict[str, Tensor]:
-    """Return the weights without masks and gates; the output projection of heads that a mask prunes is 0.
+    """Return the weights without masks and gates, with zeros in the output projection of pruned heads.
 
     Raises:
-        ValueError: something was removed, or feed-forward parts are pruned; ``way_out`` says what to do instead.
+        ValueError: parts were removed, or feed-forward parts are pruned; ``way_out`` says what to do instead.
     """
     layout = stored_layout(state)
     gone = layout.dropped()
@@ -141,10 +141,10 @@ def zeroed_weights(state: State, mask: Mask, way_out: str = "") -> dict[str, Ten
     return weights
 
 
-#: how far log-probabilities may be apart; beyond, the exported model is another one, not a rounded one
+#: largest difference in log-probabilities that rounding can explain; beyond it the export is wrong
 TOLERANCE = 1e-3
 
-#: pairs of (source, target) token numbers, without end of sentence
+#: pairs of (source, target) token indices, without end of sentence
 Pairs = list[tuple[list[int], list[int]]]
 
 
@@ -174,15 +174,15 @@ def fairseq_log_probs(exported: Exportable, pairs: Pairs) -> list[list[float]]:
 
 
 def gathered(log_probs: Tensor, tokens: list[int]) -> list[float]:
-    """Return the log-probability of each token: log_probs is (length, V)."""
+    """Return the log-probability of each token, from log_probs (length, V)."""
     return log_probs.gather(1, torch.tensor(tokens)[:, None])[:, 0].tolist()
 
 
 def check(exported: Exportable, log_probs: Callable[[Pairs], list[list[float]]]) -> dict[str, float]:
-    """Compare with what the other program computes and return the largest difference.
+    """Compare fairseq's log-probabilities with the other program's and return the largest difference.
 
     Raises:
-        RuntimeError: it is above ``TOLERANCE``.
+        RuntimeError: it exceeds ``TOLERANCE``.
     """
     pairs = made_up_pairs(exported)
     expected, found = fairseq_log_probs(exported, pairs), log_probs(pairs)

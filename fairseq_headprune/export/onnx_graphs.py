@@ -1,15 +1,15 @@
 """ONNX: the encoder, the decoder over a whole prefix, and one decoder step with a cache, as three files.
 
 ``encoder.onnx``
-    ``src_tokens`` (batch, src), end of sentence included, padding on either side -> ``encoder_out`` (batch, src, d),
+    ``src_tokens`` (batch, src), including end of sentence, padded on either side -> ``encoder_out`` (batch, src, d),
     ``encoder_padding_mask`` (batch, src), and ``cross_key_<i>``, ``cross_value_<i>`` (batch, heads, src, head_dim) of
     every decoder layer i that has encoder-decoder heads.
 ``decoder.onnx``
     ``prev_output_tokens`` (batch, tgt), ``encoder_out``, ``encoder_padding_mask`` -> ``log_probs`` (batch, tgt, V).
 ``decoder_step.onnx``
     ``prev_output_tokens`` (batch, tgt; no padding), ``encoder_padding_mask``, the cross keys and values, and
-    ``past_key_<i>``, ``past_value_<i>`` (batch, heads, tgt - 1, head_dim; at first of length 0) of every layer i that
-    has self-attention heads -> ``log_probs`` (batch, V) of the next token, ``present_key_<i>``, ``present_value_<i>``.
+    ``past_key_<i>``, ``past_value_<i>`` (batch, heads, tgt - 1, head_dim; length 0 at first) of every layer i with
+    self-attention heads -> ``log_probs`` (batch, V) of the next token, ``present_key_<i>``, ``present_value_<i>``.
 """
 
 import copy
@@ -26,12 +26,12 @@ from fairseq_headprune.models.imported import HalvesPositions
 
 OPSET = 17
 
-#: a layer that no decoder has: compute no alignment
+#: index of a layer that no decoder has, so that no alignment is computed
 _NO_LAYER = -1
 
 
 class Positions(nn.Module):
-    """fairseq's positional embeddings, from a table of fixed size and without Python's own arithmetic on lengths."""
+    """fairseq's positional embeddings, as a table of fixed size and without Python arithmetic on lengths."""
 
     padding_idx: int
     table: Tensor
@@ -56,14 +56,14 @@ class Positions(nn.Module):
 
 
 class EncoderGraph(nn.Module):
-    """Everything that is computed once a sentence."""
+    """Everything that is computed once per sentence."""
 
     def __init__(self, model: Any) -> None:
         super().__init__()
         self.encoder, self.cross = model.encoder, nn.ModuleList(cross_attention(model).values())
 
     def forward(self, src_tokens: Tensor) -> tuple[Tensor, ...]:
-        """See the head of this file."""
+        """See the module docstring."""
         output = self.encoder(src_tokens, src_lengths=None)
         states, padding = output["encoder_out"][0], output["encoder_padding_mask"][0]
         cross: Any = self.cross
@@ -79,7 +79,7 @@ class DecoderGraph(nn.Module):
         self.decoder = model.decoder
 
     def forward(self, tokens: Tensor, encoder_out: Tensor, padding: Tensor) -> Tensor:
-        """See the head of this file."""
+        """See the module docstring."""
         output = {"encoder_out": [encoder_out.transpose(0, 1)], "encoder_padding_mask": [padding]}
         logits, _ = self.decoder(tokens, encoder_out=output, alignment_layer=_NO_LAYER)
         return logits.log_softmax(dim=-1)
@@ -94,7 +94,7 @@ class StepGraph(nn.Module):
         self.cross, self.own = cross_attention(model), self_attention(model)
 
     def forward(self, tokens: Tensor, padding: Tensor, *caches: Tensor) -> tuple[Tensor, ...]:
-        """See the head of this file."""
+        """See the module docstring."""
         state: dict[str, Any] = {}
         modules = [*self.cross.values(), *self.own.values()]
         for place, module in enumerate(modules):
@@ -104,7 +104,7 @@ class StepGraph(nn.Module):
                 "prev_key_padding_mask": padding if module.encoder_decoder_attention else None,
             }
             module._set_input_buffer(state, saved)
-        # The keys are in the cache: of the encoder's output only the width of the batch is looked at.
+        # The keys are in the cache, so only the batch size of the encoder's output is used.
         nothing = tokens.new_zeros(1, tokens.size(0), self.decoder.embed_dim, dtype=torch.float)
         output = {"encoder_out": [nothing], "encoder_padding_mask": [padding]}
         logits, _ = self.decoder(tokens, encoder_out=output, incremental_state=state, alignment_layer=_NO_LAYER)
@@ -113,17 +113,17 @@ class StepGraph(nn.Module):
 
 
 def cross_attention(model: Any) -> dict[int, Any]:
-    """Return the encoder-decoder attention of the layers where it has heads."""
+    """Return the encoder-decoder attention modules that have heads, by layer."""
     return {i: layer.encoder_attn for i, layer in enumerate(model.decoder.layers) if layer.encoder_attn.num_heads}
 
 
 def self_attention(model: Any) -> dict[int, Any]:
-    """Return the decoder's self-attention of the layers where it has heads."""
+    """Return the decoder's self-attention modules that have heads, by layer."""
     return {i: layer.self_attn for i, layer in enumerate(model.decoder.layers) if layer.self_attn.num_heads}
 
 
 def heads_first(module: Any, x: Tensor) -> Tensor:
-    """Turn (time, batch, heads * head_dim) into (batch, heads, time, head_dim)."""
+    """Reshape (time, batch, heads * head_dim) to (batch, heads, time, head_dim)."""
     return x.view(x.size(0), x.size(1), module.num_heads, module.head_dim).permute(1, 2, 0, 3)
 
 
@@ -131,7 +131,7 @@ def save(exported: Exportable, folder: PathLike) -> None:
     """Write the three graphs (float32) into a folder, with the dictionaries."""
     model = _traceable(exported)
     pad, eos = exported.target.pad(), exported.target.eos()
-    # Padding in the examples: it is handled where the tracing saw some.
+    # The example input has padding, since tracing only records the handling of padding if there is some.
     source = torch.tensor([[5, 6, 7, eos], [pad, pad, 6, eos]])
     target = torch.tensor([[eos, 5, 6], [eos, 5, pad]])
     cross = [f"cross_{kind}_{i}" for i in cross_attention(model) for kind in ("key", "value")]
@@ -154,7 +154,7 @@ def save(exported: Exportable, folder: PathLike) -> None:
 
 
 def log_probs(folder: PathLike, pairs: Pairs, eos: int) -> list[list[float]]:
-    """Score target sentences with the saved encoder and decoder, as ``check`` wants it."""
+    """Score target sentences with the saved encoder and decoder, in the form that ``check`` expects."""
     import onnxruntime
 
     encoder, decoder = (onnxruntime.InferenceSession(str(Path(folder, f"{n}.onnx"))) for n in ("encoder", "decoder"))
@@ -173,7 +173,7 @@ def _row(tokens: list[int]) -> Any:
 
 
 def _traceable(exported: Exportable) -> Any:
-    """Copy the model and replace what tracing would freeze: positions, and the mask of future words."""
+    """Copy the model and replace what tracing would make constant: positions, and the causal mask."""
     model = copy.deepcopy(exported.model)
     for part, length in (
         (model.encoder, model.encoder.max_source_positions),
@@ -192,7 +192,7 @@ def _future_mask(x: Tensor) -> Tensor:
     return torch.zeros_like(places[:, None] - places).masked_fill(places[None, :] > places[:, None], float("-inf"))
 
 
-#: the names of what varies, by kind of tensor
+#: the names of the dynamic axes, by kind of tensor
 _AXES = {
     "src_tokens": {0: "batch", 1: "src"},
     "prev_output_tokens": {0: "batch", 1: "tgt"},
@@ -210,7 +210,7 @@ def _export(graph: nn.Module, arguments: tuple, path: Path, inputs: list[str], o
     if path.name == "decoder.onnx":
         axes["log_probs"][1] = "tgt"
     with warnings.catch_warnings():
-        # The tracer warns of each Python condition and of its own age.
+        # The tracer warns about each Python condition and about being deprecated.
         warnings.simplefilter("ignore")
         torch.onnx.export(
             graph.eval(),

@@ -1,4 +1,4 @@
-"""An exported ONNX folder as a fairseq model, so that fairseq's own search translates with it."""
+"""Loads an exported ONNX folder as a fairseq model, so that fairseq's own search can translate with it."""
 
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ def load_onnx(
 
 
 class _OnnxEncoder(FairseqEncoder):
-    """``encoder.onnx``: named tensors whose first dimension is the batch."""
+    """``encoder.onnx``: named tensors with the batch as first dimension."""
 
     def __init__(self, folder: Path, dictionary: Dictionary) -> None:
         super().__init__(dictionary)
@@ -35,7 +35,7 @@ class _OnnxEncoder(FairseqEncoder):
 
 
 class _OnnxDecoder(FairseqIncrementalDecoder):
-    """``decoder_step.onnx`` with its cache in fairseq's incremental state, or ``decoder.onnx`` without any."""
+    """``decoder_step.onnx`` with its cache in fairseq's incremental state, or ``decoder.onnx`` without a cache."""
 
     def __init__(self, folder: Path, dictionary: Dictionary, cached: bool) -> None:
         super().__init__(dictionary)
@@ -47,7 +47,7 @@ class _OnnxDecoder(FairseqIncrementalDecoder):
     def forward(
         self, prev_output_tokens: Tensor, encoder_out: Any = None, incremental_state: Any = None, **_: Any
     ) -> tuple[Tensor, None]:
-        """Return log-probabilities (batch, tokens, vocabulary); of the last token alone with a cache."""
+        """Return log-probabilities (batch, tokens, vocabulary); with a cache, of the last token only."""
         feed = {"prev_output_tokens": prev_output_tokens, **encoder_out}
         if self._cached:
             for name, shape in self._inputs.items():

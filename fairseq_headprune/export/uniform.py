@@ -1,24 +1,23 @@
-"""The best mask with one head count per stack, for programs that know no other."""
+"""The best mask with one head count per stack, for programs that support nothing else."""
 
 from fairseq_headprune.parts import HEADS, Mask, Part
 from fairseq_headprune.parts.scores import Scores
 
-#: the components whose layers share one head count: self and cross attention of the decoder do, too
+#: the components that share one head count; the decoder's self- and encoder-decoder attention share one, too
 STACKS = {"encoder": ("enc_self",), "decoder": ("enc_dec", "dec_self")}
 
 
 def uniform_mask(mask: Mask, scores: Scores, heads: int) -> Mask:
-    """Keep equally many heads in every attention module of a stack, at most ``heads`` in all, of the highest total.
+    """Keep equally many heads in each module of a stack, at most ``heads`` in all, with the highest total score.
 
-    Each pair of counts (encoder, decoder) that fits is tried, each module keeping its highest-scored heads. Of equal
-    totals the one with fewer heads wins, then the one with fewer encoder heads. With negative scores fewer than
-    ``heads`` may be best.
+    Every pair of counts (encoder, decoder) within the limit is tried; each module keeps its highest-scored heads. Ties
+    go to fewer heads in total, then to fewer encoder heads. With negative scores, fewer than ``heads`` may be best.
 
     Args:
-        mask: the heads to choose from; ``scores`` must rank them.
+        mask: the heads to choose from; ``scores`` must score them.
 
     Raises:
-        ValueError: fewer than 0 heads, or scores of another shape.
+        ValueError: ``heads`` is negative, or the scores have another shape.
     """
     if heads < 0:
         raise ValueError(f"cannot keep {heads} heads; give 0 or more")
@@ -37,7 +36,7 @@ def uniform_mask(mask: Mask, scores: Scores, heads: int) -> Mask:
 
 
 def _options(mask: Mask, scores: Scores, components: tuple[str, ...]) -> list[tuple[float, list[Part]]]:
-    """For each head count of a stack, from 0: the total score and the heads kept."""
+    """Return for each head count of a stack, from 0: the total score and the heads kept."""
     kept = set(mask.kept(components))
     rows: dict[tuple[str, int], list[Part]] = {
         (c, layer): [] for c in components for layer in range(len(mask.shape.get(c, [])))

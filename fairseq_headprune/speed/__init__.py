@@ -1,1 +1,1 @@
-"""How fast and how large models are."""
+"""Speed and size of models."""

@@ -1,4 +1,4 @@
-"""Speed and size of a classifier by the heads it keeps (Michel et al. 2019, Table 4; Li et al. 2021, Figure 4)."""
+"""Speed and size of a classifier by number of heads (Michel et al. 2019, Table 4; Li et al. 2021, Figure 4)."""
 
 import copy
 import math
@@ -21,7 +21,7 @@ from fairseq_headprune.speed.measure import ClassifierSide, Side, measure
 from fairseq_headprune.speed.size import parameter_shares
 from fairseq_headprune.speed.variants import with_heads
 
-#: models that are timed in turn with the unpruned one: few, so that its times are never far away
+#: number of models timed in alternation with the unpruned one; small, so that its times stay comparable
 GROUP = 8
 
 UNPRUNED = "unpruned"
@@ -29,7 +29,7 @@ UNPRUNED = "unpruned"
 
 @dataclass(frozen=True)
 class Timing:
-    """What is timed: ``examples`` of a split, repeated until the unpruned model takes ``seconds``, ``rounds`` times."""
+    """How to time: ``examples`` of a split, repeated until the unpruned model takes ``seconds``, ``rounds`` times."""
 
     split: str
     examples: int
@@ -38,7 +38,7 @@ class Timing:
     seconds: float
 
     def check(self, found: int) -> None:
-        """Make sure that a split of ``found`` examples fills the largest batch.
+        """Check that a split of ``found`` examples fills the largest batch.
 
         Raises:
             ValueError: it does not.
@@ -52,15 +52,15 @@ class Timing:
 
 
 def draw_masks(full: Mask, heads: int, count: int, seed: int) -> dict[int, Mask]:
-    """Draw masks that keep exactly ``heads`` heads, uniformly; each is that of its seed in ``headprune mask --random``.
+    """Draw masks that keep exactly ``heads`` heads, uniformly; each equals ``headprune mask --random`` with its seed.
 
-    Of one seed, the heads kept at a lower level are among those of a higher one.
+    For a given seed, the heads kept at a lower count are a subset of those at a higher count.
 
     Returns:
-        seed -> mask, for ``count`` seeds from ``seed`` on; a single one where all heads are kept.
+        seed -> mask, for ``count`` seeds starting at ``seed``; a single mask if all heads are kept.
 
     Raises:
-        ValueError: more heads than the model has, none, no mask, or a negative seed.
+        ValueError: more heads than the model has, no heads, no masks, or a negative seed.
     """
     present = full.kept()
     if not 1 <= heads <= len(present):
@@ -75,7 +75,7 @@ def draw_masks(full: Mask, heads: int, count: int, seed: int) -> dict[int, Mask]
 
 
 class _Passes:
-    """The batches that all models are given, made once by the model that is timed first."""
+    """The batches given to all models, created once by the first model that is timed."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
@@ -84,13 +84,13 @@ class _Passes:
     def batches(self, side: ClassifierSide, examples: int, size: int) -> list[dict[str, Any]]:
         if size not in self.made:
             once = Side.batches(side, examples, size)
-            side.seconds(once, None)  # warms up
+            side.seconds(once, None)  # warm-up
             self.made[size] = once * max(1, math.ceil(self.seconds / side.seconds(once, None)))
         return self.made[size]
 
 
 class _Variant(ClassifierSide):
-    """A session's model with the heads of one mask, without the others' weights."""
+    """A session's model with only the heads of one mask in memory."""
 
     def __init__(self, session: Session, mask: Mask, split: str, passes: _Passes) -> None:
         mine = copy.copy(session)
@@ -104,7 +104,7 @@ class _Variant(ClassifierSide):
 
 
 class _Counter:
-    """A file that keeps nothing but its size."""
+    """A file that stores only its size."""
 
     def __init__(self) -> None:
         self.bytes = 0
@@ -115,11 +115,11 @@ class _Counter:
         return size
 
     def flush(self) -> None:
-        """Nothing waits."""
+        """Do nothing."""
 
 
 def slim_bytes(state: State, mask: Mask) -> int:
-    """Return the size in bytes of the file that ``headprune slim`` would write, optimizer state dropped.
+    """Return the size in bytes of the file that ``headprune slim`` would write, without optimizer state.
 
     Raises:
         ValueError: as for :func:`~fairseq_headprune.removal.checkpoint.remove_heads`.
@@ -130,14 +130,14 @@ def slim_bytes(state: State, mask: Mask) -> int:
 
 
 def measure_masks(session: Session, masks: Mapping[str, Mask], timing: Timing) -> dict[str, dict[str, Any]]:
-    """Remove the heads that each mask prunes, in memory, and measure size and speed; the model's own mask is lifted.
+    """Remove the heads that each mask prunes, in memory, and measure size and speed; the model's own mask is ignored.
 
-    All sizes come first: a mask that does not fit is refused before anything is timed.
+    All sizes are computed first, so that a mask that does not fit is refused before anything is timed.
 
     Returns:
-        Name -> heads kept, in all and by layer, parameters, bytes of the slim checkpoint, and by batch size the seconds
-        of each round, examples of a round, examples a second, and the ratio of speeds to the unpruned model's, round by
-        round. ``"unpruned"``, the whole model, is timed with every group of masks: its ``seconds`` are of all groups.
+        Name -> heads kept, in total and per layer; parameters; bytes of the slim checkpoint; and per batch size the
+        seconds of each round, examples per round, examples per second, and the speed ratio to the unpruned model, round
+        by round. ``"unpruned"``, the whole model, is timed with each group of masks: its ``seconds`` cover all groups.
 
     Raises:
         ValueError: a mask that does not fit the model or prunes feed-forward parts, or batches larger than the data.
@@ -190,10 +190,10 @@ def spread(values: Sequence[float]) -> dict[str, float]:
 
 
 def level(entries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Summarise masks that keep equally many heads: each mask counts once, with its median over rounds.
+    """Summarise masks that keep equally many heads; each mask is represented by its median over rounds.
 
     Args:
-        entries: as :func:`~fairseq_headprune.speed.by_heads.measure_masks` gives them.
+        entries: as returned by :func:`~fairseq_headprune.speed.by_heads.measure_masks`.
     """
     return {
         "heads": entries[0]["heads"],

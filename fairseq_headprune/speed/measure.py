@@ -1,4 +1,4 @@
-"""Times the same sentences through several models, in turn; translations have a fixed length."""
+"""Times several models in alternation on the same sentences, with translations of a fixed length."""
 
 import os
 import statistics
@@ -14,17 +14,17 @@ from fairseq_headprune.speed.size import encoder_multiply_adds, multiply_adds, o
 
 
 class Side:
-    """One model that is timed.
+    """One of the models that are timed.
 
-    Every hypothesis gets exactly ``length`` tokens, so that all models do the same number of steps: models of other
-    quality would end their sentences elsewhere.
+    Every hypothesis gets exactly ``length`` tokens, so that all models do the same number of steps: otherwise models
+    of different quality would end their sentences at different lengths.
     """
 
     def __init__(self, session: Session, split: str, length: int, beams: Sequence[int]) -> None:
-        """Load the generators, one a beam size.
+        """Load one generator per beam size.
 
         Raises:
-            ValueError: the model has no positions for so many tokens.
+            ValueError: the model does not have that many positions.
         """
         most = session.model.max_decoder_positions()
         if length > most:
@@ -39,7 +39,7 @@ class Side:
             self.generators[beam] = session.task.build_generator([session.model], generation)
 
     def batches(self, sentences: int, batch_size: int) -> list[dict[str, Any]]:
-        """Return the first sentences of the split, ``batch_size`` a batch (or as many as fit --max-tokens for 0)."""
+        """Return the first sentences of the split, ``batch_size`` per batch (0: as many as --max-tokens allows)."""
         dataset = self.session.cfg.dataset
         before = dataset.batch_size, dataset.max_tokens
         if batch_size:
@@ -55,12 +55,12 @@ class Side:
         self.session.task.inference_step(self.generators[beam], [self.session.model], batch)
 
     def operations(self, batch: dict[str, Any], beam: int | None) -> int:
-        """Count those of one batch, without what happens once after loading if the batch has been translated before."""
+        """Count the operations for one batch; translate it once before to exclude one-time work after loading."""
         with torch.no_grad():
             return operations(lambda: self.step(batch, beam))
 
     def seconds(self, batches: list[dict[str, Any]], beam: int | None) -> float:
-        """Go through batches once, and return how long it took."""
+        """Process the batches once, and return the seconds taken."""
         cuda = self.session.device.type == "cuda"
         if cuda:
             torch.cuda.synchronize()
@@ -73,7 +73,7 @@ class Side:
         return time.perf_counter() - began
 
     def multiply_adds(self) -> int:
-        """Return those of one translation, its source as long as the target, with beam 1."""
+        """Return the multiply-adds of one translation with beam 1, with a source as long as the target."""
         length = self.length or 0
         return multiply_adds(self.session.model, self.session.gates, length, length)
 
@@ -90,12 +90,12 @@ class Side:
 def measure(
     sides: dict[str, Side], sentences: int, batch_sizes: Sequence[int], beams: Sequence[int | None], rounds: int
 ) -> list[dict[str, Any]]:
-    """Time every model at every batch size and beam: one round to warm up, then ``rounds`` in turning order.
+    """Time every model at every batch size and beam: one warm-up round, then ``rounds`` in rotating order.
 
     Returns:
-        One row a model, batch size (0: by --max-tokens) and beam: seconds of the rounds, median sentences and tokens a
-        second (None where there is no fixed length), and the ratio of speeds to the first model's, round by round
-        (median, smallest, largest). On CUDA the peak memory in bytes, models included.
+        One row per model, batch size (0: by --max-tokens) and beam: seconds of the rounds; median sentences and tokens
+        per second (None if there is no fixed length); the speed ratio to the first model, round by round (median,
+        smallest, largest); and on CUDA the peak memory in bytes, including the models.
     """
     rows = []
     names = list(sides)
@@ -145,10 +145,10 @@ def _row(
 
 
 class ClassifierSide(Side):
-    """One BERT model that is timed: one pass over examples as they are, so that all models do the same."""
+    """A BERT model that is timed: one pass over unchanged examples, the same for all models."""
 
     def __init__(self, session: Session, split: str) -> None:
-        """Take the model over."""
+        """Use the session's model."""
         self.session, self.split, self.length = session, split, None
 
     def step(self, batch: dict[str, Any], beam: int | None) -> None:
@@ -156,6 +156,6 @@ class ClassifierSide(Side):
         self.session.model(**batch["net_input"])
 
     def multiply_adds(self) -> int:
-        """Return those of an example of the split's mean length."""
+        """Return the multiply-adds for an example of the split's mean length."""
         mean = round(float(self.session.dataset(self.split).sizes.mean()))
         return encoder_multiply_adds(self.session.model, self.session.gates, mean)

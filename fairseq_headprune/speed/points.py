@@ -1,4 +1,4 @@
-"""Masks that pruners chose, by name or with the scores they have: what is measured beside random masks."""
+"""Masks chosen by pruning methods, with labels or scores, to be measured along with random masks."""
 
 import math
 import os
@@ -11,10 +11,10 @@ from fairseq_headprune.parts import Mask
 
 
 def named_masks(pairs: Sequence[str]) -> dict[str, tuple[Mask, dict[str, Any]]]:
-    """Read ``NAME=FILE`` masks: name -> the mask, and what is told of it.
+    """Read masks given as ``NAME=FILE``: name -> the mask, and its description.
 
     Raises:
-        ValueError: not of this form, a name that is given twice, or no mask file.
+        ValueError: not in this form, a repeated name, or not a mask file.
         FileNotFoundError: there is no such file.
     """
     found: dict[str, tuple[Mask, dict[str, Any]]] = {}
@@ -29,13 +29,13 @@ def named_masks(pairs: Sequence[str]) -> dict[str, tuple[Mask, dict[str, Any]]]:
 
 
 def read_points(path: PathLike, study: PathLike | None = None) -> list[tuple[Mask | None, dict[str, Any]]]:
-    """Read a list of ``{"method", "heads", "mask", "score"}``: each mask, and what is told of it.
+    """Read a list of ``{"method", "heads", "mask", "score"}``: each mask, and its description.
 
-    ``mask`` is a file, looked for beside the list; null is the whole model (a mask of None). ``heads`` may be left out.
-    A result of ``compare_pruners.py`` does in place of a list: its masks are those of the study folder.
+    ``mask`` is a file, relative to the list's folder, or null for the whole model (a mask of None). ``heads`` is
+    optional. Instead of a list, a result of ``compare_pruners.py`` can be given with its study folder (for the masks).
 
     Raises:
-        ValueError: another form; the message names the entry. A comparison without its study folder.
+        ValueError: not in this form (the message names the entry), or a comparison without its study folder.
         FileNotFoundError: there is no such file.
     """
     value, folder = read_json(path), Path(path).parent
@@ -49,7 +49,7 @@ def read_points(path: PathLike, study: PathLike | None = None) -> list[tuple[Mas
 
 
 def _of_row(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Say of a comparison's row what a point tells; its number of heads is that which was asked for, if any."""
+    """Describe a comparison's row as a point; its number of heads is the requested one, if any."""
     seed = {} if row.get("seed") is None else {"seed": row["seed"]}
     return {"method": row.get("method"), "score": row.get("score"), "mask": f"{row.get('id')}.json", **seed}
 

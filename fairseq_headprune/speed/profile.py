@@ -1,4 +1,4 @@
-"""The profile file: how long decoding takes on one machine, as a function of the heads of every layer."""
+"""The profile file: decoding time on one machine as a function of the heads of every layer."""
 
 import math
 import statistics
@@ -14,15 +14,15 @@ FORMAT = "headprune.profile/1"
 
 @dataclass
 class Profile:
-    """An additive model of time, with what it was measured from; all times are seconds a batch.
+    """An additive model of time, and the measurements it is based on; all times are in seconds per batch.
 
     Attributes:
         shape: original number of heads of each layer.
-        rest: seconds of everything but attention modules.
-        costs: component -> one list a layer of (heads, seconds), from 0 heads up to those the model has.
+        rest: seconds of everything except attention modules.
+        costs: component -> one list per layer of (heads, seconds), from 0 heads up to all that the model has.
         settings: device, precision, threads, batch size, beam, length and so on.
-        measured: one row a model that was timed; ``checks``: whole masks, predicted and timed.
-        checkpoint, data, environment: what was measured, and with what.
+        measured: one row per timed model; ``checks``: whole masks with predicted and measured times.
+        checkpoint, data, environment: what was measured, and on which system.
     """
 
     shape: Shape
@@ -40,7 +40,7 @@ class Profile:
 
         Raises:
             KeyError: an unknown component.
-            ValueError: costs that do not fit the shape, are not finite, or do not begin with 0 heads.
+            ValueError: costs that do not fit the shape, are not finite, or do not start at 0 heads.
         """
         if not _is_number(self.rest):
             raise ValueError(f'"rest" is {self.rest!r}, not a finite number')
@@ -51,7 +51,7 @@ class Profile:
             self.costs[component] = [_points(f"{component} layer {i}", row) for i, row in enumerate(rows)]
 
     def seconds(self, mask: Mask) -> float:
-        """Return the predicted time of the slim model of a mask.
+        """Return the predicted time of the slim model for a mask.
 
         Raises:
             ValueError: the mask does not fit, or keeps more heads than the profiled model has.
@@ -72,7 +72,7 @@ class Profile:
         return self.rest + sum(row[-1][1] for rows in self.costs.values() for row in rows)
 
     def worst_error(self) -> float | None:
-        """Return the largest relative error of the masks that were predicted and timed, None if none was."""
+        """Return the largest relative error over the masks in ``checks``, None if there are none."""
         return max((abs(check["error"]) for check in self.checks), default=None)
 
     def to_dict(self) -> dict[str, Any]:
@@ -84,7 +84,7 @@ class Profile:
         """Read a profile file's content.
 
         Raises:
-            ValueError, KeyError: it is no profile, of another version, or holds wrong entries.
+            ValueError, KeyError: not a profile, another version, or invalid entries.
         """
         check_format(value, FORMAT, "profile", "a profile file", name)
         known = {key: value[key] for key in cls.__dataclass_fields__ if key in value}
@@ -126,7 +126,7 @@ def _points(where: str, row: Any) -> list[tuple[int, float]]:
 
 
 class Group(NamedTuple):
-    """Layers of one component that have equally many heads, and so cost the same."""
+    """Layers of one component that have equally many heads, and therefore the same cost."""
 
     component: str
     layers: tuple[int, ...]
@@ -138,7 +138,7 @@ class Group(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """Seconds of one attention module with so many heads over those of one without any: median and range of rounds."""
+    """Extra seconds of one attention module with this many heads over none: median and range over rounds."""
 
     heads: int
     seconds: float
@@ -147,10 +147,10 @@ class Cost(NamedTuple):
 
 
 def groups(counts: Shape, each_layer: bool = False) -> list[Group]:
-    """Return the groups of a model with so many heads in each layer; layers without heads are in none.
+    """Group the layers of a model by head count; layers without heads are omitted.
 
     Args:
-        each_layer: one group a layer: slower to measure, and noisier.
+        each_layer: use one group per layer, which is slower to measure and noisier.
     """
     found: dict[tuple, list[int]] = {}
     for component in HEADS:
@@ -161,13 +161,13 @@ def groups(counts: Shape, each_layer: bool = False) -> list[Group]:
 
 
 def module_costs(times: Mapping[int, Sequence[float]], layers: int) -> list[Cost]:
-    """Return the cost of one module for each measured number of heads, ascending.
+    """Return the cost of one module for each measured number of heads, in ascending order.
 
-    Differences are taken within a round, so that what slows a whole round cancels. Costs never fall when heads are
-    added: where noise says otherwise, neighbours get their mean (isotonic regression).
+    Differences are taken within a round, so that a slowdown of a whole round cancels. Costs are made non-decreasing in
+    the number of heads: neighbours that violate this through noise are averaged (isotonic regression).
 
     Args:
-        times: number of heads in all of ``layers`` modules -> seconds of each round; 0 must be among them.
+        times: total number of heads in all ``layers`` modules -> seconds of each round; must include 0.
     """
     measured = []
     for heads in sorted(times):
@@ -178,9 +178,9 @@ def module_costs(times: Mapping[int, Sequence[float]], layers: int) -> list[Cost
 
 
 def monotone(values: Sequence[float]) -> list[float]:
-    """Return the nearest values (least squares) that do not fall, the first of which is 0 as given.
+    """Return the nearest non-decreasing values (least squares), keeping the first one, which is 0.
 
-    Pools adjacent violators; bounded from below by 0 the solution is the unbounded one, clipped.
+    Pools adjacent violators; with the lower bound 0, the solution is the unbounded one, clipped at 0.
     """
     pools: list[list[float]] = []
     for value in values[1:]:
@@ -191,7 +191,7 @@ def monotone(values: Sequence[float]) -> list[float]:
 
 
 def interpolate(points: Sequence[tuple[int, float]], heads: int) -> float:
-    """Return the cost of so many heads, on the straight line between its measured neighbours.
+    """Return the cost of this many heads, interpolated linearly between the measured points.
 
     Raises:
         ValueError: more heads than were measured.

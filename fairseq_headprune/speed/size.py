@@ -1,4 +1,4 @@
-"""Parameters, multiply-adds and operations of a model, counted instead of timed."""
+"""Parameters, multiply-adds and operations of a model, counted rather than timed."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,10 +10,10 @@ from fairseq_headprune.modules.attach import GatedParts
 
 
 def parameter_shares(model: nn.Module, gates: GatedParts) -> dict[str, Any]:
-    """Return how many parameters there are, in attention, and in one head (Michel et al. 2019, §4.3).
+    """Return the number of parameters in total, in attention, and in one head (Michel et al. 2019, §4.3).
 
-    Tied parameters count once. ``head`` is the mean over the heads that are there: rows of the q, k and v projections
-    with their biases, and columns of out_proj, whose bias belongs to no head; 0 without heads.
+    Tied parameters count once. ``head`` is the mean over the remaining heads, 0 if there are none: rows of the q, k and
+    v projections with their biases, and columns of out_proj, whose bias belongs to no head.
     """
     total = sum(parameter.numel() for parameter in {id(p): p for p in model.parameters()}.values())
     attention = heads = in_heads = 0
@@ -34,15 +34,15 @@ def parameter_shares(model: nn.Module, gates: GatedParts) -> dict[str, Any]:
 
 
 def multiply_adds(model: Any, gates: GatedParts, source: int, target: int) -> int:
-    """Count the multiply-adds of translating one sentence with beam 1, by hand formula; without layer norms.
+    """Return the multiply-adds of translating one sentence with beam 1, from a formula that ignores layer norms.
 
     Encoder layer: S (4 d w + 2 d f) + 2 S² w. Decoder layer, step by step with a cache: T (4 d w + 2 d f) + T (T + 1) w
     for itself, and 2 T d w + 2 S e w + 2 S T w for the encoder's output. Output: T d V, or T times the weights of an
-    adaptive softmax, all of whose parts a search computes. S and T are the lengths; d, e the widths of the model and of
-    its encoder; w the width of the heads that are there; f the width inside the feed-forward block; V the vocabulary.
+    adaptive softmax, since search computes all of its clusters. S and T are the lengths; d and e the widths of the
+    model and its encoder; w the total width of the remaining heads; f the inner feed-forward width; V the vocabulary.
 
     Args:
-        source, target: S and T, tokens with end of sentence.
+        source, target: S and T, in tokens including end of sentence.
     """
     total = 0
     for component, _, module in gates.items():
@@ -58,13 +58,13 @@ def multiply_adds(model: Any, gates: GatedParts, source: int, target: int) -> in
 
 
 def encoder_multiply_adds(model: Any, gates: GatedParts, length: int) -> int:
-    """Count the multiply-adds of classifying one example, by hand formula; without layer norms.
+    """Return the multiply-adds of classifying one example, from a formula that ignores layer norms.
 
-    A layer: L (4 d w + 2 d f) + 2 L² w, with the letters of :func:`multiply_adds`. Pooler and classifier: d² + d C, for
+    A layer: L (4 d w + 2 d f) + 2 L² w, in the notation of :func:`multiply_adds`. Pooler and classifier: d² + d C, for
     C classes.
 
     Args:
-        length: L, tokens with [CLS] and [SEP].
+        length: L, in tokens including [CLS] and [SEP].
     """
     total = length * _feed_forward(model.encoder.layers)
     for _, _, module in gates.items():
@@ -75,14 +75,14 @@ def encoder_multiply_adds(model: Any, gates: GatedParts, length: int) -> int:
 
 
 def _projection(decoder: Any) -> int:
-    """Weights of what turns a state into scores of the vocabulary."""
+    """Return the number of weights of the output projection to the vocabulary."""
     if decoder.adaptive_softmax is None:
         return decoder.output_projection.weight.numel()
     return sum(weight.numel() for weight in decoder.adaptive_softmax.parameters() if weight.dim() == 2)
 
 
 def _feed_forward(layers: Any) -> int:
-    """Weights of the feed-forward blocks: each is used once a token."""
+    """Return the number of feed-forward weights; each is used once per token."""
     weights = [getattr(getattr(layer, name, None), "weight", None) for layer in layers for name in ("fc1", "fc2")]
     return sum(weight.numel() for weight in weights if weight is not None)
 
@@ -96,7 +96,7 @@ class _Counter(TorchDispatchMode):
 
 
 def operations(work: Callable[[], object]) -> int:
-    """Count the operations that torch carries out, views left out: about as many as kernels that a GPU would start."""
+    """Count the operations that torch runs, except views: roughly the number of kernels launched on a GPU."""
     with _Counter() as counter:
         work()
     return counter.count

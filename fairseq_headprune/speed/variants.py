@@ -1,4 +1,4 @@
-"""Models with fewer heads, made in memory from one model, and the profile of their times."""
+"""Models with fewer heads, derived in memory from one model, and the profile of their times."""
 
 import copy
 import statistics
@@ -18,14 +18,14 @@ from fairseq_headprune.session import Session
 from fairseq_headprune.speed.measure import Side, measure
 from fairseq_headprune.speed.profile import Cost, Group, Profile, groups, module_costs
 
-#: shares of the heads that random masks prune, which check the prediction
+#: percentages of heads pruned in the random masks that check the prediction
 CHECKED = (25, 50, 75, 90)
 
 _WHOLE = "whole"
 
 
 def with_heads(model: nn.Module, mask: Mask) -> nn.Module:
-    """Return the slim model of a mask; all weights but those of modules that lose heads are shared with the model."""
+    """Return the slim model for a mask; it shares all weights except those of modules that lose heads."""
     shared = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
     result = copy.deepcopy(model, shared)
     gates = find_gates(result)
@@ -46,7 +46,7 @@ def first_heads(full: Mask, group: Group, heads: int) -> Mask:
 
 
 def random_masks(full: Mask) -> dict[str, Mask]:
-    """Return masks that prune ``CHECKED`` percent of all heads by chance, by name."""
+    """Return masks that prune ``CHECKED`` percent of all heads at random, by name."""
     total = len(full.kept())
     shares = [share for share in CHECKED if 0 < round(Fraction(share, 100) * total) < total]
     return {
@@ -58,9 +58,9 @@ def random_masks(full: Mask) -> dict[str, Mask]:
 def profile_session(
     session: Session, split: str, batch_size: int, batches: int, beam: int, length: int, rounds: int, each_layer: bool
 ) -> Profile:
-    """Time the model with fewer heads in each component (or layer), and whole masks to check the prediction.
+    """Time the model with fewer heads in each component (or layer), and with whole masks to check the prediction.
 
-    All models are timed in turning order, in each round. The model's mask, if it has one, is lifted.
+    In each round, all models are timed, in rotating order. The model's own mask, if any, is ignored.
 
     Raises:
         ValueError: the split has too few sentences.
@@ -111,7 +111,7 @@ def _side(session: Session, mask: Mask, split: str, length: int, beam: int) -> S
 
 
 def _profile(full: Mask, parts: Sequence[Group], times: dict[str, list[float]]) -> Profile:
-    """Make the table of costs from the seconds a batch of every round."""
+    """Build the cost table from the seconds per batch of every round."""
     whole = times[_WHOLE]
     costs: dict[str, list] = {c: [[(0, 0.0)] for _ in rows] for c, rows in full.rows.items()}
     measured: list[dict[str, Any]] = [{"model": _WHOLE, "seconds": whole, "median": statistics.median(whole)}]

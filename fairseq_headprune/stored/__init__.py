@@ -1,1 +1,1 @@
-"""What a checkpoint file may hold: nothing but data, read by torch's safe loader and checked when it is read."""
+"""Safe reading of checkpoint files: only data, by torch's safe loader, and checked when read."""

@@ -1,4 +1,4 @@
-"""Which dictionaries a checkpoint was trained with: noted as hashes, since weights fit any dictionary of their size."""
+"""Hashes of a checkpoint's training dictionaries, since weights fit any dictionaries of the same size."""
 
 import hashlib
 import os
@@ -8,34 +8,34 @@ from typing import Any
 
 from fairseq_headprune.files import PathLike
 
-#: the embeddings whose rows are a dictionary's entries
+#: the embeddings with one row per dictionary entry
 _TABLES = {"source": "encoder.embed_tokens.weight", "target": "decoder.embed_tokens.weight"}
 
 
 def hash_symbols(symbols: Iterable[str]) -> str:
-    """Hash a dictionary's entries in their order."""
+    """Hash a dictionary's entries in order."""
     return hashlib.sha256("\n".join(symbols).encode()).hexdigest()
 
 
 def noted_hashes(state: Mapping[str, Any]) -> dict[str, str]:
-    """Return the hash of each side's dictionary that a checkpoint notes; empty if it notes none."""
+    """Return the dictionary hashes stored in a checkpoint, by side; empty if there are none."""
     return dict((state.get("task_state") or {}).get("dictionaries") or {})
 
 
 def differing_sides(noted: Mapping[str, str], mine: Mapping[str, str]) -> str:
-    """Name the sides whose hashes are known twice and differ; empty if none does."""
+    """Return the sides whose hashes are known in both arguments and differ; empty if there are none."""
     return " and ".join(side for side, found in noted.items() if found != mine.get(side, found))
 
 
 def hashes_from_data(state: Mapping[str, Any], task: Mapping[str, Any], path: PathLike) -> dict[str, str]:
-    """Hash the dictionaries of the data folder that a checkpoint without notes, as of stock fairseq, was trained on.
+    """Hash the dictionaries in the training data folder of a checkpoint without stored hashes (as from stock fairseq).
 
-    Only what can be relied on: dictionaries that are still there, are not younger than the checkpoint and have as many
-    entries as the model has embeddings. For all others, nothing.
+    Includes only reliable dictionaries: those that still exist, are not newer than the checkpoint and have as many
+    entries as the model has embeddings.
 
     Args:
-        task: the settings of the task in the checkpoint.
-        path: the checkpoint, for its age.
+        task: the task's settings in the checkpoint.
+        path: the checkpoint; its modification time is used.
     """
     from fairseq.data import Dictionary, data_utils
 

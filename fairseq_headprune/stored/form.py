@@ -1,4 +1,4 @@
-"""The form that fairseq gives to a checkpoint: which parts there are and of which type, and what each tensor needs."""
+"""The structure of a fairseq checkpoint: its entries and their types, and the shapes of tensors that must match."""
 
 import argparse
 import zipfile
@@ -10,25 +10,25 @@ import torch
 
 from fairseq_headprune.files import PathLike
 
-#: parts that are a dictionary with text as keys where they are there
+#: entries that must be dictionaries with string keys, if present
 _DICTIONARIES = ("extra_state", "task_state", "criterion")
 
-#: parts of ``task_state`` that are read again, and their types
+#: entries of ``task_state`` that are read later, and their types
 _OF_TASK = {"dictionaries": Mapping, "head_mask": Mapping, "vocabulary": str}
 
 #: names of the tensors of a layer that have one dimension, and of those that have two
 _FLAT = (".bias", "in_proj_bias", "head_keep", "layer_norm.weight")
 _MATRICES = tuple(f"{name}.weight" for name in ("q_proj", "k_proj", "v_proj", "out_proj", "fc1", "fc2", "embed_tokens"))
 
-#: within a module: a tensor whose columns are made from the rows of others
+#: within a module: a tensor -> the tensors whose rows are its inputs (columns)
 _MADE_FROM = {"out_proj.weight": ("q_proj.weight", "k_proj.weight", "v_proj.weight"), "fc2.weight": ("fc1.weight",)}
 
 
 def check_form(state: Any) -> None:
-    """Make sure that what was read has the form of a fairseq checkpoint.
+    """Check that a loaded value has the structure of a fairseq checkpoint.
 
     Raises:
-        ValueError: it has not; the part is named.
+        ValueError: it does not; the message names the entry.
     """
     if not isinstance(state, dict) or not isinstance(state.get("model"), Mapping):
         raise ValueError('not a fairseq checkpoint (it holds no "model")')
@@ -53,15 +53,15 @@ def check_form(state: Any) -> None:
 
 
 def check_storages(state: Any, path: PathLike) -> None:
-    """Make sure that a checkpoint's zip file stores as many bytes for every tensor as the tensor says.
+    """Check that a checkpoint's zip file stores as many bytes for every tensor as the tensor needs.
 
-    torch does not compare them when weights stay on disk: it would take bytes of the next tensor, or of no tensor.
+    torch does not check this when weights stay on disk: it would read bytes of the next tensor, or beyond all tensors.
 
     Raises:
-        ValueError: it does not; a tensor is named.
+        ValueError: it does not; the message names a tensor.
     """
     if not zipfile.is_zipfile(path):
-        return  # the older format: torch compares while it reads
+        return  # the older format: torch checks while reading
     with zipfile.ZipFile(path) as file:
         stored = Counter(i.file_size for i in file.infolist() if "/data/" in i.filename and i.file_size)
     seen: dict[int, tuple[str, int]] = {}
@@ -76,7 +76,7 @@ def check_storages(state: Any, path: PathLike) -> None:
 
 
 def _tensors(state: Any) -> Iterator[tuple[str, torch.Tensor]]:
-    """Iterate over the tensors of a nested value with their place in it; however deep it is, or within itself."""
+    """Iterate over the tensors of a nested value with their paths; deep nesting and cycles are handled."""
     rest, seen = [("", state)], set()
     while rest:
         name, value = rest.pop()
@@ -99,7 +99,7 @@ def _check_tensor(name: Any, value: Any) -> None:
 
 
 def _check_dimensions(name: str, value: torch.Tensor, model: Mapping[str, torch.Tensor]) -> None:
-    """Compare a layer's bias with its weight, and matrices with those whose output they take."""
+    """Compare a layer's bias with its weight, and matrices with those whose output they read."""
     found = tuple(value.shape)
     if name.endswith(_MATRICES) and value.dim() != 2:
         raise ValueError(f"damaged: {name} has the shape {found} in place of two dimensions")
@@ -118,7 +118,7 @@ def _check_dimensions(name: str, value: torch.Tensor, model: Mapping[str, torch.
 
 
 def _check_notes(model: Mapping[str, Any]) -> None:
-    """Check what torch's modules noted beside their weights."""
+    """Check the metadata that torch's modules store beside their weights."""
     notes = getattr(model, "_metadata", None)
     _check('the notes of "model"', notes, Mapping)
     for name, note in (notes or {}).items():
@@ -151,13 +151,13 @@ def _check_settings(state: Mapping[str, Any]) -> None:
 
 
 def _check(part: str, value: Any, kind: type) -> None:
-    """Refuse a part that is there and of another type; None stands for a part that is not there."""
+    """Refuse an entry of the wrong type; None means that it is missing."""
     if value is not None and not (isinstance(value, kind) or (kind is Mapping and hasattr(value, "_get_child"))):
         raise ValueError(f"damaged: {part} is {_kind(value)}")
 
 
 def _kind(value: Any) -> str:
-    """Say of which type a value is, in words of the message."""
+    """Name the type of a value for messages."""
     if value is None:
         return "nothing (None)"
     names = {str: "a text", list: "a list", tuple: "a tuple", int: "a number", float: "a number", dict: "a dictionary"}

@@ -1,4 +1,4 @@
-"""Reading a checkpoint file with torch's safe loader: data is read, whatever would run code is refused."""
+"""Reads a checkpoint file with torch's safe loader, which refuses anything that would run code."""
 
 import argparse
 import collections
@@ -23,21 +23,21 @@ State = dict[str, Any]
 
 _DAMAGED = "a damaged or truncated file, or not a checkpoint; copy or save it again"
 
-#: torch's safe loader prints this name when it meets a gated checkpoint and the plugin is not loaded. (fairseq's own
-#: words would be about argparse.Namespace, and say nothing of what is missing.)
+#: torch's safe loader prints this name when it reads a gated checkpoint without the plugin. (fairseq's own message
+#: would mention only argparse.Namespace.)
 _HINT = "needs --user-dir fairseq_headprune"
 
-#: Settings of a gated model: a Namespace whose class says what is needed to read it.
+#: Settings of a gated model: a Namespace whose class name says what is needed to read it.
 GatedSettings = type(_HINT, (argparse.Namespace,), {"__module__": "fairseq_headprune"})
 setattr(sys.modules["fairseq_headprune"], _HINT, GatedSettings)
 
 
 def allow_settings() -> None:
-    """Let torch's safe loader read what stock fairseq keeps in a checkpoint.
+    """Allow torch's safe loader to read the classes that stock fairseq stores in a checkpoint.
 
-    Since 2.6 ``torch.load`` refuses every class it does not know, and fairseq's checkpoints hold an
-    ``argparse.Namespace`` (or, older ones, an OmegaConf tree) and numpy's arrays and numbers among their metrics.
-    These only hold data. The safe loader itself stays on: a checkpoint that would run code is still refused.
+    Since 2.6 ``torch.load`` refuses unknown classes, and fairseq's checkpoints contain an ``argparse.Namespace`` (older
+    ones an OmegaConf tree) and, in their metrics, numpy arrays and scalars. These only hold data. The safe loader stays
+    on: a checkpoint that would run code is still refused.
     """
     if not hasattr(torch.serialization, "add_safe_globals"):
         return
@@ -66,8 +66,8 @@ def read_state(path: PathLike) -> State:
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: a damaged file, one that would run code (it does not run), or not a fairseq checkpoint; the message
-            names the file and, where the content has another form than fairseq's, the part.
+        ValueError: a damaged file, one that would run code (it is not run), or not a fairseq checkpoint; the message
+            names the file and, if the structure is wrong, the entry.
         OSError: it cannot be read.
     """
     path = Path(path)
@@ -75,15 +75,15 @@ def read_state(path: PathLike) -> State:
         raise FileNotFoundError(_missing(path))
     if not path.is_file():
         raise ValueError(f"{path}: a folder, not a checkpoint; give the .pt file")
-    # Opened here for the sake of its own error: torch hides a missing permission in some of its messages.
+    # Opened here to get the original error: torch does not report a missing permission in some of its messages.
     with open(path, "rb"):
         allow_settings()
     try:
         state = torch.load(os.fspath(path), map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
     except pickle.UnpicklingError as error:
         raise ValueError(f"{path}: {_why_refused(str(error))}") from error
-    except Exception as error:  # whatever a loader makes of random bytes: struct.error, EOFError, RuntimeError…
-        # An "invalid argument" is a place before the start of the file, where a wrong number sent the loader.
+    except Exception as error:  # random bytes can raise anything: struct.error, EOFError, RuntimeError…
+        # "Invalid argument" means a seek to before the start of the file, caused by a wrong number in it.
         if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
             raise OSError(error.errno, error.strerror, str(path)) from error
         raise ValueError(f"{path}: {_DAMAGED}") from error
@@ -97,7 +97,7 @@ def read_state(path: PathLike) -> State:
 
 
 def _missing(path: Path) -> str:
-    """Say that there is no checkpoint of this name; fairseq's ``--path a.pt:b.pt`` names an ensemble."""
+    """Return the message for a missing checkpoint; with fairseq's ``--path a.pt:b.pt``, about the ensemble."""
     if os.pathsep in str(path) and any(Path(part).is_file() for part in str(path).split(os.pathsep)):
         return f"{path}: one checkpoint is wanted here, not an ensemble of {len(str(path).split(os.pathsep))}"
     parts = parts_of(path)

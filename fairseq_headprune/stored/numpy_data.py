@@ -1,8 +1,8 @@
 """Reading numpy arrays, scalars and dtypes with torch's safe loader, without calling numpy's own loaders.
 
 A pickled array calls ``numpy._core.multiarray._reconstruct`` and the ``__setstate__`` of the array and of its dtype.
-These trust what they are told: a dtype of objects whose flags say that it holds none makes numpy follow addresses that
-are read from the file. What stands for them here accepts numbers, texts and dates only and makes the dtype anew.
+These trust their input: with an object dtype whose flags deny that it holds objects, numpy follows addresses read from
+the file. The replacements here accept only numbers, text and dates, and rebuild the dtype.
 """
 
 import pickle
@@ -15,25 +15,25 @@ import numpy as np
 #: bool, signed and unsigned integers, floating point, complex, bytes, text, time spans and dates
 _PLAIN = "biufcSUmM"
 
-#: the modules that numpy's functions are in: since numpy 2, and before
+#: the modules that contain numpy's functions: since numpy 2, and before
 _MODULES = ("numpy._core.multiarray", "numpy.core.multiarray")
 
 
 class _Dtype:
-    """A dtype as it is read: numpy accepts it wherever it takes a dtype, and it is saved as the dtype.
+    """A dtype being read: numpy accepts it wherever it accepts a dtype, and it is saved as one.
 
     Attributes:
-        dtype: the dtype proper.
+        dtype: the actual dtype.
     """
 
     dtype: np.dtype
 
     def __init__(self, name: str, align: bool = False, copy: bool = False) -> None:
-        del align, copy  # of no meaning for plain dtypes
+        del align, copy  # irrelevant for plain dtypes
         self.dtype = _plain(name)
 
     def __setstate__(self, state: tuple) -> None:
-        """Set the byte order, and the unit of dates; sizes are in the name already."""
+        """Set the byte order, and the unit of dates; the name already gives the size."""
         if not isinstance(state, tuple) or len(state) < 5 or state[1] not in ("<", ">", "|", "="):
             _refuse("a damaged numpy dtype")
         if any(part is not None for part in state[2:5]):
@@ -57,7 +57,7 @@ class _Dtype:
 
 
 class _Array(np.ndarray):
-    """An array as it is read: any array in its use, and saved as a plain one, so that every program can read it."""
+    """An array being read: behaves like any array, and is saved as a plain one, so that every program can read it."""
 
     def __new__(cls, *arguments: Any) -> "_Array":
         if arguments:
@@ -65,7 +65,7 @@ class _Array(np.ndarray):
         return super().__new__(cls, (0,), np.uint8)
 
     def __setstate__(self, state: tuple) -> None:
-        """Set type, shape and content, which must agree."""
+        """Set dtype, shape and content, which must be consistent."""
         _, shape, dtype, fortran, content = state if isinstance(state, tuple) and len(state) == 5 else [None] * 5
         if not isinstance(shape, tuple) or any(type(n) is not int or n < 0 for n in shape) or len(shape) > 32:
             _refuse("a damaged numpy array")
@@ -89,12 +89,12 @@ def _scalar(dtype: Any, content: Any) -> np.generic:
 
 
 def _ndarray(*arguments: Any) -> NoReturn:
-    """Stand for the class that ``_reconstruct`` is given; nothing calls it."""
+    """Replace the class passed to ``_reconstruct``; it is never called."""
     _refuse("a call of numpy.ndarray")
 
 
 def _bytes() -> bytes:
-    """Stand for ``bytes()``, as which protocol 2 writes an array's content where that is empty."""
+    """Replace ``bytes()``, which pickle protocol 2 calls for the content of an empty array."""
     return b""
 
 
@@ -131,7 +131,7 @@ def _refuse(what: str) -> NoReturn:
 
 
 def _named(name: str, function: Callable) -> Callable:
-    """Return a copy of a function that torch's loader finds under another name."""
+    """Return a copy of a function that torch's loader finds under a different name."""
     copy = types.FunctionType(function.__code__, function.__globals__, argdefs=function.__defaults__)
     copy.__module__, _, copy.__qualname__ = name.rpartition(".")
     return copy
@@ -151,5 +151,5 @@ _stand_ins: dict[str, list[Callable]] = {
 
 
 def numpy_stand_ins() -> list[Any]:
-    """Return what ``torch.serialization.add_safe_globals`` is to be given, so that numpy's data can be read."""
+    """Return the arguments for ``torch.serialization.add_safe_globals`` that make numpy's data readable."""
     return [_Array, _Dtype, *(function for functions in _stand_ins.values() for function in functions)]
