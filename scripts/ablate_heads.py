@@ -1,4 +1,4 @@
-"""Every head masked alone, from a clone without installing: ``headprune ablate``'s arguments."""
+"""Mask every head on its own; runs ``headprune ablate`` from a clone without installing."""
 
 import sys
 from pathlib import Path

@@ -1,14 +1,14 @@
-"""Time a one-head ablation grid: all masks in packs against one mask at a time, in one run and one process.
+"""Time a one-head ablation grid: many masks per batch against one mask at a time, in one run and one process.
 
-Sides: ``many``, what ``headprune ablate`` does with its translations (without BLEU and bootstrap); ``loop``, which sets
-one mask after the other and calls fairseq's own generator, at the fastest of several batch sizes. Both translate the
-same sentences with the same settings and decode them to text. ``half_masks`` and ``half_sentences`` are ``many`` with
-half of them: a translation should not cost more when there are more. The floor is the arithmetic of ``many`` at the
-speed of one large matrix product.
+Sides: ``many`` translates as ``headprune ablate`` does (without BLEU and bootstrap); ``loop`` sets one mask after the
+other and calls fairseq's own generator, at the fastest of several batch sizes. Both translate the same sentences with
+the same settings and decode them to text. ``half_masks`` and ``half_sentences`` are ``many`` with half of the masks or
+sentences, to check that a translation does not cost more when there are more. The floor is the time of the arithmetic
+in ``many`` at the speed of one large matrix product.
 
-Besides the share of translations that are the same on both sides there is a control, on some of the masks: the loop at
-its best batch size against itself at half of it. In half precision products of another shape round differently, so the
-loop does not agree with itself either. (With ``--max-len-a`` the largest length changes with the batch, too.)
+Besides the share of identical translations of both sides there is a control, on some of the masks: the loop at its best
+batch size against itself at half that size. In half precision, products of different shapes round differently, so the
+loop does not fully agree with itself either. (With ``--max-len-a`` the maximum length also depends on the batch.)
 """
 
 import argparse
@@ -26,7 +26,7 @@ from fairseq_headprune.pruning import one_removed
 from fairseq_headprune.session import Session, parse_generation_args
 from fairseq_headprune.studies.mask_study import Comparison
 
-#: Sizes of the factors of the product that measures the peak, by device.
+#: Size of the square matrices whose product measures the peak speed, by device.
 _PEAK_SIZE = {"cpu": 2048, "cuda": 8192}
 
 
@@ -74,11 +74,11 @@ def main() -> None:
 def _measure(
     session: Session, many: Translator, loop: Translator, masks: Sequence[Mask], args: argparse.Namespace
 ) -> tuple[list[list[str]], dict[str, Any]]:
-    """Time both sides, and ``many`` on half of the work; return the loop's translations and what was measured."""
+    """Time both sides, and ``many`` on half of the work; return the loop's translations and the measurements."""
     count, expected = len(many.references), []
     sides = {
         "many": lambda: _in_packs(many, masks, args.masks_at_once),
-        # It takes minutes, so what it translates while it is timed is what is compared.
+        # It takes minutes, so the translations made while timing it are also those that are compared.
         "loop": lambda: _replace(expected, _one_by_one(session, loop, masks)),
     }
     half = _translator(session, session.cfg.dataset.gen_subset, range(count // 2), None)
@@ -101,7 +101,7 @@ def _measure(
 
 
 def _arguments() -> tuple[argparse.Namespace, list[str]]:
-    """Return our own flags, and the others, which are fairseq-generate's."""
+    """Return this script's flags, and the remaining ones, which are fairseq-generate's."""
     parser = argparse.ArgumentParser(
         description=__doc__,
         usage="%(prog)s DATA --path CHECKPOINT [flags of fairseq-generate] [flags below]",
@@ -126,7 +126,7 @@ def _arguments() -> tuple[argparse.Namespace, list[str]]:
 
 
 def _cost_ratio(times: Sequence[float], work: int, half_times: Sequence[float], half_work: int) -> dict[str, float]:
-    """Return what a translation costs, as a multiple of what it costs in half the work; 1: cost grows as work does."""
+    """Return the cost per translation relative to that with half the work; 1: cost is proportional to work."""
     ratios = [mine * half_work / (other * work) for mine, other in zip(times, half_times, strict=True)]
     return benchmarks.spread(ratios)
 
@@ -159,7 +159,7 @@ def _best_of_two(session: Session, translator: Translator, masks: Sequence[Mask]
 
 
 def _spread(count: int, wanted: int) -> list[int]:
-    """Return so many of the numbers below a count, or all of them, at even distances."""
+    """Return ``wanted`` evenly spaced numbers below ``count``, or all of them if there are fewer."""
     return list(range(0, count, max(1, count // max(1, wanted))))[:wanted]
 
 
@@ -183,11 +183,11 @@ def _control(
     size: int,
     wanted: int,
 ) -> dict[str, Any]:
-    """Compare the loop with itself at half of its batch size, and then ``many`` with the loop on these masks."""
+    """Compare the loop with itself at half its batch size, and then ``many`` with the loop, on these masks."""
     chosen = _spread(len(masks), wanted)
     if not chosen:
         return {"control_masks": 0}
-    # A batch that takes all sentences is halved, too.
+    # If one batch holds all sentences, halve the number of sentences instead.
     half = max(1, min(size, len(expected[0])) // 2)
     again = _one_by_one(session, _translator(session, split, indices, half), [masks[number] for number in chosen])
     loop = [expected[number] for number in chosen]
@@ -200,7 +200,7 @@ def _control(
 
 
 def _bleu_difference(translator: Translator, found: list[list[str]], expected: list[list[str]]) -> dict[str, Any]:
-    """The largest difference in BLEU between two lists of translations of the same masks."""
+    """Return the largest difference in BLEU between two lists of translations for the same masks."""
     metric = translator.metric(Comparison())
     scores = (
         [float(metric.score(metric.extract(system).sum(axis=0))) for system in side] for side in (found, expected)
@@ -210,7 +210,7 @@ def _bleu_difference(translator: Translator, found: list[list[str]], expected: l
 
 
 def _matmul_peak(device: torch.device, precision: torch.dtype) -> float:
-    """Operations a second of a large matrix product, the best of some."""
+    """Return operations per second of a large matrix product, the best of several runs."""
     size = _PEAK_SIZE[device.type]
     factor = torch.randn(size, size, device=device, dtype=precision)
     times = [benchmarks.seconds(lambda: factor @ factor, device.type == "cuda") for _ in range(10)]

@@ -1,8 +1,8 @@
 """Time ``headprune compare``'s bootstrap and compare-mt's on the same systems, sentences and resamples.
 
-Our time is for all systems at once, from text to p-values (tokenisation included). compare-mt compares two systems
-at a time and takes seconds a pair: it is timed on a few pairs, on text tokenised beforehand (in its favour), and
-the time of all pairs is extrapolated from them and called so.
+Our time covers all systems at once, from text to p-values (including tokenisation). compare-mt compares two systems
+at a time and takes seconds per pair: it is timed on a few pairs, on text tokenised beforehand (in its favour), and
+the time for all pairs is extrapolated and labelled as such.
 """
 
 import argparse
@@ -84,7 +84,7 @@ def _references(args: argparse.Namespace, chance: random.Random) -> list[str]:
 
 
 def _damage(sentence: str, chance: random.Random) -> str:
-    # A word in ten is dropped, and one pair of neighbours swapped.
+    # Drop one word in ten, and swap one pair of neighbours.
     words = [word for word in sentence.split() if chance.random() > 0.1] or sentence.split()[:1]
     if len(words) > 1:
         place = chance.randrange(len(words) - 1)
@@ -105,7 +105,7 @@ def _time_pairs(args: argparse.Namespace, references: list[str], systems: dict[s
 
 
 def _warm_up() -> None:
-    # The first call on either side pays for imports, which are no part of the comparison.
+    # The first call on either side pays for imports, which are not part of the comparison.
     paired_bootstrap("bleu", ["a b", "c d"], {"system": ["a b", "c d"]}, resamples=1)
     compare_mt_bootstrap([["a"], ["b"]], [["a"], ["b"]], [["a"], ["b"]], resamples=1)
 

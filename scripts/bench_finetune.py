@@ -1,10 +1,10 @@
 """Time fine-tuning of BERT: ``bert_gated`` in fairseq's Trainer against Hugging Face's model in a plain PyTorch loop.
 
-All sides start from the same folder and see the same batches (the same examples in the same order with the same
-padding), with the recipe of examples/glue/finetune.sh; attention by SDPA. On CUDA fairseq trains with ``--fp16``, the
-loop with autocast and GradScaler; on the CPU both in float32. Sides of ours: ``gated`` (every head kept),
-``gated-mask`` (a quarter of every layer's heads pruned), or learned gates: ``gated-l0``, ``gated-dsp24``,
-``gated-ste24`` (24: heads kept).
+All sides start from the same folder and use the same batches (the same examples in the same order with the same
+padding) and the recipe of examples/glue/finetune.sh, with SDPA attention. On CUDA, fairseq trains with ``--fp16``, the
+loop with autocast and GradScaler; on the CPU, both use float32. Our sides: ``gated`` (every head kept), ``gated-mask``
+(a quarter of every layer's heads pruned), or learned gates: ``gated-l0``, ``gated-dsp24``, ``gated-ste24`` (24: heads
+kept).
 """
 
 import argparse
@@ -27,7 +27,7 @@ LOOP = "huggingface"
 _VARIANT = re.compile(r"gated(-mask|-l0|-(dsp|ste)\d+)?")
 _LEARNED = re.compile(r"gated-(l0|dsp|ste)(\d*)")
 
-#: updates of the run whose beginning is timed; only the learning rate depends on it
+#: updates of the run whose first updates are timed; affects only the learning rate
 _RUN = 100_000
 
 
@@ -59,7 +59,7 @@ def main() -> None:
 
 
 def make_trainer(args: argparse.Namespace, name: str, recipe: Recipe, updates: int) -> Trainer:
-    """Return fairseq's Trainer of one side, at the beginning of a run of so many updates.
+    """Return fairseq's Trainer for one side, at the beginning of a run of ``updates`` updates.
 
     Args:
         args: ``glue``, ``task``, ``bert``, ``device`` and ``max_positions``.
@@ -98,11 +98,11 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _check(args: argparse.Namespace) -> None:
-    """Complete and check the flags.
+    """Fill in and check the flags.
 
     Raises:
-        ValueError: one is out of range.
-        FileNotFoundError: no encoder is named, and the packaged one is not installed.
+        ValueError: a flag is out of range.
+        FileNotFoundError: no encoder is given, and the packaged one is not installed.
     """
     args.variants = args.variants.split(",")
     for name in ("updates", "warm_up", "rounds", "threads", "batch_size"):
@@ -139,7 +139,7 @@ def _result(args: argparse.Namespace, recipe: Recipe, times: dict, batches: list
 
 
 def _side(times: dict[str, list[float]], name: str, updates: int, examples: int) -> dict[str, Any]:
-    """Spreads of one side; ``ratio_by_round`` has its speed over that of Hugging Face's loop, round by round."""
+    """Summarise one side; ``ratio_by_round`` is its speed relative to Hugging Face's loop, round by round."""
     mine, loop = times[name], times[LOOP]
     return {
         "ms_per_update": benchmarks.spread([1000 * t / updates for t in mine]),

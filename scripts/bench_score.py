@@ -1,9 +1,9 @@
 """Time importance scoring against a plain forward and backward pass over the same batches, in one run.
 
-Sides, all in evaluation mode with the loss that is the summed negative log-likelihood: ``score``, what ``headprune
-score`` does (the derivative of every sentence's loss by every head's gate, weights frozen); ``plain``, forward and
-backward with parameter gradients on the very same model, gates off, without attention weights that nobody reads;
-``stock``, the same on fairseq's own transformer as it comes.
+All sides run in evaluation mode; the loss is the summed negative log-likelihood. Sides: ``score``, as in ``headprune
+score`` (the derivative of every sentence's loss with respect to every head's gate, weights frozen); ``plain``, forward
+and backward with parameter gradients on the same model, gates off, without computing unused attention weights;
+``stock``, the same on fairseq's unmodified transformer.
 """
 
 import argparse
@@ -83,7 +83,7 @@ def _plain(model: Any, batches: list[dict], pad: int) -> Callable[[], None]:
             model.zero_grad(set_to_none=True)
             logits = model(**sample["net_input"])[0]
             sentence_losses(logits, sample["target"], pad).sum().backward()
-        # The gradients of the last batch are not to count as memory of the side that runs next.
+        # The last batch's gradients must not count as memory of the next side.
         model.zero_grad(set_to_none=True)
 
     return run
@@ -98,7 +98,7 @@ def _without_weights(model: Any, work: Callable[[], None]) -> Callable[[], None]
 
 
 def _gate_sizes(model: Any, batches: list[dict]) -> dict[str, Any]:
-    """The tensors that scoring adds: one gate of (batch, heads) a layer, and its derivative of the same size."""
+    """Return the size of the tensors that scoring adds: one gate (batch, heads) per layer, and its derivative."""
     largest = max(batch["target"].size(0) for batch in batches)
     modules = [module for _, _, module in find_gates(model).items()]
     size = modules[0].out_proj.weight.element_size()

@@ -1,4 +1,4 @@
-"""Speed and size of models: ``headprune bench`` under the name that the other benchmarks have.
+"""Speed and size of models: ``headprune bench``, named like the other benchmarks.
 
 bench_speed.py DATA_BIN --path full.pt --models slim-50.pt slim-90.pt --source-lang de --target-lang en --json
 """

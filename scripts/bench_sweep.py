@@ -1,7 +1,7 @@
-"""Time the pruning curve of several epochs: headprune sweep-epochs against headprune prune on each checkpoint.
+"""Time the pruning curves of several epochs: headprune sweep-epochs against headprune prune on each checkpoint.
 
-Both sides run in this process, from loading the models to the finished study, with the same flags. The sweep should
-take at most as long as the curves one by one, and 10% more.
+Both sides run in this process with the same flags, from loading the models to the finished study. The sweep should
+take at most 10% longer than the separate curves.
 """
 
 import argparse
@@ -42,7 +42,7 @@ def main() -> None:
 
 
 def _arguments() -> tuple[argparse.Namespace, list[str]]:
-    """Return our own flags, and the others, which are those of both verbs."""
+    """Return this script's flags, and the remaining ones, which are those of both verbs."""
     parser = argparse.ArgumentParser(
         description=__doc__,
         usage="%(prog)s DATA --checkpoints DIR --epochs LIST [flags of headprune prune] [flags below]",

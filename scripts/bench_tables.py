@@ -15,7 +15,7 @@ Value = dict[str, Any]
 
 
 def values(results: Path, *patterns: str) -> dict[str, Value]:
-    """Read the results that match, by name without ``.json``.
+    """Read the results that match the patterns, keyed by file name without ``.json``.
 
     Raises:
         FileNotFoundError: there are none.
@@ -27,7 +27,7 @@ def values(results: Path, *patterns: str) -> dict[str, Value]:
 
 
 def machine(value: Value) -> str:
-    """Name the GPU, or CPU, and torch's version."""
+    """Return the name of the GPU or CPU, and torch's version."""
     return f"{value['environment']['gpu'] or 'CPU'}, torch {value['environment']['torch']}"
 
 
@@ -82,7 +82,7 @@ def score(results: Path) -> Table:
 
 
 def bootstrap(results: Path) -> Table:
-    """The bootstrap of many systems, ours and compare-mt's."""
+    """Bootstrap time for many systems, ours and compare-mt's."""
     value = read_json(results / "bench-bootstrap.json")
     rows = [
         ["headprune compare, all systems", shown(value["ours_seconds_all_systems"])],
@@ -96,7 +96,7 @@ def bootstrap(results: Path) -> Table:
 
 
 def removal(results: Path) -> Table:
-    """Slim models beside masked ones: size, BLEU, equal translations."""
+    """Slim models compared with masked ones: size, BLEU, identical translations."""
     rows: list[list[Any]] = []
     found = [value for _, value in sorted(values(results, "slim*.json").items())]
     for value in found:
@@ -115,7 +115,7 @@ def removal(results: Path) -> Table:
 
 
 def speed(results: Path) -> Table:
-    """Decoding speed of slim models against the unpruned one, and the speed that multiply-adds would allow."""
+    """Decoding speed of slim models relative to the unpruned one, and the speed-up expected from multiply-adds."""
     rows, counted = [], ""
     for value in values(results, "bench-speed-*.json").values():
         counted = _counted(value) or counted
@@ -132,7 +132,7 @@ def speed(results: Path) -> Table:
 
 
 def _counted(value: Value) -> str:
-    """Say how many operations a batch runs in the last rows of a benchmark, where they were counted."""
+    """Return the number of operations per batch in the last rows of a benchmark, if they were counted."""
     last = value["rows"][-1]
     if "operations" not in last:
         return ""
@@ -142,7 +142,7 @@ def _counted(value: Value) -> str:
 
 
 def speed_by_heads(results: Path) -> Table:
-    """Speed and size by heads kept, of all devices; not all of them were measured at all sizes of batches."""
+    """Speed and size by heads kept, for all devices; not every device was measured at every batch size."""
     found = values(results, "speed-by-heads-*.json").values()
     by_size = sorted(found, key=lambda value: value["unpruned"]["parameters"])
     tables = [levels_table(value, _device(value)) for value in by_size]
@@ -153,11 +153,11 @@ def speed_by_heads(results: Path) -> Table:
 
 
 def ablation(results: Path) -> Table:
-    """All masks of a grid in one batch against one mask at a time."""
+    """All masks of a grid in one batch, compared with one mask at a time."""
     rows = []
     for value in values(results, "bench-ablation-*.json").values():
         times = [value["seconds"]["many"], value["seconds"]["loop"], value["speedup"]]
-        # Older results have no control masks.
+        # Older results have no control.
         control = [value.get(f"control_{side}identical_hypotheses") for side in ("many_", "")]
         differs = value.get("largest_bleu_difference")
         rows.append(
@@ -182,7 +182,7 @@ def ablation(results: Path) -> Table:
 
 
 def fine_tuning(results: Path) -> Table:
-    """Throughput of fine-tuning beside a plain loop over transformers."""
+    """Throughput of fine-tuning, compared with a plain loop over transformers."""
     rows: list[list[Any]] = []
     for value in values(results, "bench-finetune-*.json").values():
         for side, found in value["sides"].items():
@@ -193,7 +193,7 @@ def fine_tuning(results: Path) -> Table:
 
 
 def fine_tuned(results: Path) -> Table:
-    """Development scores of fine-tuned models, beside those of the same recipe in a plain loop over transformers."""
+    """Development scores of fine-tuned models, compared with the same recipe in a plain loop over transformers."""
     rows: list[list[Any]] = []
     found = values(results, "tuned-*.json", "reference-*.json")
     for task in ("SST-2", "MRPC", "CoLA", "RTE", "STS-B"):
@@ -212,7 +212,7 @@ def _mean(scores: list[float]) -> str:
 
 
 def _device(value: Value) -> str:
-    """Name the GPU, or the number of CPU threads where it is known, and the precision."""
+    """Return the GPU, or the number of CPU threads if known, and the precision."""
     threads = value.get("threads", value["environment"].get("threads"))
     where = value["environment"]["gpu"] if value.get("device") != "cpu" else None
     return f"{where or (f'{threads} CPU threads' if threads else 'CPU')}, {value['precision']}"

@@ -1,10 +1,10 @@
 """Time training updates of fairseq's stock transformer and of the gated one, on the same batches, in one run.
 
-Every side is fairseq's own Trainer with label-smoothed cross entropy and Adam; fp16 on CUDA. Sides: ``stock``;
-``gated`` (gates off: every head kept); and gated with any of these, joined by hyphens: ``mask`` (a quarter of every
-layer's heads pruned), ``ones`` (a float gate of ones that takes gradients on every head); for example
-``gated-mask-ones``; or with one kind of learned gates: ``l0``, ``dsp24``, ``ste24`` (24: heads kept); for example
-``gated-dsp24``. (Memory is not reported: fairseq's Trainer resets CUDA's peak counters.)
+Every side is fairseq's own Trainer with label-smoothed cross entropy and Adam, in fp16 on CUDA. Sides: ``stock``;
+``gated`` (gates off: every head kept); ``gated`` with one or both of ``mask`` (a quarter of every layer's heads pruned)
+and ``ones`` (a float gate of ones with gradients on every head), joined by hyphens, such as ``gated-mask-ones``; or
+with one kind of learned gates, ``l0``, ``dsp24`` or ``ste24`` (24: heads kept), such as ``gated-dsp24``. (Memory is not
+reported: fairseq's Trainer resets CUDA's peak counters.)
 """
 
 import argparse
@@ -44,7 +44,7 @@ def main() -> None:
 
 
 def _alone(args: argparse.Namespace, cuda: bool) -> dict[str, Any]:
-    """Time updates of Trainers on the same batches, already loaded."""
+    """Time the updates of Trainers on the same preloaded batches."""
     count = max(args.updates, args.warm_up)
     task = benchmarks.make_task(args, _settings(args, "stock", cuda), count)
     trainers = {name: _trainer(args, name, task, cuda) for name in args.variants}
@@ -68,7 +68,7 @@ def _alone(args: argparse.Namespace, cuda: bool) -> dict[str, Any]:
 
 
 def _whole(args: argparse.Namespace, cuda: bool) -> dict[str, Any]:
-    """Time whole trainings by fairseq-train."""
+    """Time whole trainings with fairseq-train."""
     task = benchmarks.make_task(args, _settings(args, "stock", cuda), 1)
     words = int(task.dataset("train").tgt_sizes.sum())
     times = whole_trainings.time_trainings(args, args.variants, _settings, cuda)

@@ -1,4 +1,4 @@
-"""What the benchmark scripts share: timing, spread, a table, the environment, and batches with a fairseq model on them.
+"""Shared by the benchmark scripts: timing, summaries, tables, the environment, batches and a fairseq model.
 
 Importing this module puts the repository's root on ``sys.path``, so that the scripts run from a clone.
 """
@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from fairseq_headprune.files import write_json  # noqa: E402
 from fairseq_headprune.provenance import git_commit  # noqa: E402
 
-#: seed of initial weights, of the order of batches and of synthetic sentences
+#: seed of initial weights, batch order and synthetic sentences
 SEED = 1
 
 _VOCABULARY = 8000
@@ -29,9 +29,9 @@ _MEAN_LENGTH = 22
 
 
 def seconds(work: Callable[[], object], cuda: bool = False) -> float:
-    """Time one call in seconds; on CUDA from an idle device to an idle device."""
+    """Time one call in seconds; on CUDA, the device is idle before and after."""
     if cuda:
-        import torch  # here: the benchmarks without CUDA need not wait for its import
+        import torch  # here, so that benchmarks without CUDA do not wait for its import
 
         torch.cuda.synchronize()
     start = time.perf_counter()
@@ -42,7 +42,7 @@ def seconds(work: Callable[[], object], cuda: bool = False) -> float:
 
 
 def command() -> str:
-    """Return the command that runs now, as one would type it in the repository."""
+    """Return the current command as typed in the repository."""
     return shlex.join(["python", f"scripts/{Path(sys.argv[0]).name}", *sys.argv[1:]])
 
 
@@ -52,12 +52,12 @@ def spread(values: Sequence[float]) -> dict[str, float]:
 
 
 def shown(value: dict[str, float], digits: int = 2) -> str:
-    """Write a spread as ``median (min-max)``."""
+    """Format a summary as ``median (min-max)``."""
     return f"{value['median']:,.{digits}f} ({value['min']:,.{digits}f}-{value['max']:,.{digits}f})"
 
 
 def environment(*packages: str) -> dict[str, Any]:
-    """Describe the machine and the versions of distributions; one that is not installed gives None."""
+    """Describe the machine and the versions of packages; None for a package that is not installed."""
     found: dict[str, Any] = {
         "python": platform.python_version(),
         "machine": platform.machine(),
@@ -78,10 +78,10 @@ def environment(*packages: str) -> dict[str, Any]:
 
 
 def write_document(args: argparse.Namespace, name: str, *packages: str, **found: Any) -> dict[str, Any]:
-    """Return what a benchmark found, with its command and the environment; written to ``--output`` if that is given.
+    """Return a benchmark's results with its command and the environment; also write them to ``--output`` if given.
 
     Args:
-        packages: distributions whose versions matter, besides torch, numpy and fairseq.
+        packages: packages whose versions matter, besides torch, numpy and fairseq.
     """
     versions = environment("torch", "numpy", *packages, "ve-fairseq", "fairseq-fixed", "fairseq")
     value = {"benchmark": name, "command": command(), "rounds": args.rounds, **found, "environment": versions}
@@ -91,7 +91,7 @@ def write_document(args: argparse.Namespace, name: str, *packages: str, **found:
 
 
 def repeated(step: Callable[[Any], object], items: Sequence[Any]) -> Callable[[], None]:
-    """Return the function that does a step with every item, such as an update with every batch."""
+    """Return a function that applies a step to every item, such as an update to every batch."""
 
     def run() -> None:
         for item in items:
@@ -101,13 +101,13 @@ def repeated(step: Callable[[Any], object], items: Sequence[Any]) -> Callable[[]
 
 
 def warm_up(sides: dict[str, Callable[[], object]], cuda: bool, what: str) -> None:
-    """Run every side once and say on stderr how long that took."""
+    """Run every side once and report on stderr how long that took."""
     for name, side in sides.items():
         print(f"{name}: {what} to warm up took {seconds(side, cuda):.2f} s", file=sys.stderr)
 
 
 def add_model_flags(parser: argparse.ArgumentParser) -> None:
-    """Add the flags that say on which data and which model is measured."""
+    """Add the flags that choose the data and the model to measure."""
     data = parser.add_mutually_exclusive_group(required=True)
     data.add_argument("--data", help="a folder that fairseq-preprocess wrote, de-en; batches come from its train")
     data.add_argument("--synthetic", action="store_true", help="random sentences of 5 to 40 tokens instead of data")
@@ -121,7 +121,7 @@ def add_model_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def fairseq_settings(args: argparse.Namespace, arch: str, *flags: str) -> Any:
-    """Return fairseq's configuration of a training of ``arch``: the recipe of examples/multi30k."""
+    """Return fairseq's configuration for training ``arch`` with the recipe of examples/multi30k."""
     recipe = """--task translation --source-lang de --target-lang en --share-all-embeddings
         --criterion label_smoothed_cross_entropy --label-smoothing 0.1 --dropout 0.3
         --optimizer adam --adam-betas (0.9,0.98) --lr 7e-4 --lr-scheduler inverse_sqrt --warmup-updates 1500""".split()
@@ -130,7 +130,7 @@ def fairseq_settings(args: argparse.Namespace, arch: str, *flags: str) -> Any:
 
 
 def training_settings(flags: Sequence[str]) -> Any:
-    """Return fairseq's configuration for flags of fairseq-train; on one device, without checkpoints or a log."""
+    """Return fairseq's configuration for fairseq-train flags, on one device, without checkpoints or a log."""
     from fairseq import options
     from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
@@ -142,7 +142,7 @@ def training_settings(flags: Sequence[str]) -> Any:
 
 
 def learned_flags(kind: str, count: str, criterion: str) -> list[str]:
-    """Return the flags of a criterion that learns gates: kind ``l0``, or ``dsp`` or ``ste`` with the heads kept."""
+    """Return the flags that learn gates: ``kind`` is ``l0``, or ``dsp`` or ``ste`` with the number of heads kept."""
     flags = ["--criterion", f"{criterion}_{'l0' if kind == 'l0' else 'dsp'}", "--max-update", "100000"]
     if kind == "l0":
         return [*flags, "--l0-penalty", "0.001"]
@@ -150,7 +150,7 @@ def learned_flags(kind: str, count: str, criterion: str) -> list[str]:
 
 
 def prune_quarter(gates: Any) -> None:
-    """Set the mask of the benchmarks: a quarter of every layer's heads is pruned."""
+    """Set the mask of the benchmarks, which prunes a quarter of every layer's heads."""
     from fairseq_headprune.parts import Mask, all_heads
 
     pruned = [head for head in all_heads(gates.shape) if (head.layer + head.index) % 4 == 0]
@@ -158,7 +158,7 @@ def prune_quarter(gates: Any) -> None:
 
 
 def make_task(args: argparse.Namespace, cfg: Any, batches: int) -> Any:
-    """Return the translation task with its training set loaded or, with ``--synthetic``, drawn."""
+    """Return the translation task with its training set loaded or, with ``--synthetic``, random."""
     from fairseq import tasks
 
     if not args.synthetic:
@@ -177,7 +177,7 @@ def make_task(args: argparse.Namespace, cfg: Any, batches: int) -> Any:
 
 
 def _synthetic(words: Any, pairs: int) -> Any:
-    """Sentence pairs of 5 to 40 random tokens; the translation is up to a fifth longer or shorter."""
+    """Return pairs of 5 to 40 random tokens; the target is up to a fifth longer or shorter."""
     import numpy as np
     import torch
     from fairseq.data import LanguagePairDataset
@@ -199,10 +199,10 @@ def _synthetic(words: Any, pairs: int) -> Any:
 
 
 def draw_batches(task: Any, count: int, max_positions: Any = None, **size: int) -> list[dict]:
-    """Return the first batches of an epoch in fairseq's order for this seed.
+    """Return the first batches of an epoch, in fairseq's order for this seed.
 
     Args:
-        size: ``max_tokens`` or ``max_sentences`` of a batch.
+        size: ``max_tokens`` or ``max_sentences`` per batch.
 
     Raises:
         SystemExit: the training set has fewer batches.
@@ -217,7 +217,7 @@ def draw_batches(task: Any, count: int, max_positions: Any = None, **size: int) 
 
 
 def describe_batches(args: argparse.Namespace, batches: Sequence[dict]) -> dict[str, Any]:
-    """Return what a reader needs to know of the batches."""
+    """Describe the batches for the report."""
     return {
         "data": "synthetic" if args.synthetic else Path(args.data).resolve().name,
         "batches": len(batches),

@@ -1,4 +1,4 @@
-"""Paired bootstrap between translation systems, from a clone without installing: ``headprune compare``'s arguments."""
+"""Paired bootstrap between translation systems; runs ``headprune compare`` from a clone without installing."""
 
 import sys
 from pathlib import Path

@@ -1,8 +1,8 @@
-"""Does everything run on this machine's GPU, with the CPU's results?  check_gpu.py [--work DIR] [--output FILE]
+"""Check that everything runs on this GPU with the CPU's results.  check_gpu.py [--work DIR] [--output FILE]
 
 Small models are trained on the GPU in half precision: translation on the embedded corpus, also with learned gates, and
-a BERT on a made-up task. Then every verb that computes with a model runs on the CPU, on the GPU in float32 and in half
-precision, and what it prints is compared with the CPU's: importance (a layer's has the norm 1) and scores (of 100).
+a BERT on a made-up task. Then every verb that runs a model is run on the CPU, and on the GPU in float32 and in half
+precision, and the GPU's results are compared with the CPU's: importance (normalised to 1 per layer) and scores (0-100).
 Training in CUDA graphs is compared with eager training (check_graphs.py).
 Needs no data. Exit status 1: something failed or differs by more than its limit; --work DIR keeps the logs.
 """
@@ -25,9 +25,9 @@ from fairseq_headprune.corpus import Settings, make_corpus
 from fairseq_headprune.files import write_json
 from fairseq_headprune.jobs.scheduler import Command, run_commands
 
-#: Flags of a verb by where and how it computes; the first is what the others are compared with.
+#: Side -> its flag; the first side is the reference.
 SIDES = {"cpu": "--cpu", "gpu-fp32": "", "gpu-fp16": "--fp16"}
-#: Largest differences that are right, by side: of importance, and of scores. Rounding may turn single translations.
+#: Largest acceptable differences by side, in importance and in scores. Rounding can change a few translations.
 LIMITS = {"gpu-fp32": {"scores": 1e-3, "score": 0.5}, "gpu-fp16": {"scores": 0.05, "score": 3.0}}
 
 _USER_DIR = Path(__file__).resolve().parent.parent / "fairseq_headprune"
@@ -41,14 +41,14 @@ _MODEL = (
 _BERT = f"--arch bert_gated_mini --criterion sentence_prediction --lr 5e-4 --batch-size 32 {_ADAM}"
 _TRANSLATE = f"corpus/data-bin {_PAIR} --gen-subset valid --beam 5 --max-len-b 30 --remove-bpe sentencepiece"
 _BEST, _CLASSIFIER = "--path model/checkpoint_best.pt", "glue --path bert/checkpoint_best.pt"
-#: Criterions of the trainings with learned gates.
+#: Criteria of the trainings with learned gates.
 _LEARNED = {
     "l0": "label_smoothed_cross_entropy_l0 --l0-target-heads 12",
     "dsp": "label_smoothed_cross_entropy_dsp --heads-kept 12",
     "ste": "label_smoothed_cross_entropy_dsp --heads-kept 12 --straight-through",
 }
-#: Name -> verb and flags; FOLDER and FILE are of one's own, DEVICE is the side's flag. The numbers of those in the
-#: second table are not compared: they are times, or follow from a training.
+#: Name -> verb and flags; FOLDER and FILE are replaced by paths of the run's own, DEVICE by the side's flag. The
+#: results of the second table are not compared: they are times, or depend on a training.
 COMPARED = {
     "score": f"score {_TRANSLATE} {_BEST} --score-sentences 500",
     "prune": f"prune {_TRANSLATE} {_BEST} --order file.json --step 25% -o FOLDER",
@@ -68,7 +68,7 @@ RUN = {
     "random-study": f"random-study {_TRANSLATE} {_BEST} --random 25% --seeds 1 --epochs 1 -o FOLDER "
     f"--train-flags '{_MODEL} --criterion label_smoothed_cross_entropy DEVICE'",
 }
-#: The comparison of training in CUDA graphs, by the script beside this one.
+#: Name of the comparison of training in CUDA graphs, done by check_graphs.py.
 GRAPHS = "graphs"
 
 
@@ -118,7 +118,7 @@ def _arguments() -> argparse.Namespace:
 
 
 def _run(work: Path, args: argparse.Namespace) -> list[str]:
-    """Train and run; return the names of what failed."""
+    """Train and run everything; return the names of what failed."""
     with contextlib.redirect_stdout(sys.stderr):
         make_corpus(work / "corpus", Settings(), binarise=True)
     _write_task(work)
@@ -155,7 +155,7 @@ def _run(work: Path, args: argparse.Namespace) -> list[str]:
 
 
 def words_of(words: str, flag: str, own: str) -> str:
-    """Complete a line of the tables for a side with its flag, with a folder and a file of its own."""
+    """Complete a line of the tables for a side: fill in its flag, and a folder and a file of its own."""
     return f"{words} {flag}".replace("DEVICE", flag).replace("FOLDER", own).replace("FILE", f"{own}.file")
 
 
@@ -169,7 +169,7 @@ def _command(work: Path, name: str, words: str) -> Command:
 
 
 def _all(commands: list[Command], jobs: int) -> list[str]:
-    """Run all, whatever fails; return the names of those that did."""
+    """Run all commands, even if some fail; return the names of those that failed."""
     done = set()
     try:
         for name in run_commands(commands, jobs, lambda name: None):
@@ -181,7 +181,7 @@ def _all(commands: list[Command], jobs: int) -> list[str]:
 
 
 def _write_task(work: Path) -> None:
-    """Write a task of GLUE's form: most sentences are 1 where they have more good words than bad ones."""
+    """Write a task in GLUE's format: most sentences with more good than bad words have label 1."""
     draw, words = random.Random(1), ["good", "bad", "a", "film", "plot", "with", "and", "of"]
     folder = work / "glue" / "SST-2"
     folder.mkdir(parents=True, exist_ok=True)
@@ -201,7 +201,7 @@ def _checks(work: Path, verbs: list[str], failed: list[str]) -> Iterator[dict[st
     for name in ("train", "train-bert", *(f"train-{name}" for name in _LEARNED), "mask", "slim", "order"):
         yield _check(name, name not in failed, "ran" if name not in failed else _end(work, name))
     if GRAPHS in verbs:
-        # It prints its checks also where one of them failed.
+        # The script prints its checks even if one of them failed.
         yield from _printed(work, GRAPHS) or [_check(GRAPHS, False, _end(work, GRAPHS))]
     for name in verbs:
         if name == GRAPHS:
@@ -221,7 +221,7 @@ def _check(name: str, ok: bool, why: str, **more: Any) -> dict[str, Any]:
 
 
 def _end(work: Path, name: str) -> str:
-    """The last line of a log."""
+    """Return the last line of a log."""
     log = work / "logs" / f"{name}.log"
     lines = log.read_text(errors="replace").split("\n") if log.exists() else []
     return "did not run: " + next((line for line in reversed(lines) if line.strip()), "it was not started")
@@ -233,7 +233,7 @@ def _printed(work: Path, name: str) -> Any:
 
 
 def _difference(name: str, expected: Any, found: Any, limits: dict[str, float]) -> dict[str, Any]:
-    """Compare two documents: importance, where there is any, else scores."""
+    """Compare two documents by importance if they have it, otherwise by scores."""
     key = "scores" if isinstance(expected, dict) and "scores" in expected else "score"
     mine, other = list(numbers(found, key)), list(numbers(expected, key))
     if not mine or len(mine) != len(other):
@@ -244,7 +244,7 @@ def _difference(name: str, expected: Any, found: Any, limits: dict[str, float]) 
 
 
 def numbers(value: Any, key: str, inside: bool = False) -> Iterator[float]:
-    """Yield the numbers that stand under a key, in the order of the document."""
+    """Yield the numbers under a key, in document order."""
     if isinstance(value, dict):
         for name, part in value.items():
             yield from numbers(part, key, inside or name == key)

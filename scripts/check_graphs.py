@@ -1,10 +1,10 @@
-"""Does --cuda-graphs give eager training's losses and gradients on this GPU?  check_graphs.py [--cases …] [--json]
+"""Check that --cuda-graphs gives eager training's losses and gradients.  check_graphs.py [--cases …] [--json]
 
-Batches of random sentences, dropout off: each is computed by fairseq, and three times with graphs (eagerly in padded
-form, recorded, replayed); relative differences of the loss, of the gradients and of the gates' gradient are compared
-with their limits. Beside them stands how far eager training itself is from higher precision, float32 from float64 and
-half precision from float32. The last case has dropout: recorded passes must draw the numbers of those that are not
-recorded. With --cpu passes are run anew instead of recorded. Exit status 1: a difference is above its limit.
+Each batch of random sentences (dropout off) is computed by fairseq, and three times with graphs: eagerly in padded
+form, recorded, replayed. The relative differences of the loss, the gradients and the gates' gradient are compared with
+limits. For reference, eager training is also compared with higher precision: float32 with float64, half precision with
+float32. The last case has dropout: recorded passes must draw the same random numbers as passes that are not recorded.
+With --cpu, passes are rerun instead of recorded. Exit status 1: a difference exceeds its limit.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from fairseq_headprune.tasks.translation_headprune import TranslationHeadpruneTa
 from fairseq_headprune.training import fast, support
 from fairseq_headprune.training.capture import PlainRecorder
 
-#: largest relative differences that are right: of the loss, of the gradients
+#: largest acceptable relative differences: of the loss, of the gradients
 LIMITS = {"fp32": (1e-5, 2e-4), "fp16": (1e-3, 5e-3), "bf16": (1e-3, 2e-2)}
 _GATES = {"l0": ("l0", ""), "dsp": ("dsp", "6"), "ste": ("ste", "6")}
 CASES = ["fp32", "fp16", "bf16", "fp16-mask", "fp16-l0", "fp16-dsp", "fp16-ste", "fp32-dsp", "fp16-dropout"]
@@ -95,7 +95,7 @@ def _better(precision: str) -> str:
 
 
 def _dropout(case: str, recorded: Trainer, eager: Trainer, batches: list[dict]) -> dict[str, Any]:
-    """Compare recorded passes with the same padded passes that are not."""
+    """Compare recorded passes with the same padded passes run eagerly."""
     worst, drawn = 0.0, set()
     for _ in range(3):
         for batch in batches:
@@ -118,7 +118,7 @@ def _trainer(args: argparse.Namespace, precision: str, what: str, task: Any, gra
     cfg = benchmarks.fairseq_settings(
         args, f"transformer_gated_{args.arch}", *flags, *([] if what == "dropout" else _NO_DROPOUT)
     )
-    cfg.common.bf16 = precision == "bf16"  # as a flag it would mean a TPU
+    cfg.common.bf16 = precision == "bf16"  # set here, since as a flag it would mean a TPU
     torch.manual_seed(benchmarks.SEED)
     own = TranslationHeadpruneTask(cfg.task, task.source_dictionary, task.target_dictionary)
     trainer = Trainer(cfg, own, own.build_model(cfg.model), own.build_criterion(cfg.criterion))
@@ -129,7 +129,7 @@ def _trainer(args: argparse.Namespace, precision: str, what: str, task: Any, gra
 
 
 def gradients(trainer: Trainer, batch: dict) -> tuple[float, Tensor, Optional[Tensor]]:
-    """Return the loss of a batch, all gradients of the weights, and those of learned gates."""
+    """Return the loss of a batch, the gradients of all weights, and those of learned gates."""
     trainer._set_seed()
     trainer.model.train()
     trainer.criterion.train()

@@ -1,4 +1,4 @@
-"""Pruning methods compared, from a clone without installing: ``headprune compare-pruners``'s arguments."""
+"""Compare pruning methods; runs ``headprune compare-pruners`` from a clone without installing."""
 
 import logging
 import sys

@@ -1,8 +1,8 @@
-"""Draw the pictures of the stored results again, from the JSON files under examples/*/results: make pictures.
+"""Redraw the figures of the stored results from the JSON files under examples/*/results (``make pictures``).
 
-The repository keeps only the few pictures that a README shows or names; this writes all, beside their JSON files or
-under ``--out``. Files named in the command are drawn alone. Importance of a pruning study is in its folder, not in its
-JSON file, so its head map is not drawn.
+The repository only keeps the few figures that a README shows or names; this script draws all of them, beside their JSON
+files or under ``--out``. If files are given, only those are drawn. The importance scores of a pruning study are in its
+folder, not in its JSON file, so their head map is not drawn.
 """
 
 import argparse
@@ -62,7 +62,7 @@ def effects(value: dict[str, Any], stem: str) -> None:
 
 
 def epochs(value: dict[str, Any], stem: str) -> None:
-    """The curves of ``headprune sweep-epochs``; on the right the first two and the last two epochs."""
+    """The curves of ``headprune sweep-epochs``; the right panel has the first two and the last two epochs."""
     numbers = [row["epoch"] for row in value["epochs"]]
     for label in value["ranking"]:
         found = {row["epoch"]: row["curves"][label] for row in value["epochs"]}
@@ -108,7 +108,7 @@ def dynamics(value: dict[str, Any], stem: str) -> None:
 
 
 def penalties(value: dict[str, Any], stem: str) -> None:
-    """The figure of ``headprune dynamics`` for trainings with several lambdas."""
+    """The figure of ``headprune dynamics`` for trainings with several values of lambda."""
     points = [(point["penalty"], point["kept"]) for point in value["heads_by_penalty"]]
     heads_against_penalty(points, max(run["heads"] for run in value["runs"]), stem)
 
@@ -120,7 +120,7 @@ def speed(value: dict[str, Any], stem: str) -> None:
         accuracy_figure(value["points"], value["settings"]["batch_sizes"][0], value["metric"], f"{stem}-accuracy")
 
 
-#: keys that a file has -> what draws it; the first that fits
+#: keys of a file -> the function that draws it; the first match is used
 DRAWN: list[tuple[set[str], Callable[[dict[str, Any], str], None]]] = [
     ({"curves", "baseline"}, curves),
     ({"items", "baseline"}, by_chance),
@@ -137,7 +137,7 @@ DRAWN: list[tuple[set[str], Callable[[dict[str, Any], str], None]]] = [
 
 
 def drawable(paths: list[Path]) -> Iterator[tuple[Path, Callable[[], None]]]:
-    """Yield each file that can be drawn, with what draws it to a path without extension."""
+    """Yield each file that can be drawn, with the function that draws it to a path without extension."""
     for path in paths:
         value = read_json(path)
         draw = next((draw for keys, draw in DRAWN if isinstance(value, dict) and keys <= set(value)), None)
@@ -146,7 +146,7 @@ def drawable(paths: list[Path]) -> Iterator[tuple[Path, Callable[[], None]]]:
 
 
 def main() -> None:
-    """Draw."""
+    """Draw the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="*", type=Path, help="JSON files of results (default: all of examples/)")
     parser.add_argument("--out", type=Path, help="folder to write to (default: beside each file)")

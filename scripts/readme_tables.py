@@ -1,8 +1,8 @@
-"""Make the README's tables from the JSON files under examples/*/results, so that no figure is typed by hand.
+"""Generate the README's tables from the JSON files under examples/*/results, so that no number is typed by hand.
 
-Without arguments every table is printed as Markdown. ``--write FILE …`` replaces in Markdown files what stands between
-``<!-- table NAME EXAMPLE -->`` and ``<!-- end -->``; a table whose results are missing stays as it is. The tables of
-trained models, of their size and of speed are in bench_tables.py.
+Without arguments, all tables are printed as Markdown. ``--write FILE …`` replaces the text between
+``<!-- table NAME EXAMPLE -->`` and ``<!-- end -->`` in Markdown files; a table whose results are missing is unchanged.
+The tables of trained models, their sizes and speed are in bench_tables.py.
 """
 
 import argparse
@@ -32,7 +32,7 @@ _TASKS = ("SST-2", "CoLA", "MRPC")
 
 
 def pruning(results: Path) -> Table:
-    """BLEU by share of heads pruned, one column a curve of every study."""
+    """BLEU by share of heads pruned, one column per curve and study."""
     columns, value = {}, {}
     for name, value in values(results, "prune-*.json").items():
         words = name.split("-")[2:]
@@ -42,14 +42,14 @@ def pruning(results: Path) -> Table:
 
 
 def orders(results: Path) -> Table:
-    """BLEU by share of heads pruned in the order of importance, of an oracle, and of chance (Michel, Figure 3)."""
+    """BLEU by share of heads pruned in order of importance, in an oracle's order, and at random (Michel, Figure 3)."""
     found = values(results, "studies/order-*.json")
     columns = {name.removeprefix("order-"): _curve(value) for name, value in found.items()}
     return _by_share(columns, next(iter(found.values()))["signature"])
 
 
 def classifier_orders(results: Path) -> Table:
-    """The score by share of heads pruned, a column a task and order (Michel et al., Figures 3b and 6)."""
+    """The score by share of heads pruned, one column per task and order (Michel et al., Figures 3b and 6)."""
     found = {task: values(results, f"{task}/order-*.json") for task in _TASKS if (results / task).is_dir()}
     columns = {
         f"{task}, {name.removeprefix('order-')}": _curve(value)
@@ -62,7 +62,7 @@ def classifier_orders(results: Path) -> Table:
 
 
 def single_heads(results: Path) -> Table:
-    """Every head alone: how many matter, by test set and component (the summary of Michel's Table 1 and Figure 1)."""
+    """Each head on its own: how many matter, by test set and component (summary of Michel's Table 1 and Figure 1)."""
     rows, found = [], values(results, "studies/ablate-*.json", "ablate-*.json")
     for name, value in found.items():
         tests = _tests(value)
@@ -78,7 +78,7 @@ def single_heads(results: Path) -> Table:
 
 
 def one_head(results: Path) -> Table:
-    """One head kept in a layer: the difference for the best one (Michel, Tables 2 and 5)."""
+    """One head kept per layer: the difference for the best one (Michel, Tables 2 and 5)."""
     value = read_json(results / "studies" / "keep-one.json")
     tests, cells = _tests(value), {(cell["component"], cell["layer"]): cell for cell in value["cells"]}
     layers = sorted({layer for _, layer in cells})
@@ -90,7 +90,7 @@ def one_head(results: Path) -> Table:
 
 
 def classifier_heads(results: Path) -> Table:
-    """Every head alone on two sets, and how the effects agree (Michel, Figure 2)."""
+    """Each head on its own on two sets, and how the effects agree (Michel, Figure 2)."""
     rows: list[list[Any]] = []
     families: list[Family] = []
     for task in (task for task in _TASKS if (results / task / "effects.json").exists()):
@@ -118,7 +118,7 @@ def classifier_heads(results: Path) -> Table:
 
 
 def epochs(results: Path) -> Table:
-    """BLEU of each epoch and what is left of it after pruning (Michel, Figure 5)."""
+    """BLEU at each epoch and the share of it left after pruning (Michel, Figure 5)."""
     (value, *_) = values(results, "studies/sweep.json", "sweep.json").values()
     rows, shown = [], (20, 40, 60, 80)
     for row in value["epochs"]:
@@ -133,7 +133,7 @@ def epochs(results: Path) -> Table:
 
 
 def random_pruning(results: Path) -> Table:
-    """Random pruning with fine-tuning, beside the paper's differences (Budhraja et al. 2020, Tables 1 to 3)."""
+    """Random pruning with fine-tuning, compared with the paper's differences (Budhraja et al. 2020, Tables 1 to 3)."""
     value = read_json(results / "random.json")
     note = (
         f"BLEU, {value['signature']}; the baseline is not tuned further; {_legend([_tests(value)], 'the baseline')} "
@@ -144,7 +144,7 @@ def random_pruning(results: Path) -> Table:
 
 
 def classifier_random(results: Path) -> Table:
-    """Random heads and whole layers pruned before fine-tuning on SST-2, beside the paper's (Tables 4 to 6)."""
+    """Random heads and whole layers pruned before fine-tuning on SST-2, compared with the paper's (Tables 4 to 6)."""
     value = read_json(results / "random-SST-2.json")
     note = (
         f"difference from the unpruned models of the same seeds; {value['signature']}; {_legend([_tests(value)])} "
@@ -160,7 +160,7 @@ def _pruned(item: Value) -> str:
 def _random(
     value: Value, results: Path, header: list[str], whole: str, name: Callable[[Value], str], note: str
 ) -> Table:
-    """Tabulate the means of a study's items, the unpruned model first, beside examples/NAME/paper-random.json."""
+    """Tabulate the means of a study's items, the unpruned model first, next to examples/NAME/paper-random.json."""
     paper, tests, items = read_json(results.parent / "paper-random.json"), _tests(value), value["items"]
     none = [None] * len(paper["columns"])
     rows: list[list[Any]] = [["0%", whole, f"{value['baseline']['score']:.2f}", None, None, *none]]
@@ -175,13 +175,13 @@ def _random(
 
 
 def comparison(results: Path) -> Table:
-    """Scores of every pruning method and number of heads, in the form of Li et al. 2021, Table 3b."""
+    """Scores for every pruning method and number of heads, in the format of Li et al. 2021, Table 3b."""
     (value,) = values(results, "compare.json", "pruners-*.json").values()
     return replace(score_table(value), notes=[score_note(value, None)])
 
 
 def comparison_costs(results: Path) -> Table:
-    """Cost, control and quality of every pruning method: Li et al. 2021, Table 1, measured."""
+    """Cost, control and quality of every pruning method: the properties in Li et al. 2021, Table 1, measured."""
     value = read_json(results / "compare.json")
     return replace(cost_table(value["costs"], value["measure"]), notes=[COST_NOTE])
 
@@ -204,7 +204,7 @@ TABLES: dict[str, Callable[[Path], Table]] = {
 
 
 def _tests(value: Value) -> Family:
-    """The family of tests of a study; results that do not say so are of 1,000 resamples with seed 12345."""
+    """Return a study's family of tests; results that do not record it used 1,000 resamples with seed 12345."""
     how = {"resamples": 1000, "seed": 12345} | value.get("settings", {}) | value
     of_curves = [point for points in value.get("curves", {}).values() for point in points[1:]]
     cells = value.get("items") or of_curves or [cell for cell in value.get("cells", []) if cell.get("id") != UNPRUNED]
@@ -212,18 +212,18 @@ def _tests(value: Value) -> Family:
 
 
 def _legend(families: Iterable[Family], base: str = "unpruned") -> str:
-    """The legend of several families of tests, which says what the largest of them cannot show."""
+    """Return the legend for several families of tests, which states what the largest of them cannot show."""
     return max(families, key=lambda tests: tests.count).legend(base) + "."
 
 
 def _curve(value: Value) -> tuple[list[Value], Family]:
-    """The curve of all heads: of a random order its means, which are not tested."""
+    """Return the curve over all heads; for a random order, its means, which are not tested."""
     means = value.get("means", {}).get("all")
     return (means, replace(_tests(value), count=0)) if means else (value["curves"]["all"], _tests(value))
 
 
 def _by_share(columns: Mapping[str, tuple[list[Value], Family]], what: str, digits: int = 2) -> Table:
-    """Tabulate curves by the share of pruned heads."""
+    """Tabulate curves by share of heads pruned."""
     note = f"{what}; {_legend(tests for _, tests in columns.values())}"
     return Table(["pruned", *columns], curve_rows(columns, digits), notes=[note])
 
@@ -239,7 +239,7 @@ def _difference(cell: Value | None, tests: Family) -> Marked | None:
 
 
 def rendered(name: str, example: str) -> str | None:
-    """Return a table in Markdown with its notes, or None where its results are missing."""
+    """Return a table in Markdown with its notes, or None if its results are missing."""
     try:
         return Document("", [TABLES[name](_EXAMPLES / example / "results")]).render("markdown")
     except FileNotFoundError as error:

@@ -1,4 +1,4 @@
-"""Importance of every attention head, from a clone without installing: ``headprune score``'s arguments."""
+"""Importance of every attention head; runs ``headprune score`` from a clone without installing."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Speed and size by heads kept: ``headprune bench-heads`` under the name that the other benchmarks have.
+"""Speed and size by heads kept: ``headprune bench-heads``, named like the other benchmarks.
 
 speed_by_heads.py GLUE --path checkpoint_best.pt --heads 72,36,6 --masks 10 --points points.json -o speed.json
 """

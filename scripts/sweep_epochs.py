@@ -1,4 +1,4 @@
-"""The pruning curve at every epoch, from a clone without installing: ``headprune sweep-epochs``'s arguments."""
+"""The pruning curve at every epoch; runs ``headprune sweep-epochs`` from a clone without installing."""
 
 import sys
 from pathlib import Path

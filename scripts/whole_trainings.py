@@ -1,4 +1,4 @@
-"""Time whole trainings by fairseq-train: data loading, logging and validation included."""
+"""Time whole trainings with fairseq-train, including data loading, logging and validation."""
 
 import argparse
 import gc
@@ -14,25 +14,25 @@ import torch
 from fairseq.distributed import utils as distributed
 from fairseq.logging import metrics
 
-#: what both sides log and validate: every 100 updates a line, every epoch a validation; no checkpoint is written
+#: logging and validation of both sides: a log line every 100 updates, validation every epoch; no checkpoints
 FLAGS = "--log-interval 100 --no-save --no-progress-bar --log-format simple".split()
 
-#: epochs in which shapes come up for the first and the second time, and are recorded
+#: number of epochs in which shapes occur for the first and second time, and are recorded
 RECORDING = 2
 
 
 def time_trainings(
     args: argparse.Namespace, sides: Sequence[str], settings: Callable[..., Any], cuda: bool
 ) -> dict[str, dict[str, list[float]]]:
-    """Train every side ``args.rounds`` times, in turning order.
+    """Train every side ``args.rounds`` times, in rotating order.
 
     Args:
-        args: ``whole`` is the number of epochs of a training that are timed; ``RECORDING`` go before, given apart.
-        settings: from a side's name and more flags to fairseq's configuration.
+        args: ``whole`` is the number of timed epochs per training, after ``RECORDING`` epochs reported separately.
+        settings: returns fairseq's configuration for a side's name and further flags.
 
     Returns:
         side -> ``first`` and ``later``: seconds of the first epochs, and of each later one, over all rounds;
-        ``updates`` of an epoch.
+        ``updates``: number per epoch.
     """
     times: dict[str, dict[str, list[float]]] = {name: {"first": [], "later": [], "updates": []} for name in sides}
     more = [*FLAGS, "--num-workers", str(args.workers)]
@@ -49,7 +49,7 @@ def time_trainings(
 
 
 def _epochs(cfg: Any, cuda: bool, updates: list[float]) -> list[float]:
-    """Train; return the seconds of each epoch, validation included."""
+    """Train; return the seconds of each epoch, including validation."""
     found: list[float] = []
     train = fairseq_cli.train.train
 
@@ -80,7 +80,7 @@ def describe(times: dict[str, dict[str, list[float]]], words: int) -> dict[str, 
     """Summarise for the result file.
 
     Args:
-        words: target tokens of an epoch.
+        words: target tokens per epoch.
     """
     sides = {}
     for name, mine in times.items():

@@ -1,1 +1,1 @@
-"""Head importance: estimators (``gradient``, ``confidence``, ``simple``), normalisation and the score file."""
+"""Head importance: estimators (``gradient``, ``confidence``, ``part_weights``), normalisation and settings."""
