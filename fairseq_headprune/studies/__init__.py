@@ -1,1 +1,1 @@
-"""Experiments that can be stopped at any moment and continued: one folder a study, one cell a measured point."""
+"""Experiments that can be interrupted and resumed at any time: one folder per study, one cell per measured point."""

@@ -32,16 +32,16 @@ class Ablate(OneHeadStudy):
         return one_removed(self.start, self.components)
 
     def check(self) -> None:
-        """Refuse what would stop the study later."""
+        """Check that the study can run to its end."""
         self.plan()
         super().check()
 
     def plan(self) -> list[Cell]:
-        """The unpruned model, and one mask a head."""
+        """The unpruned model, and one mask per head."""
         return self.cells_of(self.masks)
 
     def result(self, cells: Mapping[str, Done]) -> Document:
-        """Say what each head contributes."""
+        """Report what each head contributes."""
         heads, measure = list(self.masks), self.measure
         baseline, found, missing = self.compared(cells, heads)
         tests = self.family(len(heads))
@@ -94,7 +94,7 @@ class Ablate(OneHeadStudy):
 
 
 def count(cells: list[Done], tests: Family) -> dict[str, int]:
-    """Count the heads, those without which the score changes significantly, and those of them with a gain."""
+    """Count the heads, those whose removal changes the score significantly, and those whose removal raises it."""
     holm, raw = [cell for cell in cells if tests.significant(cell)], [cell for cell in cells if tests.raw(cell)]
     return {
         "heads": len(cells),

@@ -1,4 +1,4 @@
-"""Pruning curves: finished cells as curves, their means over random orders, their table and what they say."""
+"""Pruning curves: arranging finished cells as curves, means over random orders, tables and findings."""
 
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,7 +11,7 @@ from fairseq_headprune.report.tables import Marked, Table
 from fairseq_headprune.studies.results import with_holm
 from fairseq_headprune.studies.study import Done
 
-#: Stands between the name of a curve and the seed of its random order.
+#: Separates the name of a curve from the seed of its random order.
 SEED = "-seed"
 
 #: What a chart keeps of a cell.
@@ -19,11 +19,11 @@ _POINT = ("id", "step", "percent", "pruned", "score", "sd", "seeds", "ci", "p", 
 
 
 def in_curves(unpruned: Done, cells: Iterable[Done], labels: Sequence[str], unfinished: bool) -> dict[str, list[Done]]:
-    """Arrange cells as curves, each of which begins with the unpruned model.
+    """Arrange cells as curves, each starting with the unpruned model.
 
     ``p_holm`` is corrected over all pruned cells; it is None while some are missing.
     """
-    # A killed run lists the cells it did in the order of its curves; the steps are in order within each.
+    # Cells of interrupted runs are stored in the order of the curves; within each curve the steps are in order.
     ordered = sorted(cells, key=lambda cell: cell["step"])
     tested = [{**cell, "p_holm": None} for cell in ordered] if unfinished else with_holm(ordered)
     found = {label: [{**unpruned, "p_holm": 1.0}] for label in labels}
@@ -33,7 +33,7 @@ def in_curves(unpruned: Done, cells: Iterable[Done], labels: Sequence[str], unfi
 
 
 def seeded_curves(found: dict[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
-    """Repeat every curve for each seed, as ``LABEL-seedS``; without seeds they stay as they are."""
+    """Repeat every curve for each seed, as ``LABEL-seedS``; without seeds return the curves unchanged."""
     if not seeds:
         return found
     return {f"{label}{SEED}{seed}": value for label, value in found.items() for seed in seeds}
@@ -46,10 +46,10 @@ def curve_seed(label: str) -> int | None:
 
 
 def mean_curves(curves: dict[str, list[Done]]) -> dict[str, list[Done]]:
-    """Average the curves of several random orders, step by step; empty where no curve has a seed.
+    """Average the curves of several random orders, step by step; empty if no curve has a seed.
 
     Returns:
-        The name without seed -> points with ``percent``, ``pruned``, the mean ``score``, its standard deviation ``sd``
+        Name without the seed -> points with ``percent``, ``pruned``, the mean ``score``, its standard deviation ``sd``
         (n - 1; 0 for one seed), ``ci``, the 95% interval of the mean by Student's t (None for one seed), ``seeds``.
     """
     seeded: dict[str, dict[int, list[Done]]] = {}
@@ -82,7 +82,7 @@ def mean_of(cells: Sequence[Done]) -> dict[str, Any]:
 
 
 def curve_name(label: str) -> str:
-    """Return the name of a pruning curve: a component as the papers write it, ``all`` as "All"."""
+    """Return the display name of a pruning curve: a component as in the papers, ``all`` as "All"."""
     return "All" if label == "all" else PAPER_NAMES.get(label, label)
 
 
@@ -92,9 +92,9 @@ def line(name: str, points: Iterable[Done]) -> dict[str, Any]:
 
 
 def curve_table(curves: dict[str, list[Done]], family: Family, caption: str = "") -> Table:
-    """Tabulate pruning curves: a row a step, a column a curve, and one of its chrF where that was computed.
+    """Tabulate pruning curves: one row per step, one column per curve, and one for its chrF if computed.
 
-    Steps that are not done yet show as ``-``.
+    Steps that are not done yet are shown as ``-``.
     """
     columns = {curve_name(label): (points, family) for label, points in curves.items()}
     rows = curve_rows(columns)
@@ -106,7 +106,7 @@ def curve_table(curves: dict[str, list[Done]], family: Family, caption: str = ""
 
 
 def curve_rows(columns: Mapping[str, tuple[Sequence[Done], Family]], digits: int = 2) -> list[list[Any]]:
-    """Return a row a step: the share of pruned heads, and the score of each curve, marked by its family of tests."""
+    """Return one row per step: the share of pruned heads, and each curve's score with its significance mark."""
     rows: list[list[Any]] = []
     for points in zip_longest(*(points for points, _ in columns.values())):
         percent = next(point["percent"] for point in points if point)
@@ -123,7 +123,7 @@ def _shown(point: Done | None, family: Family, digits: int) -> Any:
 
 
 def curve_found(label: str, points: list[Done], family: Family, measure: str) -> str:
-    """Say how many heads can go before the score falls significantly, and which numbers were not tested."""
+    """Report how many heads can be pruned before the score drops significantly, and which steps were not tested."""
     total = points[-1]["pruned"]
     worse = [point for point in points if family.nominal(point) and point["score"] < points[0]["score"]]
     if not worse:

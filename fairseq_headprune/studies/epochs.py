@@ -1,4 +1,4 @@
-"""The epoch checkpoints of a training run: which are there, which can be read, and whether more will come."""
+"""The epoch checkpoints of a training run: which exist, which are readable, and whether training has ended."""
 
 import re
 from collections.abc import Iterable
@@ -20,7 +20,7 @@ def parse_epochs(text: str) -> set[int]:
     """Read a list of epochs such as ``1,2,5-10``.
 
     Raises:
-        ValueError: something that is no epoch (they count from 1) and no range of epochs.
+        ValueError: an item is neither an epoch (counted from 1) nor a range of epochs.
     """
     epochs: set[int] = set()
     for part in text.split(","):
@@ -44,17 +44,17 @@ def epoch_list(epochs: Iterable[int]) -> str:
 
 
 class EpochCheckpoints:
-    """The files ``checkpointN.pt`` of a folder, looked at again and again while training may still write there.
+    """The files ``checkpointN.pt`` of a folder to which training may still write.
 
     Attributes:
-        skipped: epoch -> why its checkpoint is not used at present.
+        skipped: epoch -> why its checkpoint is currently not used.
     """
 
     def __init__(self, folder: PathLike, wanted: set[int] | None = None) -> None:
-        """Remember the folder; ``wanted`` are the only epochs of interest.
+        """Set the folder, and the epochs of interest (default: all).
 
         Raises:
-            FileNotFoundError: there is no such folder.
+            FileNotFoundError: the folder does not exist.
         """
         self.folder, self.wanted = Path(folder), wanted
         if not self.folder.is_dir():
@@ -64,7 +64,7 @@ class EpochCheckpoints:
         self._good: dict[int, tuple[int, int]] = {}
 
     def readable(self) -> dict[int, Path]:
-        """Return the checkpoints that are whole at this moment by epoch; a file is read again only if it changed."""
+        """Return epoch -> complete checkpoint at this moment; a file is read again only if it changed."""
         found: dict[int, Path] = {}
         self.skipped = {}
         for epoch, path in sorted(self._listed()):
@@ -81,7 +81,7 @@ class EpochCheckpoints:
         return found
 
     def reject(self, epoch: int, reason: str) -> None:
-        """Use a checkpoint no more, until its file changes."""
+        """Ignore a checkpoint until its file changes."""
         path = self.folder / f"checkpoint{epoch}.pt"
         self._good.pop(epoch, None)
         if path.exists():
@@ -89,11 +89,11 @@ class EpochCheckpoints:
             self.skipped[epoch] = reason
 
     def refused(self) -> dict[int, tuple[int, int]]:
-        """Return the checkpoints that were refused at the last look, each with the state of its file."""
+        """Return the epochs refused at the last check, each with the state of its file."""
         return {epoch: self._bad[epoch][0] for epoch in self.skipped}
 
     def missing(self, found: Iterable[int]) -> list[int]:
-        """Return the gaps: wanted epochs, or those up to the last that was found, that have no checkpoint."""
+        """Return the epochs without a checkpoint, among the wanted ones or those up to the last one found."""
         found = set(found) | set(self.skipped)
         wanted = self.wanted if self.wanted is not None else range(1, max(found, default=0) + 1)
         return sorted(set(wanted) - found)
@@ -103,7 +103,7 @@ class EpochCheckpoints:
         try:
             state = _read(self.folder / "checkpoint_last.pt")
         except (ValueError, OSError):
-            return False  # not there, or being written
+            return False  # missing, or being written
         return _ended(state)
 
     def _listed(self) -> Iterable[tuple[int, Path]]:
@@ -134,6 +134,6 @@ def _ended(state: dict[str, Any]) -> bool:
     position = (state.get("extra_state") or {}).get("train_iterator") or {}
     updates = max((entry.get("num_updates", 0) for entry in state.get("optimizer_history") or []), default=0)
     max_update, max_epoch = limits.get("max_update") or 0, limits.get("max_epoch") or 0
-    # At the end of an epoch fairseq saves the beginning of the next one.
+    # A checkpoint saved at the end of an epoch holds the iterator of the next one.
     whole = position.get("epoch", 1) - 1
     return 0 < max_update <= updates or 0 < max_epoch <= whole

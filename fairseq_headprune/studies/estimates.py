@@ -1,4 +1,4 @@
-"""Estimating the importance of a loaded model's heads on a seeded subset of a split, with provenance."""
+"""Estimating the importance of a loaded model's heads on a seeded subset of a split."""
 
 import sys
 from typing import Any
@@ -14,7 +14,7 @@ from fairseq_headprune.session import Session
 
 
 def scoring_batches(session: Session, settings: ScoreSettings, shared: bool = False) -> Any:
-    """Return the batches that importance is estimated on, with a progress bar; ``shared``: this rank's part of them."""
+    """Return the batches for estimating importance, with a progress bar; ``shared``: only this rank's batches."""
     indices: Any = sample_indices(len(session.dataset(settings.subset)), settings.sentences, settings.seed)
     batches = session.batches(settings.subset, indices)
     if shared:
@@ -23,10 +23,10 @@ def scoring_batches(session: Session, settings: ScoreSettings, shared: bool = Fa
 
 
 def estimate_scores(session: Session, settings: ScoreSettings) -> Scores:
-    """Estimate importance under the mask in force.
+    """Estimate importance under the model's current mask.
 
     Raises:
-        ValueError, FileNotFoundError: no such split, no sentences, or values that are not finite.
+        ValueError, FileNotFoundError: no such split, no sentences, or non-finite values.
     """
     data: dict[str, Any] = {}
     batches: Any = []

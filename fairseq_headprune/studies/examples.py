@@ -13,25 +13,25 @@ from fairseq_headprune.studies.folder import StudyFolder
 
 
 class Changes:
-    """Compares the translations of masks with the unpruned model's, sentence by sentence, on one split of a study.
+    """Compares translations under masks with the unpruned model's, sentence by sentence, on one split of a study.
 
-    The change of a sentence is the absolute difference of sacrebleu's sentence chrF2 against the reference. Where the
-    study keeps no references it is 100 minus the chrF2 of the one translation against the other.
+    The change of a sentence is the absolute difference of its sacrebleu chrF2 against the reference. If the study has
+    no references, it is 100 minus the chrF2 of one translation against the other.
 
     Attributes:
-        sentences: line number from 1 -> ``source``, ``reference`` (None where not kept) and ``unpruned`` translation,
-            of all sentences that were shown so far.
-        lacking: what is not in the folder, one phrase each.
+        sentences: line number from 1 -> ``source``, ``reference`` (None if not stored) and ``unpruned`` translation,
+            for all sentences shown so far.
+        lacking: what the folder lacks, one phrase each.
     """
 
     def __init__(self, folder: StudyFolder, split: str, unpruned: str, most: int) -> None:
         """Read the unpruned translations (the cell ``unpruned``), references and sources.
 
         Args:
-            most: how many sentences are shown a mask.
+            most: maximum number of sentences per mask.
 
         Raises:
-            ValueError: files of different length, or not UTF-8.
+            ValueError: files of different lengths, or not UTF-8.
         """
         self._folder, self._most = folder, most
         self.sentences: dict[str, dict[str, str | None]] = {}
@@ -48,7 +48,7 @@ class Changes:
 
     @property
     def measure(self) -> dict[str, str] | None:
-        """How a change is measured: ``signature`` and ``text``; None where nothing can be compared."""
+        """How a change is measured: ``signature`` and ``text``; None if nothing can be compared."""
         if self._metric is None:
             return None
         against = (
@@ -60,10 +60,10 @@ class Changes:
         return {"signature": self._metric.signature, "text": against}
 
     def of(self, cell: str) -> list[dict[str, Any]] | None:
-        """Return the sentences that change most in a cell, the largest change first, None where it has no translations.
+        """Return the sentences that change most in a cell, largest change first; None if it has no translations.
 
         Each has ``sentence`` (line number from 1), ``translation``, ``chrf`` (of the unpruned translation and of this
-        one) and ``change``. Sentences that are translated alike are left out.
+        one) and ``change``. Sentences with identical translations are omitted.
         """
         if self._metric is None or self._unpruned is None:
             return None
@@ -113,14 +113,14 @@ def _scores(metric: Metric, translations: Sequence[str]) -> np.ndarray:
 
 
 def with_examples(document: Document, folder: StudyFolder, most: int) -> Document:
-    """Add to the maps of a document the sentences whose translation each mask changes most, and what is lacking.
+    """Add to a document's maps the sentences whose translation each mask changes most, and notes on missing files.
 
     Args:
-        most: how many sentences a mask.
+        most: maximum number of sentences per mask.
     """
     maps = []
     for head_map in document.maps:
-        # Only translations have sentences to compare; a model that was not scored yet has nothing to compare with.
+        # Only for translations, and only if the unpruned model has been scored.
         shown = document.state["measure"] == "BLEU" and document.state["unpruned"] is not None
         if shown and head_map.split and head_map.against:
             changes = Changes(folder, head_map.split, head_map.against, most)

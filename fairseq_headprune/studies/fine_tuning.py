@@ -8,9 +8,9 @@ from typing import Any
 from fairseq_headprune.jobs.training import TrainingJob
 from fairseq_headprune.parts import Mask
 
-#: of every fine-tuning, unless the user says otherwise
+#: default flags of every fine-tuning
 _PLAIN = ["--distributed-world-size", "1", "--log-format", "simple", "--no-progress-bar"]
-#: what a job sets itself, or cannot do without
+#: flags that a job sets itself or depends on
 _OURS = (
     "--seed",
     "--save-dir",
@@ -28,7 +28,7 @@ class FineTuning:
     """How models are fine-tuned.
 
     Attributes:
-        flags: of fairseq-train: architecture, optimizer, learning rate, batch size, ….
+        flags: fairseq-train flags: architecture, optimizer, learning rate, batch size, ….
         limit: ``--max-update N`` or ``--max-epoch N``.
         slim: remove the pruned heads first and fine-tune the smaller model.
     """
@@ -38,10 +38,10 @@ class FineTuning:
     slim: bool = False
 
     def check(self) -> None:
-        """Refuse flags that each job sets itself.
+        """Check that no flag is one that each job sets itself.
 
         Raises:
-            ValueError: the first of them.
+            ValueError: names the first such flag.
         """
         given = [word.partition("=")[0] for word in self.flags]
         wrong = [flag for flag in _OURS if flag in given]
@@ -51,11 +51,11 @@ class FineTuning:
     def job(
         self, study: Any, name: str, mask: Mask | None, seed: int, start: str | None, flags: Sequence[str] | None = None
     ) -> TrainingJob:
-        """Return the training of a cell of an opened study, whose best checkpoint answers the study's split.
+        """Return the training job of a cell; the best checkpoint is run on the (opened) study's split.
 
         Args:
-            start: the checkpoint whose weights it starts from; None: those that the flags and the seed give.
-            flags: in place of :attr:`flags`.
+            start: checkpoint of the initial weights; None: the flags and the seed determine them.
+            flags: used instead of :attr:`flags`.
         """
         session, own = study.session, self.flags if flags is None else flags
         return TrainingJob(

@@ -1,4 +1,4 @@
-"""Reading the files of finished cells: where one is gone or damaged, how to have its cell done again."""
+"""Reading the files of finished cells; errors say how to have a cell with missing or damaged files recomputed."""
 
 import contextlib
 from collections.abc import Iterator, Sequence
@@ -14,17 +14,20 @@ def read_mask(folder: StudyFolder, cell_id: str) -> Mask:
     """Return the mask of a finished cell.
 
     Raises:
-        FileNotFoundError, ValueError: it is gone or damaged; the message says what to do.
+        FileNotFoundError, ValueError: it is missing or damaged; the message says what to do.
     """
     with _way_out(folder, cell_id):
         return Mask.load(folder.mask_path(cell_id))
 
 
 def read_hypotheses(folder: StudyFolder, cell_id: str, sentences: int) -> list[str]:
-    """Return the translations of a finished cell, of which there are ``sentences``.
+    """Return the translations of a finished cell.
+
+    Args:
+        sentences: the expected number.
 
     Raises:
-        FileNotFoundError, ValueError: they are gone or damaged; the message says what to do.
+        FileNotFoundError, ValueError: they are missing or damaged; the message says what to do.
     """
     path = folder.hyp_path(cell_id)
     with _way_out(folder, cell_id):
@@ -38,7 +41,7 @@ def finished_cells(folder: StudyFolder) -> dict[str, dict[str, Any]]:
     """Return the finished cells of a study of masks by id.
 
     Raises:
-        ValueError: a cell without the numbers that each has; the message names it and says what to do.
+        ValueError: a cell lacks a required number; the message names it and says what to do.
     """
     cells = folder.cells()
     for cell_id, cell in cells.items():
@@ -49,12 +52,12 @@ def finished_cells(folder: StudyFolder) -> dict[str, dict[str, Any]]:
 
 
 def check_masks(folder: StudyFolder, cells: Sequence[Cell]) -> None:
-    """Before a study goes on, make sure that its finished cells are of the masks that its settings give now.
+    """Before resuming a study, check that the masks of its finished cells are those that its settings give now.
 
-    A finished study is left as it is: it is whole, whatever drew its masks.
+    A finished study is not checked: it is consistent even if another version drew its masks.
 
     Raises:
-        ValueError: a cell is of another mask.
+        ValueError: a cell has another mask.
     """
     done = folder.cells()
     begun = [cell for cell in cells if cell.mask is not None and cell.id in done]
@@ -67,7 +70,7 @@ def check_masks(folder: StudyFolder, cells: Sequence[Cell]) -> None:
 
 
 def way_out(folder: StudyFolder, cell_id: str) -> str:
-    """Say how to have a finished cell done again."""
+    """Return a sentence that says how to have a finished cell recomputed."""
     return f"delete the line of {cell_id} in {folder.path / 'cells.jsonl'} to have it done again"
 
 

@@ -1,8 +1,8 @@
 """The study folder: settings, finished cells, masks, hypotheses and figures of one experiment that can be resumed.
 
-Layout: ``study.json`` (all settings), ``cells.jsonl`` (one finished cell a line, in the order they finished),
+Layout: ``study.json`` (all settings), ``cells.jsonl`` (one finished cell per line, in the order they finished),
 ``masks/``, ``hyps/``, ``figures/``, and in studies of single heads ``texts/`` (sources and references). Several
-processes of one file system may add cells at the same time, and divide them by claims (``claims.jsonl``, ``workers/``).
+processes on one file system may add cells at the same time; claims divide the work (``claims.jsonl``, ``workers/``).
 """
 
 import contextlib
@@ -31,8 +31,8 @@ class StudyFolder:
     Attributes:
         path: the folder.
         settings: the study's settings, as stored.
-        runs: the environments the study has run in (free JSON), in order, each once.
-        claims: what this process claims of the study.
+        runs: the distinct environments in which the study has run (any JSON), in order.
+        claims: this process's claims on cells.
     """
 
     def __init__(self, path: files.PathLike) -> None:
@@ -62,21 +62,21 @@ class StudyFolder:
     def open(
         cls, path: files.PathLike, settings: Mapping[str, Any], environment: Mapping[str, Any] | None = None
     ) -> "StudyFolder":
-        """Create the study, or resume it if its settings are these.
+        """Create the study, or resume it if it has the same settings.
 
-        Only settings are compared. ``environment`` (where and with what this run computes) may differ from run to
-        run; each new one is noted in ``study.json``, with the ``command`` of the first run there.
+        Only settings are compared. ``environment`` (the machine and software of this run) may differ from run to run;
+        each new one is recorded in ``study.json``, with the ``command`` of the first run there.
 
         Raises:
-            ValueError: the folder holds something else, or a study with other settings: the message names the first
-                that differs; or a setting is NaN or no JSON value.
-            OSError: the folder cannot be made or written.
+            ValueError: the folder holds something else, or a study with other settings (the message names the first
+                that differs); or a setting is NaN or not a JSON value.
+            OSError: the folder cannot be created or written.
         """
         path = Path(path)
         settings = plain(dict(settings), "settings")
         environment = None if environment is None else plain(dict(environment), "environment")
         with _explained(f"cannot write to the study folder {path}; name a folder you can write to"):
-            # Look first, so that a folder that is refused is left untouched.
+            # Check first, so that a refused folder is not modified.
             if (path / "study.json").exists():
                 cls(path)._check_same(settings)
                 remove_leftovers(path, within=True)
@@ -98,8 +98,8 @@ class StudyFolder:
     def cells(self) -> dict[str, dict[str, Any]]:
         """Return the finished cells by id, in the order they finished.
 
-        A last line that was cut off by a killed writer is no finished cell. If two writers did the same cell, the
-        first one counts: a finished result never changes afterwards.
+        A last line that a killed writer left incomplete is ignored. If two writers computed the same cell, the first
+        one counts: a finished result never changes.
 
         Raises:
             ValueError: a line before the last is damaged; the message names it.
@@ -107,15 +107,15 @@ class StudyFolder:
         return read_cells(self.path / "cells.jsonl")
 
     def append(self, cell: Mapping[str, Any]) -> None:
-        """Add a finished cell: when this returns it is on the disk, and if it fails the file is as before.
+        """Add a finished cell: it is on disk when this returns, and if this fails the file is unchanged.
 
         Write the cell's hypotheses and mask first: a cell that is listed is complete.
 
         Args:
-            cell: JSON values, with the key ``id`` (letters, digits and ``. _ + = , @ % -``: it names files too).
+            cell: JSON values, with the key ``id`` (letters, digits and ``. _ + = , @ % -``, since it names files).
 
         Raises:
-            ValueError: no usable id, a number that is NaN or infinite, or a value that JSON does not know.
+            ValueError: an invalid id, a number that is NaN or infinite, or a value that is not JSON.
             OSError: no permission, or the disk is full.
         """
         cell_id = _check_id(cell.get("id"))
@@ -124,15 +124,15 @@ class StudyFolder:
             append_line(out, line)
 
     def mask_path(self, cell_id: str) -> Path:
-        """Return where the mask of a cell is kept (``masks/ID.json``); an id that cannot name a file: ValueError."""
+        """Return the path of a cell's mask (``masks/ID.json``); ValueError if the id cannot name a file."""
         return self.path / "masks" / f"{_check_id(cell_id)}.json"
 
     def hyp_path(self, cell_id: str) -> Path:
-        """Return where the hypotheses of a cell are kept, as :meth:`mask_path` (``hyps/ID.txt``, a sentence a line)."""
+        """Return the path of a cell's hypotheses (``hyps/ID.txt``, one per line); raises as :meth:`mask_path` does."""
         return self.path / "hyps" / f"{_check_id(cell_id)}.txt"
 
     def text_path(self, split: str, side: str) -> Path:
-        """Return where one side (``source``, ``reference``) of a split is kept (``texts/SPLIT.SIDE.txt``)."""
+        """Return the path of one side (``source``, ``reference``) of a split (``texts/SPLIT.SIDE.txt``)."""
         return self.path / "texts" / f"{_check_id(split)}.{side}.txt"
 
     def figure_stem(self, name: str) -> Path:
@@ -140,7 +140,7 @@ class StudyFolder:
         return self.path / "figures" / _check_id(name)
 
     def write_mask(self, cell_id: str, mask: Mapping[str, Any]) -> Path:
-        """Write a cell's mask file (the content of the file, see ``Mask.to_dict``), atomically.
+        """Write a cell's mask file atomically; ``mask`` is its content, see ``Mask.to_dict``.
 
         Raises:
             OSError: no permission, or the disk is full.
@@ -151,16 +151,16 @@ class StudyFolder:
         return path
 
     def write_hypotheses(self, cell_id: str, sentences: Sequence[str]) -> Path:
-        r"""Write a cell's translations, one a line, atomically.
+        r"""Write a cell's translations atomically, one per line.
 
         Raises:
-            ValueError: a sentence holds ``\n``, which would shift all lines after it.
+            ValueError: a sentence contains ``\n``, which would shift all lines after it.
             OSError: no permission, or the disk is full.
         """
         return self._write_sentences(self.hyp_path(cell_id), sentences, "hypotheses", f"the cell {cell_id}")
 
     def write_texts(self, split: str, sources: Sequence[str], references: Sequence[str]) -> None:
-        r"""Keep the sentences of a split beside their translations, atomically, unless they are there already.
+        r"""Store the sources and references of a split atomically, unless they are already stored.
 
         Raises:
             ValueError, OSError: as for :meth:`write_hypotheses`.
@@ -190,9 +190,9 @@ class StudyFolder:
 
 
 def _as_stored(stored: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings without rows of the mask at the start that this folder lacks, but the checkpoint tells anyway.
+    """Return settings without those rows of the initial mask that this folder lacks and the checkpoint implies.
 
-    Folders of earlier versions do not say which feed-forward parts were pruned before.
+    Folders of earlier versions do not record which feed-forward parts were already pruned.
     """
     found, start = dict(settings), stored.get("start")
     if isinstance(start, dict) and isinstance(found.get("start"), dict):
@@ -203,7 +203,7 @@ def _as_stored(stored: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[s
 
 
 def _place(environment: dict[str, Any]) -> dict[str, Any]:
-    """An environment without the command: printing a finished study in another form is no other run."""
+    """An environment without the command: printing a finished study in another form does not count as a new run."""
     return {name: value for name, value in environment.items() if name != "command"}
 
 
@@ -217,7 +217,7 @@ def _check_id(cell_id: Any) -> str:
 
 
 def _refuse_strange_folder(path: Path) -> None:
-    """Accept no folder, an empty one, and what a run that was killed while creating a study left; refuse others."""
+    """Accept a missing or empty folder, or one left by a run killed while creating a study; refuse any other."""
     if not path.exists():
         return
     if not path.is_dir():
@@ -227,7 +227,7 @@ def _refuse_strange_folder(path: Path) -> None:
     strange = [name for name in names if not name.startswith(".study.json.") and name not in ("study.json", cells.name)]
     if cells.exists() and cells.stat().st_size:
         strange.append(cells.name)
-    # Another process may have made the study since study.json was looked for.
+    # Another process may have created the study since the check for study.json.
     if strange and not (path / "study.json").exists():
         raise ValueError(f"{path} is no study folder and holds other files ({strange[0]}, …); name another folder")
 
@@ -238,7 +238,7 @@ def _write_study(path: Path, settings: Mapping[str, Any], runs: Sequence[Any]) -
 
 @contextlib.contextmanager
 def _explained(what: str) -> Iterator[None]:
-    """Add to an OSError what could not be done; its number (full, not permitted, …) is kept."""
+    """Add what could not be done to the message of an OSError; its errno is kept."""
     try:
         yield
     except FileNotFoundError:

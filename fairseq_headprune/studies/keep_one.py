@@ -16,10 +16,10 @@ from fairseq_headprune.studies.study import UNPRUNED, Cell, Done
 
 
 class KeepOne(OneHeadStudy):
-    """Find for each layer the head that does best alone on one split, and test it on another.
+    """Find for each layer the head that scores best as the layer's only head on one split, and test it on another.
 
-    Where both are the same split, p is corrected over every head that was tried, since the best ones were sought among
-    them; else over the layers.
+    If both splits are the same, p is corrected over all heads tried, since the best were selected among them; otherwise
+    over the layers.
     """
 
     name = "keep-one"
@@ -38,17 +38,17 @@ class KeepOne(OneHeadStudy):
 
     @property
     def splits(self) -> list[str]:
-        """What is answered."""
+        """The splits that the model is run on."""
         return list(dict.fromkeys([self.select, self.split]))
 
     @property
     def masks(self) -> dict[Part, Mask]:
-        """The mask of each head that is tried; it raises ValueError where no layer has a choice."""
+        """The mask of each candidate head; raises ValueError if no layer has more than one."""
         layers = one_kept(self.start, self.components)
         return {head: mask for candidates in layers.values() for head, mask in candidates.items()}
 
     def check(self) -> None:
-        """Refuse what would stop the study later, and two splits of the same examples."""
+        """Check that the study can run to its end, and that the two splits do not hold the same examples."""
         self.plan()
         data = [self.settings[name] | {"split": None} for name in ("select_data", "data")]
         if self.select != self.split and data[0] == data[1]:
@@ -59,7 +59,7 @@ class KeepOne(OneHeadStudy):
         super().check()
 
     def plan(self) -> list[Cell]:
-        """The unpruned model and all heads, on the split that heads are chosen on."""
+        """The unpruned model and all candidate heads, on the split that heads are chosen on."""
         return self.cells_of(self.masks, self.select)
 
     def next(self, done: Mapping[str, Done]) -> list[Cell]:
@@ -76,7 +76,7 @@ class KeepOne(OneHeadStudy):
         return 1 + len(self.masks) + (0 if self.select == self.split else 1 + self._layers())
 
     def result(self, cells: Mapping[str, Done]) -> Document:
-        """Say in which layers one head is enough."""
+        """Report in which layers one head is enough."""
         heads, both = list(self.masks), self.select != self.split
         first, tried, missing = self.compared(cells, heads, self.select)
         baseline, chosen = (None, {}) if missing or both else (first, {h: tried[h] for h in self._best(tried)})
@@ -154,7 +154,7 @@ class KeepOne(OneHeadStudy):
 def layer_table(cells: list[Done], skipped: list[dict], tests: Family, first: int = 1, caption: str = "") -> Table:
     """Tabulate differences as Michel et al. (2019), Tables 2 and 5: layers down, components across, heads in brackets.
 
-    Layers and heads count from ``first``. A layer that has one head anyway shows +0.00, one without heads ``-``.
+    Layers and heads count from ``first``. A layer with only one head shows +0.00, one without heads ``-``.
     """
     shown: dict[tuple[str, int], Any] = {}
     for cell in cells:

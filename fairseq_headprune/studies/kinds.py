@@ -1,4 +1,4 @@
-"""The studies by name, and reading a stored one."""
+"""The studies by verb, and reading stored studies."""
 
 from fairseq_headprune.files import PathLike
 from fairseq_headprune.report.document import Document
@@ -23,7 +23,7 @@ def read_study(path: PathLike) -> Study:
     """Open a stored study, without its model.
 
     Raises:
-        FileNotFoundError, ValueError: a folder that holds no study, or one of another verb.
+        FileNotFoundError, ValueError: the folder holds no study, or one of an unknown verb.
     """
     try:
         folder = StudyFolder(path)
@@ -39,7 +39,7 @@ def page_result(study: Study, examples: int) -> Document:
     """Return the document of a stored study for the report page, which counts layers and heads from 0.
 
     Args:
-        examples: how many sentences are shown of each mask of one head.
+        examples: maximum number of example sentences for each mask of one head.
 
     Raises:
         ValueError: the folder is damaged.

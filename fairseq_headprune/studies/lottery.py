@@ -1,4 +1,4 @@
-"""The search for a winning ticket as a study: every step that is tried is a cell (Prasanna et al. 2020, §3)."""
+"""The search for a winning ticket as a study: every attempted step is a cell (Prasanna et al. 2020, §3)."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,9 +28,9 @@ class LotterySettings(Comparison):
 
     Attributes:
         mode: ``heads``, ``blocks``, ``both``, or ``magnitude`` (single weights).
-        threshold: share of the full model's score that has to be kept, on the split ``select``.
-        step: share of the heads, or weights, that a step prunes.
-        magnitude_of: ``original`` or ``remaining``: what the share of weights is taken of.
+        threshold: share of the full model's score that must be kept on the split ``select``.
+        step: share of the heads, or weights, pruned in one step.
+        magnitude_of: ``original`` or ``remaining``: the weights of which ``step`` is a share.
         score: how importance is estimated.
     """
 
@@ -42,7 +42,7 @@ class LotterySettings(Comparison):
     score: ScoreSettings = field(default_factory=ScoreSettings)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the settings that have a bearing on this mode as plain JSON values; the split is told by its data."""
+        """Return the settings that matter in this mode as JSON values; the split is recorded with the data."""
         values = {**asdict(self), "step": str(self.step), "threshold": str(self.threshold)}
         values["score"] = self.score.relevant()
         unused = {"select", "score" if self.mode == "magnitude" else "magnitude_of"}
@@ -50,12 +50,12 @@ class LotterySettings(Comparison):
 
 
 class LotteryFind(MaskStudy):
-    """Prune while the score holds on one split; report what is left, the ticket, on another one as well.
+    """Prune while the score holds on one split; report the remaining parts (the ticket) on another one as well.
 
-    Importance is always that of the last accepted mask. A rejected step is a cell, too.
+    Importance is always estimated under the last accepted mask. A rejected step is a cell as well.
 
     Attributes:
-        how: for a study that is run.
+        how: settings of the search; only set to run the study.
     """
 
     name = "lottery-find"
@@ -63,10 +63,10 @@ class LotteryFind(MaskStudy):
 
     @classmethod
     def of(cls, session: Any, split: str, how: LotterySettings) -> "LotteryFind":
-        """Make the study of a loaded model, whose gates choose feed-forward blocks where the mode does."""
+        """Make the study of a loaded model, whose gates include feed-forward blocks if the mode prunes them."""
         data = {"select_data": session.data(how.select)}
         if how.mode == "magnitude":
-            from fairseq_headprune.choosing.magnitude import layer_matrices  # torch: a report does without it
+            from fairseq_headprune.choosing.magnitude import layer_matrices  # imports torch, which reports do not need
 
             data["weights"] = sum(matrix.numel() for matrix in layer_matrices(session.model).values())
         else:
@@ -82,22 +82,22 @@ class LotteryFind(MaskStudy):
 
     @property
     def select(self) -> str:
-        """The split on which the score has to hold."""
+        """The split on which the score must hold."""
         return self.settings["select_data"]["split"]
 
     @property
     def reports(self) -> bool:
-        """Whether the ticket is reported on other examples than those it is chosen on."""
+        """Whether the ticket is also reported on examples that it was not chosen on."""
         chosen, told = (self.settings[name] | {"split": None} for name in ("select_data", "data"))
         return chosen != told
 
     @property
     def splits(self) -> list[str]:
-        """What is answered."""
+        """The splits that the model is run on."""
         return [self.select, *([self.split] if self.reports else [])]
 
     def check(self) -> None:
-        """Refuse a model without the parts that the mode prunes, and what stops every study of masks."""
+        """Check that the model has the parts that the mode prunes, besides the checks of every study of masks."""
         for components, modes, what in ((HEADS, ("heads", "both"), "head"), (FFN, ("blocks", "both"), "block")):
             if self.mode in modes and not self.start.kept(components):
                 raise ValueError(f"--mode {self.mode}: {self.session.path} has no {what} that is not pruned")
@@ -113,7 +113,7 @@ class LotteryFind(MaskStudy):
         ]
 
     def planned(self) -> None:
-        """How many steps are tried is not known ahead."""
+        """None: the number of steps is not known in advance."""
         return None
 
     def plan(self) -> list[Cell]:
@@ -121,10 +121,10 @@ class LotteryFind(MaskStudy):
         return [Cell(UNPRUNED, self.start, self._facts(0, self.start, {}), self.select)]
 
     def next(self, done: Mapping[str, Done]) -> list[Cell]:
-        """The next step to try; in the end, the ticket on the split that is reported.
+        """The next step to try; at the end, the ticket on the reported split.
 
         Raises:
-            ValueError: the full model misses the threshold itself.
+            ValueError: the full model itself misses the threshold.
         """
         full = done[UNPRUNED]["score"]
         if full < 0:
@@ -147,11 +147,11 @@ class LotteryFind(MaskStudy):
         return [cell for cell in cells if cell.id not in done]
 
     def holds(self, cell: Done, full: Done) -> bool:
-        """Whether a step keeps its share of the full model's score."""
+        """Whether a step keeps the required share of the full model's score."""
         return cell["score"] >= float(Fraction(self.settings["threshold"])) * full["score"]
 
     def steps(self, cells: Mapping[str, Done]) -> list[Done]:
-        """The steps that were tried, in order, each with ``accepted``."""
+        """The attempted steps in order, each with ``accepted``."""
         names = takewhile(cells.__contains__, (_step(number) for number in count(1)))
         return [{**cells[name], "accepted": self.holds(cells[name], cells[UNPRUNED])} for name in names]
 
@@ -160,11 +160,11 @@ class LotteryFind(MaskStudy):
         return [cells[UNPRUNED], *(cell for cell in self.steps(cells) if cell["accepted"])][-1]
 
     def ended(self, cells: Mapping[str, Done]) -> bool:
-        """Whether nothing is left to do."""
+        """Whether the study is finished."""
         return self._move(cells) is None and (not self.reports or f"{self.split}@{TICKET}" in cells)
 
     def _move(self, done: Mapping[str, Done]) -> Move | int | None:
-        """What is to be tried now: parts to prune, or how many weights are pruned; None if the search has ended."""
+        """The next attempt: parts to prune, or the number of pruned weights; None if the search has ended."""
         share, accepted = Fraction(self.settings["step"]), [step["accepted"] for step in self.steps(done)]
         if self.mode == "magnitude":
             counts = weights_pruned(self.settings["weights"], share, self.settings["magnitude_of"])
@@ -175,7 +175,7 @@ class LotteryFind(MaskStudy):
         return search.move()
 
     def _cell(self, number: int, tried: Move | int, accepted: str) -> Cell:
-        """The step that is tried after the last accepted one."""
+        """The cell of an attempted step, which follows the last accepted one."""
         if isinstance(tried, int):
             return Cell(_step(number), self.start, {"step": number, "weights": tried}, self.select)
         scores, mask = self._scores(accepted), read_mask(self.folder, accepted)
@@ -184,7 +184,7 @@ class LotteryFind(MaskStudy):
         return Cell(_step(number), mask, facts, self.select)
 
     def _scores(self, accepted: str) -> Scores:
-        """Importance under an accepted mask: stored by an earlier run, or estimated now."""
+        """Importance under an accepted mask, read if an earlier run stored it, otherwise estimated."""
         path = self.folder.path / "scores" / f"{accepted}.json"
         if not path.exists():
             from fairseq_headprune.studies.estimates import estimate_scores
@@ -195,7 +195,7 @@ class LotteryFind(MaskStudy):
         return Scores.load(path)
 
     def _facts(self, number: int, mask: Mask, more: Mapping[str, Any]) -> dict[str, Any]:
-        """What the list of cells says of a step."""
+        """Facts about a step that are stored with its cell."""
         if self.mode == "magnitude":
             return {"step": number, "weights": 0, **more}
         counts = {"heads": len(mask.dropped(HEADS)), "blocks": len(mask.dropped(FFN))}
@@ -203,7 +203,7 @@ class LotteryFind(MaskStudy):
         return {"step": number, "pruned": counts, "kept": kept, **more}
 
     def result(self, cells: Mapping[str, Done]) -> Document:
-        """Say what is left, and what it scores."""
+        """Report the ticket and its score."""
         full = cells.get(UNPRUNED)
         title = f"Lottery ticket ({self.mode}), chosen on {self.select}"
         told = cells.get(f"{self.split}@{TICKET}")
@@ -230,7 +230,7 @@ class LotteryFind(MaskStudy):
         return document
 
     def _found(self, ticket: Done, full: Done, told: Done | None, cells: Mapping[str, Done]) -> str:
-        """Say in a sentence what is left."""
+        """Describe the ticket in a sentence."""
         if self.mode == "magnitude":
             left, total = self.settings["weights"] - ticket["weights"], self.settings["weights"]
             size, all_gone = f"{left:,} of {total:,} weights ({left / total:.1%})", left == 0
@@ -273,10 +273,10 @@ def _steps_table(full: Done, steps: Sequence[Done], measure: str, split: str) ->
 
 
 class LotteryWork(MaskWork):
-    """Computes the cells of a search: masks of parts, or the model without its lowest weights."""
+    """Computes the cells of a search: masks of parts, or the model without its smallest weights."""
 
     def compute(self, cells: Sequence[Cell]) -> Iterator[None]:
-        """Answer, compare with the full model, and append."""
+        """Run the model, compare with the full model, and append the cell."""
         if self.study.mode != "magnitude":
             yield from super().compute(cells)
             return

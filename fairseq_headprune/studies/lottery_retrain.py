@@ -1,4 +1,4 @@
-"""Are tickets winning? Their scores after pruning, and after training them alone (Prasanna et al. 2020, §4.2, §4.3)."""
+"""Are the tickets winning? Scores after pruning and after retraining them (Prasanna et al. 2020, §4.2, §4.3)."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -17,19 +17,19 @@ from fairseq_headprune.studies.mask_study import Comparison, MaskStudy, model_se
 from fairseq_headprune.studies.results import with_delta, with_holm
 from fairseq_headprune.studies.study import UNPRUNED, Cell, Done
 
-#: the whole model, trained again as each ticket is
+#: the full model, retrained in the same way as the tickets
 FULL = "full"
 
-#: how a ticket is scored -> the title of its column
+#: setting in which a ticket is scored -> column title
 HOW = {"pruned": "After pruning", "retrained": "Trained again", "fresh": "From random weights"}
 
 
 class LotteryRetrain(MaskStudy):
-    """Score the tickets of one model as they are, and trained again from its first weights, or from random ones.
+    """Score the tickets of one model as they are, and retrained from its initial weights or from random ones.
 
     Attributes:
-        generate: data folder and flags of fairseq-generate, by which trained models answer.
-        begin: the checkpoint that trainings start from; None: the weights that their flags and the seed give.
+        generate: data folder and flags of fairseq-generate, used to run the trained models.
+        begin: checkpoint that trainings start from; None: flags and seed determine the initial weights.
     """
 
     name = "lottery-retrain"
@@ -51,10 +51,10 @@ class LotteryRetrain(MaskStudy):
         """Make the study of a loaded model.
 
         Args:
-            tickets: by name.
-            seed: of the trainings: that of the model, so that its task layer, or all of it, begins alike.
+            tickets: name -> mask.
+            seed: seed of the trainings; the model's own, so that its task layer, or all of it, is initialised alike.
             begin: see :attr:`begin`.
-            fresh: ``seed`` and ``flags`` of the trainings from random weights; None: there are none.
+            fresh: ``seed`` and ``flags`` of the trainings from random weights; None: no such trainings.
         """
         settings = {
             "tickets": {name: mask.rows for name, mask in tickets.items()},
@@ -78,11 +78,11 @@ class LotteryRetrain(MaskStudy):
 
     @property
     def settings_of(self) -> list[str]:
-        """How each ticket is scored."""
+        """The settings in which each ticket is scored."""
         return [how for how in HOW if how != "fresh" or self.settings["fresh"]]
 
     def check(self) -> None:
-        """Refuse tickets of another model."""
+        """Check that the tickets are of this model."""
         for name, ticket in self.tickets.items():
             ticket.check_shape(self.start.shape, str(self.session.path))
             made_for = self.sources[name].get("checkpoints")
@@ -91,7 +91,7 @@ class LotteryRetrain(MaskStudy):
         super().check()
 
     def plan(self) -> list[Cell]:
-        """The model, each ticket in each way, and the whole model trained again."""
+        """The model, each ticket in each setting, and the full model retrained."""
         found = [self.unpruned(ticket=FULL, how="pruned", kept=_sizes(self.start))]
         for name, mask in {FULL: self.start, **{n: self.start & mask for n, mask in self.tickets.items()}}.items():
             for how in self.settings_of:
@@ -101,7 +101,7 @@ class LotteryRetrain(MaskStudy):
         return found
 
     def _job(self, how: str, name: str, mask: Mask) -> Any:
-        """The training that a cell needs; a stored study, which has no session, only says that there is one."""
+        """The training of a cell; for a stored study, which has no session, only a placeholder."""
         if how == "pruned" or self.session is None:
             return None
         tuning = FineTuning(**self.settings["fine_tuning"])
@@ -112,11 +112,11 @@ class LotteryRetrain(MaskStudy):
         return tuning.job(self, f"{how}-{name}", used, fresh["seed"], None, fresh["flags"])
 
     def planned(self) -> int:
-        """A cell for each ticket, and the whole model, in each way."""
+        """One cell for each ticket, and for the full model, in each setting."""
         return (1 + len(self.settings["tickets"])) * len(self.settings_of)
 
     def result(self, cells: Mapping[str, Done]) -> Document:
-        """Say what each ticket scores in each way."""
+        """Report the score of each ticket in each setting."""
         full, family = cells.get(UNPRUNED), self.family(self.planned() - 1)
         done = f"{len(cells)} of {self.planned()} cells are done: run headprune lottery retrain again with its settings"
         missing = [done] if len(cells) < self.planned() else []
@@ -144,7 +144,7 @@ class LotteryRetrain(MaskStudy):
         return document
 
     def _table(self, full: Done, tested: Sequence[Done], family: Family) -> Table:
-        """One row a ticket, one column a way to score it."""
+        """One row per ticket, one column per setting."""
         found = {(cell["ticket"], cell["how"]): cell for cell in tested}
         text = {place: Marked(f"{cell['score']:.2f}", family.mark(cell)) for place, cell in found.items()}
         text[FULL, "pruned"] = f"{full['score']:.2f}"  # type: ignore[assignment]
@@ -159,12 +159,12 @@ class LotteryRetrain(MaskStudy):
 
 
 def _sizes(mask: Mask) -> dict[str, int]:
-    """How many heads and blocks a mask keeps."""
+    """Numbers of heads and blocks that a mask keeps."""
     return {"heads": len(mask.kept(HEADS)), "blocks": len(mask.kept(FFN))}
 
 
 def _majority(session: Any, split: str, comparison: Comparison) -> dict[str, Any] | None:
-    """The most frequent label of train, and what it scores; None for translation."""
+    """The most frequent label of train and the score of always predicting it; None for translation."""
     if session.task.translates:
         return None
     counts = Counter(session.evaluator("train").references)

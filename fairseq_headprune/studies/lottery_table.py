@@ -14,14 +14,14 @@ from fairseq_headprune.studies.lottery_retrain import FULL, HOW, LotteryRetrain
 from fairseq_headprune.studies.study import UNPRUNED
 from fairseq_headprune.values import first_difference
 
-#: what a seed may change
+#: settings that may differ between seeds
 _OF_A_SEED = {"checkpoint": None, "tickets": None, "training_seed": None, "begin": None, "fresh": None}
 
 
 def seeds_table(paths: Sequence[PathLike]) -> Document:
-    """Return mean and standard deviation over finished studies of ``headprune lottery retrain``, one a seed.
+    """Return mean and standard deviation over finished studies of ``headprune lottery retrain``, one per seed.
 
-    Each mean is compared with that of the whole model trained again by a paired t-test over the seeds.
+    Each mean is compared with that of the retrained full model by a paired t-test over the seeds.
 
     Raises:
         ValueError, FileNotFoundError: fewer than two studies, unfinished ones, or ones that differ in more than a seed.
@@ -99,7 +99,7 @@ def _names(scores: dict[tuple[str, str], list[float]]) -> list[str]:
 
 
 def _p(values: Sequence[float], whole: Sequence[float]) -> float | None:
-    """Return p of the paired t-test; None where all differences are equal."""
+    """Return p of the paired t-test; None if all differences are equal."""
     if len({round(a - b, 9) for a, b in zip(values, whole, strict=True)}) == 1:
         return None
     return float(stats.ttest_rel(values, whole).pvalue)

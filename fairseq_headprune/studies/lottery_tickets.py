@@ -35,19 +35,19 @@ WEIGHTS_FORMAT = "headprune.weights/1"
 
 
 class Searches:
-    """The finished searches of several models (seeds) that differ in nothing else.
+    """The finished searches of several models that differ only in the seed.
 
     Attributes:
-        studies: of ``headprune lottery find``.
-        start: the mask that all of them started from.
+        studies: studies of ``headprune lottery find``.
+        start: the initial mask, common to all.
     """
 
     def __init__(self, paths: Sequence[PathLike]) -> None:
         """Read the studies.
 
         Raises:
-            ValueError, FileNotFoundError: a folder of something else, a search that has not ended, or searches that
-                differ in more than the checkpoint, or not in that.
+            ValueError, FileNotFoundError: a folder holds no search, a search has not ended, or the searches differ in
+                more than the checkpoint or have the same one.
         """
         self.studies = [_read(path) for path in paths]
         first = self.studies[0]
@@ -68,7 +68,7 @@ class Searches:
 
     @property
     def goods(self) -> list[Mask]:
-        """What survived in each search."""
+        """The parts that survived each search."""
         pairs = zip(self.studies, self.tickets, strict=True)
         return [read_mask(study.folder, ticket["id"]) for study, ticket in pairs]
 
@@ -87,10 +87,10 @@ def _read(path: PathLike) -> LotteryFind:
 
 
 def write_tickets(searches: Searches, output: Path, seed: int) -> Document:
-    """Write the tickets of each search below a folder and return what they are, and whether they agree.
+    """Write the tickets of each search to a folder; the document lists them and reports how far they agree.
 
     Args:
-        seed: of all draws, which follow each other in the order of the searches.
+        seed: seed of all draws, which are made in the order of the searches.
     """
     document = _weights(searches, output, seed) if searches.mode == "magnitude" else _parts(searches, output, seed)
     document.data |= {"seed": seed, "settings": {**searches.settings, "checkpoint": None}}
@@ -135,7 +135,7 @@ def _save(mask: Mask, path: Path, seed: int, kind: str, studies: Sequence[Lotter
 
 
 def _add_stability(document: Document, start: Mask, goods: Sequence[Mask]) -> None:
-    """Say how far the searches agree on what survives (Prasanna et al. 2020, §5.1, Figure 1b, appendix A)."""
+    """Report how far the searches agree on what survives (Prasanna et al. 2020, §5.1, Figure 1b, appendix A)."""
     components = [[_component(c, start, goods) for c in start.rows]]
     caption = f"Share of {len(goods)} searches in which each part survived"
     document.maps = [HeadMap(caption, "importance", components[0], "share of searches", "survival")]
@@ -169,7 +169,7 @@ def _add_stability(document: Document, start: Mask, goods: Sequence[Mask]) -> No
 
 
 def _component(component: str, start: Mask, goods: Sequence[Mask]) -> dict[str, Any]:
-    """One component of the map of survival."""
+    """One component of the survival map."""
     layers = []
     for layer, row in enumerate(start.rows[component]):
         cells = []
@@ -185,7 +185,7 @@ def _number(value: float | None) -> str:
 
 
 def _weights(searches: Searches, output: Path, seed: int) -> Document:
-    """Write tickets of single weights: which weights of each matrix are kept, packed as bits."""
+    """Write tickets of single weights: the kept weights of each matrix, packed as bits."""
     rows, goods = [], []
     for number, (good, source) in enumerate(_good_weights(searches), 1):
         found = {"good": good, "random": random_weights(good, seed + number), "bad": bad_weights(good, seed + number)}
@@ -218,7 +218,7 @@ def _weights(searches: Searches, output: Path, seed: int) -> Document:
 
 
 def _good_weights(searches: Searches) -> Iterator[tuple[Kept, dict[str, Any]]]:
-    """Yield the weights that survived each search, which follow from its checkpoint and how many were pruned."""
+    """Yield the weights that survived each search, computed from its checkpoint and the number of pruned weights."""
     for study, ticket in zip(searches.studies, searches.tickets, strict=True):
         source = read_mask(study.folder, UNPRUNED).source["checkpoint"]
         if sha256(source["path"]) != study.settings["checkpoint"]:
@@ -234,7 +234,7 @@ def _good_weights(searches: Searches) -> Iterator[tuple[Kept, dict[str, Any]]]:
 
 
 def save_weights(kept: Kept, path: Path, source: dict[str, Any]) -> None:
-    """Write which weights are kept, a bit each."""
+    """Write which weights are kept, one bit each."""
     path.parent.mkdir(parents=True, exist_ok=True)
     packed = {name: torch.from_numpy(np.packbits(value.numpy())) for name, value in kept.items()}
     shapes = {name: list(value.shape) for name, value in kept.items()}

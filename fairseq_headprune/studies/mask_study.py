@@ -1,4 +1,4 @@
-"""Studies whose cells are masks of one loaded model: their settings, their checks, and what their documents share."""
+"""Studies whose cells are masks of one loaded model: settings, checks, and the common parts of their documents."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Comparison:
-    """How translations, or predictions, are scored and compared.
+    """How translations or predictions are scored and compared.
 
     Attributes:
-        tokenize: sacrebleu's tokeniser, or ``tok`` (tokenised BLEU); of no meaning for predictions.
-        resamples, seed, alpha: of the paired bootstrap.
+        tokenize: sacrebleu's tokeniser, or ``tok`` (tokenised BLEU); ignored for predictions.
+        resamples, seed, alpha: settings of the paired bootstrap.
     """
 
     tokenize: str = "13a"
@@ -35,14 +35,16 @@ class Comparison:
 def mean_test(
     score: Any, base: Sequence["np.ndarray"], mine: Sequence["np.ndarray"], how: Comparison
 ) -> tuple[float, dict[str, Any]]:
-    """Test the mean score of some systems against that of as many others; the paired bootstrap draws other sentences.
+    """Test the mean score of the systems ``mine`` against that of as many systems ``base``.
+
+    The paired bootstrap resamples sentences; the systems are fixed.
 
     Args:
         score: sums of statistics (…, stats) -> scores (…).
-        base, mine: an array (sentences, stats) a system.
+        base, mine: one array (sentences, stats) per system.
 
     Returns:
-        the others' mean score; ``score``, ``ci``, ``wins``, ``losses``, ``ties`` and ``p`` of these.
+        the mean score of ``base``; ``score``, ``ci``, ``wins``, ``losses``, ``ties`` and ``p`` of ``mine``.
     """
     import numpy as np
 
@@ -56,14 +58,14 @@ def mean_test(
 
 
 class MaskStudy(Study):
-    """A study whose cells are masks of one model; its settings are those of :func:`model_settings` and its own."""
+    """A study whose cells are masks of one model; its settings are those of :func:`model_settings` and more."""
 
     def cells(self) -> dict[str, Done]:
-        """Return the finished cells by id; one without the numbers that each has raises ValueError."""
+        """Return the finished cells by id; raises ValueError if one lacks a required number."""
         return finished_cells(self.folder)
 
     def check(self) -> None:
-        """Refuse a model or a split that masks cannot be compared on."""
+        """Check that masks can be compared on this model and split."""
         for split in self.splits:
             check_split(self.session, split)
 
@@ -74,17 +76,17 @@ class MaskStudy(Study):
 
     @property
     def split(self) -> str:
-        """What is answered and scored."""
+        """The split that is scored."""
         return self.settings["data"]["split"]
 
     @property
     def splits(self) -> list[str]:
-        """All splits that are answered."""
+        """All splits that the model is run on."""
         return [self.split]
 
     @property
     def alpha(self) -> float:
-        """The level of significance."""
+        """The significance level."""
         return self.settings["alpha"]
 
     @property
@@ -94,19 +96,19 @@ class MaskStudy(Study):
 
     @property
     def comparison(self) -> Comparison:
-        """How answers are scored and compared."""
+        """How outputs are scored and compared."""
         return Comparison(**{name: self.settings[name] for name in ("tokenize", "resamples", "seed", "alpha")})
 
     def unpruned(self, **facts: Any) -> Cell:
-        """Return the cell of the model as it is, with which all others are compared."""
+        """Return the cell of the unpruned model, with which all others are compared."""
         return Cell(UNPRUNED, self.start, facts)
 
     def family(self, count: int) -> Family:
-        """Return the family of tests of which this study makes ``count``."""
+        """Return the family of this study's ``count`` tests."""
         return Family(self.alpha, self.settings["resamples"], self.settings["seed"], count)
 
     def document(self, title: str, baseline: Done | None, missing: list[str], comparisons: int) -> Document:
-        """Return a document with what all studies of masks report; the caller sets ``state["done"]``."""
+        """Return a document with the common parts of all studies of masks; the caller sets ``state["done"]``."""
         signature = baseline["signature"] if baseline else None
         state = {
             "measure": self.measure,
@@ -120,7 +122,7 @@ class MaskStudy(Study):
         return Document(title, missing=missing, state=state, data=self.provenance(baseline), provenance=where)
 
     def provenance(self, baseline: Done | None) -> dict[str, Any]:
-        """Return how the numbers were computed, in the keys that the verbs print with ``--json``."""
+        """Return how the numbers were computed, with the keys that the verbs print with ``--json``."""
         settings = self.settings
         return {
             "alpha": self.alpha,
@@ -136,14 +138,14 @@ class MaskStudy(Study):
 
 
 def check_split(session: "Session", split: str) -> Evaluator:
-    """Refuse a split that masks cannot be compared on, before anything is written; return its evaluator.
+    """Check before anything is written that masks can be compared on a split; return its evaluator.
 
     Raises:
-        ValueError, FileNotFoundError: no such split, settings that are not supported, fewer than two sentences, heads
-            whose weights are not finite.
-        RuntimeError: gates that have no effect on the output.
+        ValueError, FileNotFoundError: no such split, unsupported settings, fewer than two sentences, or heads with
+            non-finite weights.
+        RuntimeError: the gates have no effect on the output.
     """
-    # With torch, which reading a finished study does without.
+    # Imports torch, which reading a finished study does not need.
     from fairseq_headprune.importance.part_weights import heads_with_broken_weights
     from fairseq_headprune.modules.connected import check_connected
 
@@ -163,14 +165,14 @@ def check_split(session: "Session", split: str) -> Evaluator:
     sample = next(iter(session.batches(split)))
     full = session.gates.full()
     for component in session.gates.shape:
-        # One component at a time: without any encoder-decoder head the encoder has no effect, rightly.
+        # One component at a time: with all encoder-decoder heads masked, the encoder has no effect by design.
         with session.gates.masked(full.without(full.kept([component]))):
             check_connected(session.model, sample["net_input"])
     return evaluator
 
 
 def model_settings(session: "Session", study: str, split: str) -> dict[str, Any]:
-    """Return the settings that every study of masks has: model, start, data, and how it is answered."""
+    """Return the settings that every study of masks has: model, initial mask, data, and generation."""
     return {
         "study": study,
         "checkpoint": session.checkpoint["sha256"],

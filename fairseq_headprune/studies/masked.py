@@ -1,4 +1,4 @@
-"""What studies of masks share: cells that are a mask, its translations, and their test against the unpruned model."""
+"""Computing the cells of studies of masks: outputs under a mask, and their test against the unpruned model."""
 
 import json
 import logging
@@ -21,12 +21,12 @@ logger = logging.getLogger(__name__)
 
 
 class MaskWork:
-    """Computes cells that are a mask: the answers under it, and their test against the unpruned model's answers.
+    """Computes cells that are a mask: the model's outputs under it, tested against the unpruned model's outputs.
 
-    Masks are answered in packs where model and settings allow, and saved when their pack is done.
+    Several masks are evaluated in one batch (a pack) if model and settings allow, and saved when the pack is done.
 
     Args:
-        study: opened, with its session; ``--masks-at-once`` is in the session's arguments.
+        study: an opened study with its session; ``--masks-at-once`` is in the session's arguments.
     """
 
     def __init__(self, study: Any) -> None:
@@ -36,7 +36,7 @@ class MaskWork:
         self._warned = False
 
     def size(self) -> int:
-        """How many masks are answered in one batch; 1 where model or settings do not allow more."""
+        """How many masks are evaluated in one batch; 1 if model or settings do not allow more."""
         asked = getattr(self.session.args, "masks_at_once", 0)
         obstacle = self._of(self.split).evaluator.obstacle
         if obstacle and asked > 1 and not self._warned:
@@ -45,12 +45,12 @@ class MaskWork:
         return 1 if obstacle else asked or MASKS_AT_ONCE.get(self.session.device.type, 1)
 
     def compute(self, cells: Sequence[Cell]) -> Iterator[None]:
-        """Answer, compare with the cell that each names, and append."""
+        """Run the model under each mask, compare with the cell that each cell names, and append."""
         waiting = {cell.id: cell for cell in cells}
         while waiting:
             began, first = time.perf_counter(), next(iter(waiting.values()))
             here = self._of(first.split)
-            # Rounding makes steps of small models coincide: the same mask is not answered twice.
+            # In small models rounding can make steps coincide; the same mask is not evaluated twice.
             same = here.seen(first.against).get(_key(first.mask))
             pack = self._pack(first, waiting.values()) if same is None else [first]
             answers = [here.answers(same)] if same else self._answer(here, [cell.mask for cell in pack])
@@ -60,7 +60,7 @@ class MaskWork:
             yield
 
     def _pack(self, first: Cell, cells: Iterable[Cell]) -> list[Cell]:
-        """The cells to answer together with the first one: those of its split that are not answered, each mask once."""
+        """The cells to evaluate with the first one: those of its split not evaluated yet, each mask once."""
         pack, seen, size = {_key(first.mask): first}, self._of(first.split).seen(first.against), self.size()
         for cell in cells:
             key = _key(cell.mask)
@@ -78,11 +78,11 @@ class MaskWork:
         return found
 
     def save(self, cell: Cell, answers: list[str], seconds: float, source: Mapping[str, Any] | None = None) -> None:
-        """Test answers and keep the cell.
+        """Test the outputs of a cell and store it.
 
         Args:
-            seconds: that were spent on it before.
-            source: what the mask file says of the mask's origin, beside the study.
+            seconds: time already spent on it.
+            source: origin of the mask for its mask file, besides the study.
         """
         began, here = time.perf_counter(), self._of(cell.split)
         how, statistics = self.comparison, here.metric.extract(answers)
@@ -114,7 +114,7 @@ class MaskWork:
 
 
 class _Split:
-    """One split of a study: its evaluator and metric, and which masks have been answered."""
+    """One split of a study: its evaluator and metric, and which masks have been evaluated."""
 
     def __init__(self, folder: StudyFolder, evaluator: Evaluator, comparison: Any) -> None:
         self.folder, self.evaluator = folder, evaluator
@@ -124,21 +124,21 @@ class _Split:
         self._seen: dict[str, dict[str, str]] = {}
 
     def seen(self, against: str) -> dict[str, str]:
-        """Masks that have been answered, with the id of their cell, of the cells that are compared with this one."""
+        """Evaluated mask -> id of its cell, among the cells compared with the given one."""
         if against not in self._seen:
             prefix = against.removesuffix(UNPRUNED)
-            # What a model that was trained further answers is not what the study's model does.
+            # Outputs of a fine-tuned model are not those of the study's model.
             done = finished_cells(self.folder).items()
             names = [name for name, cell in done if name.startswith(prefix) and "tuned" not in cell]
             self._seen[against] = {_key(read_mask(self.folder, name)): name for name in names}
         return self._seen[against]
 
     def answers(self, cell_id: str) -> list[str]:
-        """The answers of a finished cell."""
+        """The outputs of a finished cell."""
         return read_hypotheses(self.folder, cell_id, len(self.evaluator.references))
 
     def told_beside(self, answers: list[str]) -> dict[str, Any]:
-        """Score answers by the further metrics: each a number by its name, and its signature."""
+        """Score outputs by the additional metrics; return each score and signature by name."""
         found: dict[str, Any] = {}
         for name, metric in self._beside.items():
             found[name] = float(metric.score(metric.extract(answers).sum(axis=0)))
@@ -146,14 +146,14 @@ class _Split:
         return found
 
     def of(self, cell_id: str) -> np.ndarray:
-        """The statistics of a finished cell that others are compared with."""
+        """The statistics of a finished cell with which others are compared."""
         if cell_id not in self.statistics:
             self.statistics[cell_id] = self.metric.extract(self.answers(cell_id))
         return self.statistics[cell_id]
 
 
 def _statistics(result: SystemResult) -> dict[str, Any]:
-    """The part of a comparison that a cell keeps; Holm's correction needs all cells and is made by the reader."""
+    """The part of a comparison stored in a cell; Holm's correction needs all cells and is applied when reading."""
     found = asdict(result)
     return {name: found[name] for name in ("score", "ci", "wins", "losses", "ties", "p")}
 

@@ -1,4 +1,4 @@
-"""What the studies of single heads share: masks of one head a cell, their differences, and the map of the heads."""
+"""Common code of studies of single heads: one cell per head, score differences, and the map of the heads."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -22,7 +22,7 @@ def cell_id(head: Part) -> str:
 
 
 class OneHeadStudy(MaskStudy):
-    """A study with a cell for each head; its settings have ``components``, whose heads are studied."""
+    """A study with one cell per head of the ``components`` in its settings."""
 
     @property
     def components(self) -> list[str]:
@@ -30,7 +30,7 @@ class OneHeadStudy(MaskStudy):
         return self.settings["components"]
 
     def open(self, path: PathLike, environment: Mapping[str, Any] | None = None) -> StudyFolder:
-        """Open the folder, and keep the sentences of the splits there for the report page."""
+        """Open the folder, and store the sentences of the splits there for the report page."""
         folder = super().open(path, environment)
         for split in self.splits:
             evaluator = self.session.evaluator(split)
@@ -38,7 +38,7 @@ class OneHeadStudy(MaskStudy):
         return folder
 
     def cells_of(self, masks: Mapping[Part, Mask], split: str | None = None) -> list[Cell]:
-        """Return the unpruned cell and a cell for each mask; ``split`` is part of their ids where it is given."""
+        """Return the unpruned cell and a cell for each mask; ``split``, if given, is part of their ids."""
         prefix = f"{split}@" if split else ""
         against = prefix + UNPRUNED
         found = [Cell(against, self.start, _NO_HEAD, split, against)]
@@ -51,7 +51,7 @@ class OneHeadStudy(MaskStudy):
     ) -> tuple[Done | None, dict[Part, Done], list[str]]:
         """Return the unpruned cell, the finished cells of these heads, and what is missing.
 
-        The cells have ``delta``, and ``p_holm``, which is corrected over these heads and None until all are finished.
+        The cells have ``delta`` and ``p_holm`` (corrected over these heads; None until all are finished).
         """
         prefix = f"{split}@" if split else ""
         baseline = done.get(prefix + UNPRUNED)
@@ -66,7 +66,7 @@ class OneHeadStudy(MaskStudy):
         return baseline, {head: {**cell, "p_holm": None} for head, cell in cells.items()}, [missing]
 
     def head_map(self, cells: Mapping[Part, Done], tests: Family, caption: str, **more: Any) -> HeadMap:
-        """Arrange cells by component, layer and head; a head without a cell is pruned from the start, or missing."""
+        """Arrange cells by component, layer and head; heads without a cell were pruned before, or are missing."""
         drawn = []
         for component in self.components:
             layers: list[list[dict[str, Any]]] = []
@@ -85,7 +85,7 @@ class OneHeadStudy(MaskStudy):
 
 
 def values_of(cell: Done) -> dict[str, Any]:
-    """Return what the report page shows of a cell."""
+    """Return the values of a cell that the report page shows."""
     return {name: cell[name] for name in _VALUES if name in cell}
 
 

@@ -1,4 +1,4 @@
-"""The pruning study: prune in steps, answer, score and test each step (Michel et al. 2019, Figures 3 and 4)."""
+"""The pruning study: prune in steps, and score and test each step (Michel et al. 2019, Figures 3 and 4)."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -27,15 +27,15 @@ from fairseq_headprune.studies.study import UNPRUNED, Cell, Done
 
 @dataclass(frozen=True)
 class PruneSettings(Comparison):
-    """What is pruned in which order, and how the steps are scored and compared.
+    """What is pruned, in which order, and how the steps are scored and compared.
 
     Attributes:
         components: see :func:`fairseq_headprune.pruning.curves`.
-        step: share of the heads in play pruned at each step.
+        step: share of the prunable heads that is pruned at each step.
         reestimate: estimate importance again after every step, on the pruned model.
-        score: how importance is estimated (``order`` "random" uses its seed only).
+        score: how importance is estimated (``order`` "random" uses only its seed).
         order: ``scores``, ``random``, ``file`` or ``oracle`` (an ablation study).
-        seeds: of several random orders, one curve each; empty: one order, of ``score.seed``.
+        seeds: seeds of several random orders, one curve each; empty: a single order with ``score.seed``.
     """
 
     components: str = "all"
@@ -47,7 +47,7 @@ class PruneSettings(Comparison):
 
     @property
     def estimates(self) -> bool:
-        """Whether the study looks at sentences to rank heads."""
+        """Whether the study estimates importance on sentences."""
         return self.order in ("scores", "random") and self.score.needs_data
 
     def to_dict(self) -> dict[str, Any]:
@@ -58,11 +58,11 @@ class PruneSettings(Comparison):
 
 
 class Prune(MaskStudy):
-    """Prune heads step by step, lowest importance first; one curve or several, each with its own heads in play.
+    """Prune heads step by step, lowest importance first; one or several curves, each with its own prunable heads.
 
     Attributes:
-        how: how importance is estimated, for a study that is run.
-        given: a ready ranking (``order`` "file" or "oracle"), else None.
+        how: how importance is estimated; only set to run the study.
+        given: an existing ranking (``order`` "file" or "oracle"), else None.
     """
 
     name = "prune"
@@ -74,8 +74,8 @@ class Prune(MaskStudy):
         """Make the study of a loaded model.
 
         Args:
-            given: a ready ranking.
-            order_file: hash of the score file, for ``order`` "file".
+            given: an existing ranking.
+            order_file: hash of the score file for ``order`` "file".
         """
         oracle = given is not None and how.order == "oracle"
         study = cls(
@@ -92,7 +92,7 @@ class Prune(MaskStudy):
 
     @property
     def curves(self) -> dict[str, list[str]]:
-        """The curves by name, each with the components whose heads are in play."""
+        """Name of each curve -> the components whose heads it prunes."""
         found = curves(self.settings["components"], list(self.start.shape))
         return seeded_curves(found, self.settings.get("seeds", []))
 
@@ -103,7 +103,7 @@ class Prune(MaskStudy):
         return {label: steps(len(start.kept(parts)), share) for label, parts in self.curves.items()}
 
     def check(self) -> None:
-        """Refuse a ranking that is of another model or ranks too few heads, and what stops every study of masks."""
+        """Check that a given ranking is of this model and complete, besides the checks of every study of masks."""
         given, start, shape = self.given, self.start, self.session.gates.shape
         measured, here = given.checkpoint.get("sha256") if given else None, self.settings["checkpoint"]
         if given is not None and self.how.order == "oracle" and measured != here:
@@ -121,7 +121,7 @@ class Prune(MaskStudy):
         super().check()
 
     def warnings(self) -> list[str]:
-        """Warn where heads are ranked on the split that results come from."""
+        """Warn if heads are ranked on the split on which results are reported."""
         given, how = self.given, self.how
         ranked_on = given.data.get("split") if given else how.score.subset if how.estimates else None
         if ranked_on != self.split:
@@ -134,7 +134,7 @@ class Prune(MaskStudy):
         return 1 + sum(len(points) - 1 for points in self.steps.values())
 
     def plan(self) -> list[Cell]:
-        """The unpruned model, and all steps where their order is known before the first of them is computed."""
+        """The unpruned model, and all steps if their order is known in advance."""
         first = self.unpruned(**_facts(None, Step(0, 0.0, 0), self.start))
         if self.settings["reestimate"]:
             return [first]
@@ -147,7 +147,7 @@ class Prune(MaskStudy):
         return found
 
     def next(self, done: Mapping[str, Done]) -> list[Cell]:
-        """The next step of an order that is estimated again on each pruned model."""
+        """The next step, if importance is estimated again on each pruned model."""
         if not self.settings["reestimate"]:
             return []
         for label, components in self.curves.items():
@@ -157,7 +157,7 @@ class Prune(MaskStudy):
         return []
 
     def result(self, cells: Mapping[str, Done]) -> Document:
-        """Say how the score falls."""
+        """Report how the score drops."""
         labels, settings, measure = list(self.curves), self.settings, self.measure
         unpruned, family = cells.get(UNPRUNED), self.family(self.planned() - 1)
         done = [cell for name, cell in cells.items() if name != UNPRUNED]
@@ -167,7 +167,7 @@ class Prune(MaskStudy):
         document = self.document(title, unpruned, missing, family.count)
         document.state |= {"done": len(cells), "order": order}
         scores = self._stored_scores()
-        # Several random orders have no map: each has scores of its own.
+        # No map for several random orders: each has its own scores.
         document.maps = [_importance(scores)] if scores and not settings.get("seeds") else []
         if not unpruned:
             return document
@@ -200,7 +200,7 @@ class Prune(MaskStudy):
         return document
 
     def _reestimated(self, label: str, components: list[str], before: Step, step: Step) -> Cell:
-        """One step of an order that is estimated on the model of the step before."""
+        """One step whose order is estimated on the model of the previous step."""
         if before.number:
             mask = read_mask(self.folder, _cell_id(label, before))
             with self.session.gates.masked(mask):
@@ -219,12 +219,12 @@ class Prune(MaskStudy):
         return estimate_scores(self.session, settings)
 
     def _order(self, label: str) -> Scores | None:
-        """The random order of a curve that has a seed of its own."""
+        """The random order of a curve with its own seed."""
         seed = curve_seed(label)
         return None if seed is None else self._estimate(replace(self.how.score, seed=seed))
 
     def _first_scores(self) -> Scores:
-        """The scores of the model as it came: given, stored by an earlier run, or estimated now by one process."""
+        """The scores of the unpruned model: given, stored by an earlier run, or estimated now by one process."""
         path = self.folder.path / "scores.json"
 
         def make() -> None:
@@ -250,7 +250,7 @@ def _cell_id(label: str, step: Step) -> str:
 
 
 def _facts(label: str | None, step: Step, mask: Mask) -> dict[str, Any]:
-    """What the list of cells says of a step."""
+    """Facts about a step that are stored with its cell."""
     return {
         "curve": label,
         "step": step.number,
@@ -261,7 +261,7 @@ def _facts(label: str | None, step: Step, mask: Mask) -> dict[str, Any]:
 
 
 def _importance(scores: Scores) -> HeadMap:
-    """The map of the scores that the order comes from."""
+    """The map of the scores that determine the order."""
 
     def cell(layer: int, head: int, value: float | None) -> dict[str, Any]:
         return {"layer": layer, "head": head, **({"state": "pruned"} if value is None else {"importance": value})}
@@ -279,7 +279,7 @@ def _importance(scores: Scores) -> HeadMap:
 
 
 def _used(scores: Scores) -> dict[str, Any]:
-    """Say what data the ranking was estimated on, and how many of its sentences; empty where it needs none."""
+    """Data and number of sentences on which the ranking was estimated; empty if it needs none."""
     data = {name: scores.data[name] for name in ("split", "of") if name in scores.data}
     return {**data, "sentences": scores.sentences} if data.get("split") else {}
 

@@ -1,4 +1,4 @@
-"""Means over the samplings of a study of random pruning, and their tests."""
+"""Mean scores over the samplings of a random pruning study, and their tests."""
 
 import statistics
 from collections.abc import Mapping, Sequence
@@ -14,10 +14,10 @@ from fairseq_headprune.studies.study import UNPRUNED, Done
 
 
 class Means:
-    """Scores and tests of the answers that are stored in a study.
+    """Scores and tests of the outputs stored in a study.
 
     Args:
-        study: a finished study of random pruning, with its session.
+        study: a finished random pruning study, with its session.
     """
 
     def __init__(self, study: Any) -> None:
@@ -27,7 +27,7 @@ class Means:
         self._statistics: dict[str, np.ndarray] = {}
 
     def test(self, names: Sequence[str], base: Sequence[str]) -> dict[str, Any]:
-        """Test the mean score of some cells against that of as many others; the samplings are just these."""
+        """Test the mean score of some cells against that of equally many others; only sentences are resampled."""
         of_base, mine = ([self._extract(name) for name in side] for side in (base, names))
         return mean_test(self._metric.score, of_base, mine, self._how)[1]
 
@@ -44,14 +44,14 @@ class Means:
 
 
 def summary(means: Means, cells: Mapping[str, Done], plan: Sequence[str], items: Sequence[Item], base: str) -> Done:
-    """Arrange the cells: what they are compared with, every sampling with ``p_holm``, an entry an item with its mean.
+    """Summarise the cells: the baseline, every sampling with ``p_holm``, and one entry per item with its mean.
 
-    Holm's correction is over the samplings for samplings, over the items for items.
+    Holm's correction of samplings is over all samplings, that of items over all items.
 
     Args:
-        plan: ids of all cells in the order of the study; the unpruned model's comes first.
-        base: ``unpruned``, the checkpoint as it is; or ``control``, the unpruned models that are fine-tuned, each with
-            the seed of the sampling it is compared with. ``baseline`` holds its score, and nothing else does.
+        plan: ids of all cells in the order of the study, the unpruned model's first.
+        base: ``unpruned``, the original checkpoint; or ``control``, the fine-tuned unpruned models, each compared with
+            the sampling of the same seed. Its score is only in ``baseline``.
     """
     unpruned, *others = [cells[name] for name in plan]
     baseline, partner = unpruned, dict.fromkeys(plan, UNPRUNED)
@@ -70,7 +70,7 @@ def summary(means: Means, cells: Mapping[str, Done], plan: Sequence[str], items:
         shared = {key: found[0][key] for key in ("item", "kind", "text", "mirror", "percent", "pruned")}
         names = [cell["id"] for cell in found]
         mean = means.mean(names, [partner[name] for name in names])
-        # The heads kept in each layer where all samplings agree on them, as those of a configuration do.
+        # The number of heads kept in each layer, if equal in all samplings (as in those of a configuration).
         config = found[0]["config"] if all(cell["config"] == found[0]["config"] for cell in found) else None
         entries.append({**shared, **mean, "delta": mean["score"] - baseline["score"], "config": config})
     for group in (others, entries):

@@ -1,4 +1,4 @@
-"""The study of ``headprune random-study``: draw masks, fine-tune, answer, score (Budhraja et al. 2020, §3.1)."""
+"""The study of ``headprune random-study``: draw masks, fine-tune, score (Budhraja et al. 2020, §3.1)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -30,11 +30,11 @@ _UNTRAINED = (
 
 
 class RandomStudy(MaskStudy):
-    """Fine-tune a checkpoint under masks that are drawn by chance, several samplings of each item.
+    """Fine-tune a checkpoint under random masks, several samplings of each item.
 
     Attributes:
-        generate: data folder and flags of fairseq-generate, by which the tuned models answer.
-        base: what differences and tests of the means are against: ``unpruned`` or ``control``.
+        generate: data folder and flags of fairseq-generate, used to run the fine-tuned models.
+        base: the baseline of differences and tests of the means: ``unpruned`` or ``control``.
     """
 
     name = "random-study"
@@ -65,7 +65,7 @@ class RandomStudy(MaskStudy):
 
     @property
     def noun(self) -> str:
-        """What is pruned."""
+        """The word for what is pruned."""
         return "parts" if has_ffn(self.components) else "heads"
 
     @property
@@ -75,11 +75,11 @@ class RandomStudy(MaskStudy):
 
     @cached_property
     def drawn(self) -> dict[str, tuple[Mask, dict[str, Any]]]:
-        """Every sampling: id of the cell -> mask and facts; what cannot be drawn raises ValueError or KeyError."""
+        """Every sampling: cell id -> mask and facts; raises ValueError or KeyError if one cannot be drawn."""
         return samplings(self.start, self.items, self.settings["seeds"], self.components)
 
     def check(self) -> None:
-        """Refuse what this model cannot meet."""
+        """Check that all samplings can be drawn for this model."""
         self.drawn  # noqa: B018
         super().check()
 
@@ -100,7 +100,7 @@ class RandomStudy(MaskStudy):
         ]
 
     def result(self, cells: Mapping[str, Done]) -> Document:
-        """Say how far random pruning goes; the means of a finished study are tested where its model is loaded."""
+        """Report how far random pruning can go; the means of a finished study are tested if its model is loaded."""
         settings = self.settings
         unpruned, found = by_item(self.items, cells)
         comparisons = sum(map(len, found.values()))
@@ -115,14 +115,14 @@ class RandomStudy(MaskStudy):
             self._tell_samplings(document, unpruned, list(found.values()), comparisons)
         else:
             self._tell_means(document, cells)
-        # An encoder that is pruned before it is fine-tuned on a task guesses: to be better than that is no finding.
+        # An encoder that was not fine-tuned on the task only guesses: beating it is not a finding.
         random = _random(list(found.values()))
         if random and not missing and "task" not in settings["data"] and self.base == UNPRUNED:
             document.findings = [_found(unpruned, random, self.family(comparisons), self.noun)]
         return document
 
     def _tell_samplings(self, document: Document, unpruned: Done, items: list[list[Done]], comparisons: int) -> None:
-        """Tell each sampling's own test, in a study that need not be finished."""
+        """Add the test of each sampling; the study may be unfinished."""
         caption = f"{self.measure}: mean of the samplings of each row, each fine-tuned; sd: their standard deviation"
         tests = self.family(comparisons)
         document.tables = [samplings_table(unpruned, items, tests, self.measure, caption)]
@@ -132,7 +132,7 @@ class RandomStudy(MaskStudy):
         document.charts = self._chart(unpruned["score"], points, None)
 
     def _tell_means(self, document: Document, cells: Mapping[str, Done]) -> None:
-        """Tell the means of a finished study as the paper's tables, each tested."""
+        """Add the tested means of a finished study as the paper's tables."""
         order = [UNPRUNED, *self.drawn]
         value = summary(Means(self), cells, order, self.items, self.base)
         baseline, items, settings = value["baseline"], value["items"], self.settings
@@ -157,12 +157,12 @@ class RandomStudy(MaskStudy):
 
 
 def _random(items: list[list[Done]]) -> list[list[Done]]:
-    """The samplings of percentages, by percentage."""
+    """The samplings of percentages, sorted by percentage."""
     return sorted((cells for cells in items if cells[0]["kind"] == "random"), key=lambda cells: cells[0]["percent"])
 
 
 def _mean(cells: list[Done]) -> Done:
-    """A point of the curve: the mean with its standard deviation, or the one sampling there is."""
+    """A point of the curve: the mean with its standard deviation, or the only sampling."""
     if len(cells) == 1:
         return cells[0]
     same = {name: cells[0][name] for name in ("percent", "pruned")}
@@ -170,7 +170,7 @@ def _mean(cells: list[Done]) -> Done:
 
 
 def _found(unpruned: Done, random: list[list[Done]], tests: Family, noun: str) -> str:
-    """Say how far random pruning goes before a sampling is significantly worse."""
+    """Report how far random pruning can go before a sampling is significantly worse."""
     reached = None
     for cells in random:
         if differing(unpruned, cells, tests)[0]:

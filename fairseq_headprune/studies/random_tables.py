@@ -1,4 +1,4 @@
-"""The tables of a study of random pruning: those of Budhraja et al. (2020), and one of all samplings."""
+"""The tables of a random pruning study: those of Budhraja et al. (2020), and one of all samplings."""
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
@@ -21,12 +21,12 @@ def paper_tables(
     """Return the paper's tables: percentages (Table 1), configurations (2), triples (3), layers (5 and 6).
 
     Args:
-        baseline: score of what the items are compared with.
+        baseline: score with which the items are compared.
         start: the mask of the unpruned model.
-        items: an entry an item: ``kind``, ``text``, ``percent``, ``pruned``, ``config``, ``score``, ``sd``, ``delta``,
-            ``p`` and ``p_holm``. A table without any is omitted.
-        tests: the family that the entries are tested in.
-        noun: what is pruned.
+        items: one entry per item: ``kind``, ``text``, ``percent``, ``pruned``, ``config``, ``score``, ``sd``,
+            ``delta``, ``p`` and ``p_holm``. Empty tables are omitted.
+        tests: the family of the entries' tests.
+        noun: the word for what is pruned.
     """
     full = {component: n["kept"] for component, n in start.counts().items()}
     config = format_config(start)
@@ -70,9 +70,9 @@ def paper_tables(
 
 
 def by_item(items: Sequence[Item], cells: Mapping[str, Done]) -> tuple[Done | None, dict[str, list[Done]]]:
-    """Return the unpruned model's cell, if it is done, and item -> the samplings that are done, in the study's order.
+    """Return the unpruned model's cell (None if not done), and item -> finished samplings in the study's order.
 
-    ``p_holm`` of a sampling is corrected over just those that are done; items without one are left out.
+    ``p_holm`` is corrected over the finished samplings only; items without one are omitted.
     """
     done = dict(cells)
     unpruned = done.pop(UNPRUNED, None)
@@ -86,11 +86,11 @@ def by_item(items: Sequence[Item], cells: Mapping[str, Done]) -> tuple[Done | No
 def samplings_table(
     unpruned: Done, items: Sequence[Sequence[Done]], tests: Family, measure: str = "BLEU", caption: str = ""
 ) -> Table:
-    """Return a row for the unpruned model and one for each item: its mean, and how many samplings differ.
+    """Return a table with a row for the unpruned model and one per item: its mean, and how many samplings differ.
 
     Args:
         unpruned: the cell of the unpruned model.
-        items: the samplings of each item, cells with ``p_holm``; at least one.
+        items: the samplings of each item, as cells with ``p_holm``; at least one.
     """
     header = ["pruned", "heads kept", measure, "difference", "sd", "samplings", "worse / better"]
     rows: list[list[Any]] = [["0%", "all (unpruned)", f"{unpruned['score']:.2f}", None, None, None, None]]
@@ -110,7 +110,7 @@ def differing(unpruned: Done, cells: Sequence[Done], tests: Family) -> tuple[int
 
 
 def differing_caption(tests: Family) -> str:
-    """Say what "worse / better" means where all samplings that are done are these tests."""
+    """Explain "worse / better" for the family of all finished samplings."""
     return (
         f"worse / better: how many samplings differ from the unpruned model at p < {tests.alpha:g} after Holm's "
         f"correction over all {tests.count} (paired bootstrap, {tests.resamples} resamples, seed {tests.seed})"
@@ -119,7 +119,7 @@ def differing_caption(tests: Family) -> str:
 
 
 def kept_heads(item: Entry) -> str:
-    """Say which heads an item keeps, in the words of Budhraja et al. 2020.
+    """Describe which heads an item keeps, in the words of Budhraja et al. 2020.
 
     Args:
         item: an entry or a cell of the study: ``kind``, ``text``, ``mirror``, and ``config`` of a configuration.

@@ -1,4 +1,4 @@
-"""Reading finished studies of masks: differences, Holm's correction, and what an ablation says of every head."""
+"""Reading finished studies of masks: differences, Holm's correction, and the results of an ablation by head."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -13,24 +13,24 @@ from fairseq_headprune.studies.study import UNPRUNED
 
 
 def with_holm(cells: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return copies of cells with ``p_holm``: Holm's correction over just these cells."""
+    """Return copies of cells with ``p_holm``: Holm's correction over exactly these cells."""
     corrected = holm([cell["p"] for cell in cells])
     return [{**cell, "p_holm": p} for cell, p in zip(cells, corrected, strict=True)]
 
 
 def with_delta(cell: dict[str, Any], baseline: dict[str, Any]) -> dict[str, Any]:
-    """Return a copy of a cell with ``delta``, its score minus the unpruned model's; chrF's is ``delta_chrf``."""
+    """Return a copy of a cell with ``delta``, its score minus the unpruned model's (``delta_chrf`` for chrF)."""
     chrf = {"delta_chrf": cell["chrf"] - baseline["chrf"]} if "chrf" in cell and "chrf" in baseline else {}
     return {**cell, "delta": cell["score"] - baseline["score"], **chrf}
 
 
 def cell_head(cell: dict[str, Any]) -> Part:
-    """Return the head that a cell is about."""
+    """Return the head of a cell."""
     return Part(cell["component"], cell["layer"], cell["head"])
 
 
 def best_of_layers(cells: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the cell of the highest score of each layer; of equal scores the first one."""
+    """Return the cell with the highest score in each layer; the first one on ties."""
     best: dict[tuple[str, int], dict[str, Any]] = {}
     for cell in cells:
         layer = (cell["component"], cell["layer"])
@@ -80,9 +80,9 @@ class Ablation:
         self.cells = {head: with_delta(done[head], self.baseline) for head in heads}
 
     def oracle(self) -> Scores:
-        """Return the order of Michel et al. (2019), §4.2: the head whose removal hurts least has the lowest score.
+        """Return the oracle order of Michel et al. (2019), §4.2: the head whose removal hurts least scores lowest.
 
-        A head's score is minus its difference in BLEU; heads the study did not remove have none.
+        A head's score is minus its difference in BLEU; heads that the study did not remove have none.
         """
         shape = self.start.shape
         scores = {

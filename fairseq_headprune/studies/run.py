@@ -1,4 +1,4 @@
-"""Running a study: its cells are divided among the processes that share its folder, and none is computed twice."""
+"""Running a study: processes that share its folder divide its cells, and none is computed twice."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Protocol
@@ -7,12 +7,12 @@ from fairseq_headprune.studies.finished import check_masks
 from fairseq_headprune.studies.folder import StudyFolder
 from fairseq_headprune.studies.study import Cell, Done, Study
 
-#: Default of ``--masks-at-once`` by the kind of device; a study that is killed loses up to that many cells.
+#: Default of ``--masks-at-once`` by device type; a killed study loses up to that many cells.
 MASKS_AT_ONCE = {"cpu": 8, "cuda": 128}
 
 
 class Work(Protocol):
-    """Computes cells: translates under masks, or trains."""
+    """Computes cells: runs the model under masks, or trains."""
 
     def size(self) -> int:
         """Return how many cells are best computed together."""
@@ -20,12 +20,12 @@ class Work(Protocol):
     def compute(self, cells: Sequence[Cell]) -> Iterable[Any]:
         """Compute cells and append each to the folder; yield whenever some were appended.
 
-        A cell that is not appended in the end is given up by this process, and free for others to try.
+        This process gives up cells that are not appended at the end; others may try them.
         """
 
 
 def run(study: Study, work: Work) -> Iterator[Done]:
-    """Yield every cell of an opened study as it is finished, here or by another process, or was finished before.
+    """Yield every cell of an opened study when it is finished, whether earlier, here or by another process.
 
     Raises:
         ValueError: the folder's finished cells are of other masks than the study's.
@@ -40,7 +40,7 @@ def run(study: Study, work: Work) -> Iterator[Done]:
 
 
 def shared(folder: StudyFolder, cells: Iterable[Cell], work: Work) -> Iterator[Done]:
-    """Yield these cells as they are finished, dividing them with other processes; each is yielded once."""
+    """Yield each of these cells once, when it is finished; other processes may compute some of them."""
     waiting = {cell.id: cell for cell in cells}
     yield from _finished(folder, waiting)
     while waiting:
@@ -58,7 +58,7 @@ def shared(folder: StudyFolder, cells: Iterable[Cell], work: Work) -> Iterator[D
 
 
 def _finished(folder: StudyFolder, waiting: dict[str, Cell]) -> Iterator[Done]:
-    """Yield what is finished of the cells that are waited for, and wait for it no more."""
+    """Yield the waiting cells that are finished, and remove them from ``waiting``."""
     done = folder.cells() if waiting else {}
     for name in [name for name in waiting if name in done]:
         del waiting[name]

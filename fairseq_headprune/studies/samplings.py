@@ -1,4 +1,4 @@
-"""What a study of random pruning draws: percentages, configurations, triples (Budhraja et al. 2020, Tables 1 to 6)."""
+"""The samplings of a random pruning study: percentages, configurations, … (Budhraja et al. 2020, Tables 1 to 6)."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -9,9 +9,9 @@ from fairseq_headprune.choosing.random_heads import keep_random, parse_amount, p
 from fairseq_headprune.parts import HEADS, Mask
 from fairseq_headprune.parts.notation import format_config, parse_config, parse_triple
 
-#: Follows a share or number of heads to prune: every layer keeps a head.
+#: Suffix of a share or number of heads to prune: every layer keeps at least one head.
 AT_LEAST_ONE = ":at-least-one"
-#: Nothing is pruned, but the model is fine-tuned alike.
+#: The item that prunes nothing, but fine-tunes in the same way.
 CONTROL = "control"
 
 
@@ -20,9 +20,9 @@ class Item:
     """One thing that is sampled several times.
 
     Attributes:
-        kind: ``random``, ``config``, ``triple``, ``layers`` (all heads of some layers go; only fine-tuning differs by
-            seed), or ``control``: nothing is pruned, but fine-tuned alike.
-        text: as it was written.
+        kind: ``random``, ``config``, ``triple``, ``layers`` (all heads of some layers are pruned; only fine-tuning
+            depends on the seed), or ``control`` (nothing is pruned, but the model is fine-tuned in the same way).
+        text: as the user wrote it.
         mirror: the adversarial twin of a configuration.
     """
 
@@ -32,18 +32,18 @@ class Item:
 
     @property
     def name(self) -> str:
-        """A name that can stand in file names."""
+        """A name that is valid in file names."""
         text = "+".join(self.text.replace(AT_LEAST_ONE, "-at-least-one").split()).replace(":", "")
         return "-".join(part for part in (self.kind, text, "mirror" if self.mirror else "") if part)
 
     def mask(self, start: Mask, seed: int, components: Sequence[str] = HEADS) -> Mask:
-        """Draw the mask of a seed.
+        """Draw the mask for a seed.
 
         Args:
-            components: whose parts a share, a number or a set of layers is of.
+            components: components to which a share, a number or a set of layers refers.
 
         Raises:
-            ValueError, KeyError: what is not written as it should be, or cannot be met by this model.
+            ValueError, KeyError: malformed text, or a request that this model cannot meet.
         """
         present = [component for component in components if component in start.rows]
         if self.kind == "random":
@@ -71,10 +71,10 @@ def items(
     mirror: bool,
     control: bool,
 ) -> list[Item]:
-    """List what is sampled, in the order of the tables; each configuration is followed by its twin with ``mirror``.
+    """List the items in the order of the tables; with ``mirror`` each configuration is followed by its twin.
 
     Raises:
-        ValueError: nothing at all, or the same twice.
+        ValueError: no items, or a duplicate.
     """
     found = [Item(CONTROL)] if control else []
     found += [Item("random", text) for text in random]
@@ -91,7 +91,7 @@ def items(
 
 
 def facts(item: Item, seed: int, start: Mask, mask: Mask, components: Sequence[str] = HEADS) -> dict[str, Any]:
-    """What the list of cells says of a sampling; ``percent`` is the exact share of the parts of these components."""
+    """Facts stored with a sampling's cell; ``percent`` is the exact share of these components' parts."""
     play = len(start.kept(components))
     pruned = play - len(mask.kept(components))
     return {
@@ -110,10 +110,10 @@ def facts(item: Item, seed: int, start: Mask, mask: Mask, components: Sequence[s
 def samplings(
     start: Mask, chosen: Sequence[Item], seeds: Sequence[int], components: Sequence[str] = HEADS
 ) -> dict[str, tuple[Mask, dict[str, Any]]]:
-    """Draw every mask of a study: id of the cell -> mask and facts.
+    """Draw every mask of a study: cell id -> mask and facts.
 
     Raises:
-        ValueError, KeyError: an item that this model cannot meet, or a seed given twice.
+        ValueError, KeyError: an item that this model cannot meet, or a duplicate seed.
     """
     if len(set(seeds)) < len(seeds):
         raise ValueError(f"a seed is given twice: {' '.join(map(str, seeds))}")

@@ -1,4 +1,4 @@
-"""A study: what it does is decided by its settings; one class in one file says its cells and its result."""
+"""The base class of studies: settings determine the cells to compute, and cells determine the result."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,21 +11,21 @@ from fairseq_headprune.studies.folder import StudyFolder
 #: id of the cell that all others are compared with
 UNPRUNED = "unpruned"
 
-#: A finished cell, as the list of cells holds it.
+#: A finished cell, as stored in ``cells.jsonl``.
 Done = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One unit of work: what is computed, saved and never computed again.
+    """One unit of work, computed and saved once.
 
     Attributes:
-        id: names the cell and its files.
-        mask: the heads that are kept (a ``Mask``); None for a job without one.
-        facts: what the list of cells says of it, beside the scores.
-        split: what is answered; None for the study's split.
-        against: the cell that this one is tested against, which is computed before all others that name it.
-        job: a training that comes first, for a study that trains.
+        id: name of the cell and its files.
+        mask: the heads that are kept (a ``Mask``); None for a job without a mask.
+        facts: values stored with the cell, besides the scores.
+        split: the split that the model is run on; None: the study's split.
+        against: id of the cell that this one is tested against; that cell is computed first.
+        job: the training that is run first, in studies that train.
     """
 
     id: str
@@ -37,17 +37,17 @@ class Cell:
 
 
 class Study:
-    """What is computed, and what the results say. A subclass gives ``name``, ``plan`` or ``next``, and ``result``.
+    """What is computed and how results are reported; subclasses define ``name``, ``plan`` or ``next``, and ``result``.
 
-    A study is made from its settings alone, so that the page can show a stored one without its model. To run it, it
-    needs a session as well, and a folder (:meth:`open`).
+    A study is made from its settings alone, so that a stored one can be shown without its model. Running it also needs
+    a session and a folder (:meth:`open`).
 
     Attributes:
-        name: of the verb.
-        settings: its identity, as it is stored in ``study.json`` and compared when it is resumed.
+        name: the verb.
+        settings: stored in ``study.json``; a study can only be resumed with the same settings.
         session: the loaded model.
-        first: number that layers and heads count from in tables: 1 as in the papers. The report page, whose maps show
-            original numbers, sets 0.
+        first: the number from which tables count layers and heads: 1 as in the papers; the report page, whose maps
+            show original numbers, sets 0.
     """
 
     name: ClassVar[str]
@@ -65,30 +65,30 @@ class Study:
         return self._folder
 
     def cells(self) -> dict[str, Done]:
-        """Return the finished cells by id, which have what a result needs; a damaged one raises ValueError."""
+        """Return the finished cells by id; raises ValueError if one is damaged or lacks what a result needs."""
         return self.folder.cells()
 
     def check(self) -> None:
-        """Refuse what would stop the study later, before anything is written."""
+        """Check before anything is written that the study can run to its end."""
 
     def warnings(self) -> list[str]:
-        """Return what weakens the results, a sentence each."""
+        """Return warnings about what weakens the results, one sentence each."""
         return []
 
     def plan(self) -> Sequence[Cell]:
-        """Return the cells that are known before any is computed."""
+        """Return the cells that are known in advance."""
         return []
 
     def next(self, done: Mapping[str, Done]) -> Sequence[Cell]:
-        """Return cells that depend on those that are done; none when the study is finished."""
+        """Return the next cells, which depend on finished ones; empty when the study is finished."""
         return []
 
     def planned(self) -> int | None:
-        """Return how many cells there are in the end; None if that is open."""
+        """Return the total number of cells; None if unknown."""
         return len(self.plan())
 
     def result(self, cells: Mapping[str, Done]) -> Document:
-        """Say what was found in these cells by id, of which some may be missing still."""
+        """Report the results of these cells (by id); some may still be missing."""
         raise NotImplementedError
 
     def open(self, path: PathLike, environment: Mapping[str, Any] | None = None) -> StudyFolder:

@@ -25,7 +25,7 @@ from fairseq_headprune.values import first_difference
 if TYPE_CHECKING:
     from fairseq_headprune.session import Session
 
-#: Seconds between two looks at the folder of a training run.
+#: Seconds between two checks of a training run's folder.
 LOOK = 5.0
 
 
@@ -35,7 +35,7 @@ class Follow:
 
     Attributes:
         until: the last epoch to wait for; None: wait until training reaches its own limits.
-        idle: seconds without a new checkpoint after which nothing more is expected.
+        idle: seconds without a new checkpoint after which to stop waiting.
     """
 
     until: int | None = None
@@ -47,12 +47,11 @@ class Follow:
 
 
 class Sweep(MaskStudy):
-    """One pruning study an epoch, in ``epochs/NNN`` of the sweep's own folder, which lists the finished epochs.
+    """One pruning study per epoch, in ``epochs/NNN`` of the sweep's folder, whose cells are the finished epochs.
 
     Attributes:
-        keep, panel: sizes of the sets of most important heads, and epochs of the figure's right panel; empty for the
-            usual ones.
-        checkpoints, follow: where the models come from, for a study that is run.
+        keep, panel: sizes of the sets of most important heads, and epochs of the figure's right panel; empty: defaults.
+        checkpoints, follow: source of the models; only set to run the study.
     """
 
     name = "sweep-epochs"
@@ -73,7 +72,7 @@ class Sweep(MaskStudy):
         """Open the folder.
 
         Raises:
-            ValueError: an epoch that was done belongs to another checkpoint than the one that is there now.
+            ValueError: the checkpoint of a finished epoch is not the one that it was computed with.
         """
         folder = super().open(path, environment)
         for cell in folder.cells().values():
@@ -93,13 +92,13 @@ class Sweep(MaskStudy):
         return self.folder.cells()
 
     def planned(self) -> None:
-        """Open: training may still run."""
+        """None: training may still be running."""
 
     def next(self, done: Mapping[str, Done]) -> list[Cell]:
-        """The epochs whose checkpoint is there, waiting for further ones while training runs."""
+        """The epochs with a checkpoint; waits for further ones while training runs."""
         told, since = False, time.monotonic()
         while True:
-            # Asked before the last look at the folder, not after.
+            # Must be asked before the last check of the folder, not after.
             ended = self._ended(done, since)
             found = [epoch for epoch in self.checkpoints.readable() if _cell_id(epoch) not in done]
             if found:
@@ -115,7 +114,7 @@ class Sweep(MaskStudy):
             done = self.folder.cells()
 
     def _ended(self, done: Mapping[str, Done], since: float) -> bool:
-        """Whether no further checkpoint is expected; ``since``: the time of the last news."""
+        """Whether no further checkpoint is expected; ``since``: time of the last change."""
         if self.follow is None or time.monotonic() - since > self.follow.idle:
             return True
         wanted, epochs = self.checkpoints.wanted, {cell["epoch"] for cell in done.values()}
@@ -126,7 +125,7 @@ class Sweep(MaskStudy):
         return self.checkpoints.training_ended()
 
     def result(self, cells: Mapping[str, Done]) -> Document:
-        """Say how scores and rankings evolve; after a run, which epochs were skipped or had no checkpoint, too."""
+        """Report how scores and rankings evolve; after a run, also which epochs were skipped or lack a checkpoint."""
         document, found = sweep_document(self, cells), getattr(self, "checkpoints", None)
         if found is not None:
             gaps = found.missing(cell["epoch"] for cell in cells.values())
@@ -146,13 +145,13 @@ class EpochWork:
 
     Args:
         args: the command line, whose ``path`` is set to each checkpoint in turn.
-        sweep: opened. Its session is of the first checkpoint; that one's task, with the data it has loaded, serves all.
+        sweep: an opened sweep; its session is of the first checkpoint, whose task (with loaded data) is reused.
         prune: makes the pruning study of a session.
-        environment: noted in each study.
-        tick: called with each cell that was finished.
+        environment: recorded in each study.
+        tick: called with each finished cell.
 
     Attributes:
-        computed: the epochs that were computed here.
+        computed: the epochs computed by this process.
     """
 
     def __init__(
@@ -168,7 +167,7 @@ class EpochWork:
         self._task, self._start = first.task, {"heads": first.gates.shape, "mask": first.gates.mask().rows}
         self._first: Session | None = first
         self.computed: set[int] = set()
-        # No two models are held at once.
+        # Never hold two models at once.
         sweep.session = None
 
     def size(self) -> int:
@@ -176,7 +175,7 @@ class EpochWork:
         return 1
 
     def compute(self, cells: Sequence[Cell]) -> Iterator[None]:
-        """Prune the model of each epoch; one whose checkpoint cannot be used is given up, with the reason noted."""
+        """Prune the model of each epoch; skip epochs whose checkpoint cannot be used, and record the reason."""
         for cell in cells:
             began = time.perf_counter()
             session = self._session(cell.job)
@@ -221,7 +220,7 @@ class EpochWork:
 
 
 def session_of(args: argparse.Namespace, path: Path, task: Any = None) -> "Session":
-    """Load a checkpoint with the flags of a command line that names none."""
+    """Load a checkpoint with the flags of a command line without ``--path``."""
     from fairseq_headprune.session import open_session  # torch: a finished study is read without it
 
     own = copy(args)
@@ -232,11 +231,10 @@ def session_of(args: argparse.Namespace, path: Path, task: Any = None) -> "Sessi
 
 
 def first_session(args: argparse.Namespace, checkpoints: EpochCheckpoints, follow: Follow | None) -> "Session":
-    """Load the first checkpoint that can be used, waiting for it while training runs.
+    """Load the first usable checkpoint, waiting for it while training runs.
 
     Raises:
-        ValueError: there is none, or all that are there are refused, and none of them is being written; the message
-            says why.
+        ValueError: there is no usable checkpoint and none is being written; the message says why.
     """
     end, refused = time.monotonic() + (follow.idle if follow else 0), None
     while True:

@@ -1,4 +1,4 @@
-"""What a sweep over epochs found: its curves and rankings by epoch, as numbers and as a document."""
+"""The results of a sweep over epochs: curves and rankings by epoch, as numbers and as a document."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,7 +15,7 @@ from fairseq_headprune.studies.epochs import epoch_list
 from fairseq_headprune.studies.folder import StudyFolder
 from fairseq_headprune.studies.study import UNPRUNED, Done
 
-#: Share of the unpruned BLEU that counts as kept in the summary (Michel et al. 2019, §6, speak of 85 to 90%).
+#: Share of the unpruned BLEU that the summary requires to be kept (85 to 90% in Michel et al. 2019, §6).
 KEPT = 0.9
 
 
@@ -32,7 +32,7 @@ def read_sweep(folder: StudyFolder, epochs: Sequence[Done], keep: Sequence[int] 
         keep: sizes of the sets of most important heads (default: a quarter, half and three quarters of the heads).
 
     Returns:
-        ``epochs``: a row each, see :func:`epoch_row`; ``ranking``: curve -> its evolution, see
+        ``epochs``: one row per epoch, see :func:`epoch_row`; ``ranking``: curve -> its evolution, see
         :func:`evolution`; ``kept_within``: curve -> epoch -> :func:`kept_within`.
     """
     studies = {epoch["epoch"]: StudyFolder(epoch_path(folder.path, epoch["epoch"])) for epoch in epochs}
@@ -54,10 +54,10 @@ def read_sweep(folder: StudyFolder, epochs: Sequence[Done], keep: Sequence[int] 
 
 
 def epoch_row(folder: StudyFolder, epoch: Done, labels: list[str]) -> dict[str, Any]:
-    """Return the curves of one epoch with ``relative``, each score's share of the epoch's unpruned score.
+    """Return the curves of one epoch with ``relative``, each score divided by the epoch's unpruned score.
 
     Args:
-        folder: the pruning study of that epoch, finished.
+        folder: the finished pruning study of that epoch.
         epoch: its cell in the sweep.
         labels: names of the curves.
     """
@@ -72,7 +72,7 @@ def epoch_row(folder: StudyFolder, epoch: Done, labels: list[str]) -> dict[str, 
 
 
 def kept_within(row: dict[str, Any], label: str) -> float | None:
-    """The largest share of heads, in percent, up to which every step of an epoch keeps 90% of its unpruned BLEU."""
+    """Percentage of pruned heads up to which every step of an epoch keeps 90% of its unpruned BLEU."""
     best = None
     for point in row["curves"][label]:
         if point["relative"] is None or point["relative"] < KEPT:
@@ -82,7 +82,7 @@ def kept_within(row: dict[str, Any], label: str) -> float | None:
 
 
 def sweep_document(study: Any, cells: Mapping[str, Done]) -> Document:
-    """Say how scores and rankings evolve, in the epochs of a sweep that are finished."""
+    """Report how scores and rankings evolve over the finished epochs of a sweep."""
     settings, measure, folder = study.settings, study.measure, study.folder
     epochs = sorted(cells.values(), key=lambda cell: cell["epoch"])
     value = read_sweep(folder, epochs, study.keep)
@@ -164,7 +164,7 @@ def _chart(study: Any, rows: list[dict], label: str) -> EpochCurves:
 
 
 def _found(rows: list[dict], shares: dict[str, dict[str, float | None]]) -> list[str]:
-    """Say for each curve what share of the heads can go within 90% of the unpruned score, first and last."""
+    """Report for each curve, at the first and last epoch, the share of heads prunable within 90% of the score."""
     lines = []
     for label, of_epoch in shares.items():
         first, last = (rows[place]["epoch"] for place in (0, -1))
@@ -189,10 +189,10 @@ def evolution(scores: Mapping[int, Scores], components: Sequence[str], keep: Seq
         keep: sizes of the sets of most important heads.
 
     Returns:
-        ``epochs``; ``spearman``: one row an epoch, one coefficient an epoch, ``None`` where the scores of one side are
-        all equal; ``sets``: for each size ``keep`` the heads that the last epoch keeps (``final``), the epoch in which
-        just these are first kept (``first``), the epoch from which they stay (``stays_from``), and how many of them
-        each epoch keeps (``shared``).
+        ``epochs``; ``spearman``: matrix of coefficients, epochs by epochs, ``None`` if the scores of one side are all
+        equal; ``sets``: for each size in ``keep`` the heads kept at the last epoch (``final``), the first epoch that
+        keeps exactly these (``first``), the epoch from which they stay (``stays_from``), and how many of them each
+        epoch keeps (``shared``).
     """
     epochs = list(scores)
     orders = {epoch: found.pruning_order(components) for epoch, found in scores.items()}
@@ -208,7 +208,7 @@ def _spearman(x: list, y: list) -> float | None:
     try:
         return correlations(x, y)["spearman"].value
     except ValueError:
-        return None  # no variance, or hardly any heads: there is no ranking to compare
+        return None  # no variance or too few heads: no ranking to compare
 
 
 def _final_set(orders: Mapping[int, list], size: int) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Computing cells that are a training: the job, then the test of what its best checkpoint answers."""
+"""Computing cells that train: run the job, then test the outputs of its best checkpoint."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -13,11 +13,11 @@ from fairseq_headprune.studies.study import Cell
 class TrainWork:
     """Computes the cells of a study that have a job (:class:`~fairseq_headprune.jobs.training.TrainingJob`).
 
-    The best checkpoint answers the study's split, and its answers are tested against the cell that each cell names.
+    The best checkpoint is run on the study's split, and its outputs are tested against the cell that each cell names.
     Cells without a job are masks of the study's model, as for :class:`~fairseq_headprune.studies.masked.MaskWork`.
 
     Args:
-        study: opened, with its session; its jobs are named as their cells.
+        study: an opened study with its session; jobs have the names of their cells.
         at_once: how many trainings this process runs at the same time.
     """
 
@@ -26,14 +26,14 @@ class TrainWork:
         self._masks = MaskWork(study)
 
     def size(self) -> int:
-        """Return how many cells are claimed together at first; each that is finished makes room for another."""
+        """Return how many cells are claimed at first; another is claimed whenever one is finished."""
         return self.at_once
 
     def compute(self, cells: Sequence[Cell]) -> Iterator[None]:
-        """Compute these cells; of trainings, whatever of the plan no other process does.
+        """Compute these cells, and of the plan's trainings all that no other process runs.
 
         Raises:
-            RuntimeError: some trainings failed, after the others have ended.
+            RuntimeError: some trainings failed; raised after the others have ended.
         """
         masks = [cell for cell in cells if cell.job is None]
         if masks:

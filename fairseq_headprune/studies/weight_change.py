@@ -21,15 +21,15 @@ QUANTITIES = {
 
 _PARTS = ("q_proj.weight", "k_proj.weight", "v_proj.weight")
 
-#: component -> one list a layer -> one number a head; None where the head is not in both checkpoints
+#: component -> one list per layer -> one number per head; None if the head is not in both checkpoints
 Values = dict[str, list[list[float | None]]]
 
 
 def weight_change(before: State, after: State) -> dict[str, Values]:
-    """Compare the q, k and v weights (W^q, W^k, W^v of one head together, no biases) of two checkpoints of one model.
+    """Compare the q, k and v weights (W^q, W^k, W^v of a head together, no biases) of two checkpoints of one model.
 
-    Heads that a mask prunes after, or that were removed, have none: they did not learn. Heads keep their original
-    numbers, so ``after`` may be slim.
+    Heads that are masked or removed in ``after`` have no value: they were not trained. Heads keep their original
+    numbers, so ``after`` may be a slim model.
 
     Returns:
         quantity of :data:`QUANTITIES` -> values.
@@ -54,7 +54,7 @@ def weight_change(before: State, after: State) -> dict[str, Values]:
 
 
 def _heads(state: State) -> dict[tuple[str, int, int], torch.Tensor]:
-    """Return the q, k and v weights of each head that is there, one flat float64 tensor a head, by original number."""
+    """Return the q, k and v weights of each existing head, one flat float64 tensor per head, by original number."""
     layout = stored_layout(state)
     found = {}
     for component, layer, prefix in part_modules(state["model"], HEADS):
@@ -79,12 +79,12 @@ def _compare(before: torch.Tensor, after: torch.Tensor, where: str) -> dict[str,
 
 
 def layer_effects(values: Values) -> dict[str, dict[str, Any]]:
-    """Test each component for differences among its layers (Kruskal-Wallis), and measure how far layers are apart.
+    """Test each component for differences between its layers (Kruskal-Wallis), and measure their spread.
 
     Returns:
-        component -> ``h``, ``p`` and ``layers`` (that have heads); the ``mean`` of each layer (None without heads), and
-        ``spread``: (largest - smallest) / smallest layer mean, where these are above 0. The paper's claim is a spread
-        below 0.1. ``h`` and ``p`` are None for fewer than two layers with heads, or where all heads are equal.
+        component -> ``h``, ``p`` and ``layers`` (those with heads); the ``mean`` of each layer (None without heads),
+        and ``spread``: (largest - smallest) / smallest layer mean, if these are above 0. The paper claims a spread
+        below 0.1. ``h`` and ``p`` are None for fewer than two layers with heads, or if all heads are equal.
     """
     result = {}
     for component, layers in values.items():
@@ -106,10 +106,10 @@ def _kruskal(groups: list[list[float]]) -> tuple[float | None, float | None]:
 
 
 def overall(values: Mapping[str, Any]) -> dict[str, float]:
-    """Return mean, smallest and largest value over all heads, and how many there are.
+    """Return mean, minimum and maximum over all heads, and their number.
 
     Raises:
-        ValueError: there is none.
+        ValueError: there are no values.
     """
     found = [value for layers in values.values() for layer in layers for value in layer if value is not None]
     if not found:
@@ -118,10 +118,10 @@ def overall(values: Mapping[str, Any]) -> dict[str, float]:
 
 
 def document(before: State, after: State, files: dict[str, Any], shown: str = "relative") -> Document:
-    """Compare two checkpoints, tell all quantities as data and one of them as tables and a figure.
+    """Compare two checkpoints; report all quantities as data, and one of them as tables and a figure.
 
     Args:
-        files: what the data says of the checkpoints.
+        files: description of the checkpoints, added to the data.
         shown: one of :data:`QUANTITIES`.
     """
     values = weight_change(before, after)

@@ -1,6 +1,6 @@
-"""The masks of every method and number of heads, and what trained models answer under them.
+"""The masks of every method and head count, and the outputs of trained models under them.
 
-``python -m fairseq_headprune.studies.pruners.answers JOB.json`` answers the cells of one file.
+``python -m fairseq_headprune.studies.pruners.answers JOB.json`` computes the cells listed in a file.
 """
 
 import logging
@@ -22,16 +22,16 @@ from fairseq_headprune.parts import HEADS, Mask, Shape
 from fairseq_headprune.pruning import next_heads
 from fairseq_headprune.studies.folder import StudyFolder
 
-#: method -> how derivatives are averaged: eq. 21, and the sign error of the published comparison
+#: method -> how derivatives are averaged: as in eq. 21, or with the sign error of the published comparison
 _REDUCTIONS = {"michel": "sentence", "michel-signed": "signed"}
 
 
 @dataclass(frozen=True)
 class MadeMask:
-    """A mask, and how it came about.
+    """A mask, and how it was made.
 
     Attributes:
-        facts: JSON values that belong to the result.
+        facts: JSON values stored with the result.
     """
 
     mask: Mask
@@ -39,12 +39,12 @@ class MadeMask:
 
 
 def run(job: dict[str, Any]) -> None:
-    """Answer under every mask of a job, and add each cell to the study when it is done.
+    """Run the models under every mask of a job, and add each finished cell to the study.
 
     Args:
-        job: ``folder`` of the study; ``generate`` (data folder and flags of fairseq-generate); ``valid`` (what
-            checkpoints were chosen by); ``step`` and ``sentences`` of importance; ``cells``, those of one checkpoint
-            after each other.
+        job: ``folder`` of the study; ``generate`` (data folder and flags of fairseq-generate); ``valid`` (the result
+            that checkpoints were chosen by); ``step`` and ``sentences`` for estimating importance; ``cells``, grouped
+            by checkpoint.
     """
     study = StudyFolder(job["folder"])
     done = study.cells()
@@ -101,7 +101,7 @@ def _write_references(folder: Path, split: str, references: list[str]) -> None:
 
 
 def random_mask(shape: Shape, count: int, seed: int) -> Mask:
-    """Keep ``count`` heads, the ones that ``headprune mask --random`` keeps with this seed and number.
+    """Keep ``count`` random heads, the same as ``headprune mask --random`` with this seed and count.
 
     Raises:
         ValueError: fewer than 0 heads, or more than there are.
@@ -119,17 +119,17 @@ def random_mask(shape: Shape, count: int, seed: int) -> Mask:
 
 
 def importance_masks(session: Any, counts: Sequence[int], settings: ScoreSettings, step: int) -> dict[int, MadeMask]:
-    """Remove the least important heads of a trained model, estimating anew after every ``step`` of them (§4.2.1).
+    """Prune the least important heads of a trained model, estimating again after every ``step`` heads (§4.2.1).
 
-    One descent serves all numbers of heads. What is kept does not depend on which numbers are asked for.
+    One pass serves all head counts; the heads kept do not depend on which counts are requested.
 
     Returns:
-        number of heads kept -> mask; the facts tell how many estimates it took from the whole model on, and seconds.
+        number of heads kept -> mask; its facts are the number of estimates since the full model, and seconds.
 
     Raises:
         ValueError: more heads than there are.
     """
-    from fairseq_headprune.studies.estimates import estimate_scores  # torch, as late as possible
+    from fairseq_headprune.studies.estimates import estimate_scores  # imports torch
 
     start = mask = session.gates.mask()
     total, components = len(start.kept()), list(start.only(HEADS).rows)
@@ -151,7 +151,7 @@ def importance_masks(session: Any, counts: Sequence[int], settings: ScoreSetting
 
 
 def learned_mask(checkpoint: PathLike, count: int | None) -> MadeMask:
-    """Return the mask of a checkpoint's learned gates, corrected to ``count`` heads; how many were learned is a fact.
+    """Return the mask of a checkpoint's learned gates, corrected to ``count`` heads; facts: the number learned.
 
     Raises:
         ValueError: no learned gates, or a number out of range.

@@ -1,4 +1,4 @@
-"""Figures of a comparison (Li et al. 2021): scores by heads kept (3b, 3d), sets by layer (6), heads by lambda (2)."""
+"""Figures of a comparison (Li et al. 2021): score by heads kept (3b, 3d), heads by layer (6), heads by lambda (2)."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -29,15 +29,15 @@ _LOOKS = {
 def comparison_figure(
     points: Sequence[Mapping[str, Any]], stem: files.PathLike, total: int, measure: str
 ) -> list[Path]:
-    """Draw all numbers of heads on the left (Fig. 3b), and up to a third of the model's on the right (Fig. 3d).
+    """Draw scores for all head counts on the left (Fig. 3b), and for up to a third of the heads on the right (Fig. 3d).
 
-    Bars are the standard deviation over seeds.
+    Error bars are the standard deviation over seeds.
 
     Args:
         points: see :func:`~fairseq_headprune.studies.pruners.results.summarise`.
         stem: the figure is written to ``stem.png`` and ``stem.svg``.
         total: heads of the unpruned model.
-        measure: the score's name.
+        measure: name of the score.
     """
     with drawing.style():
         figure = Figure(figsize=(10.5, 4.2), layout="constrained")
@@ -50,10 +50,10 @@ def comparison_figure(
 
 
 def set_figures(rows: Sequence[Mapping[str, Any]], stem: files.PathLike, total: int) -> list[Path]:
-    """Draw in which layers the heads are that each learning method keeps (Fig. 6), and heads against lambda (Fig. 2).
+    """Draw for each learning method the kept heads by layer (Fig. 6), and the number of heads against lambda (Fig. 2).
 
     Args:
-        rows: with ``method``, ``count``, ``kept``; those of ``l0-lambda`` with ``penalty`` and ``learned``.
+        rows: dicts with ``method``, ``count``, ``kept``; for ``l0-lambda`` also ``penalty`` and ``learned``.
         stem: figures are ``stem-layers-METHOD`` and ``stem-lambda``, ``.png`` and ``.svg``.
         total: heads of the unpruned model.
     """
@@ -71,7 +71,7 @@ def set_figures(rows: Sequence[Mapping[str, Any]], stem: files.PathLike, total: 
 
 
 def layer_counts(rows: Sequence[Mapping[str, Any]]) -> dict[int, dict[str, list[float]]]:
-    """Return number of heads kept -> component -> how many of them are in each layer; the mean over seeds."""
+    """Return number of heads kept -> component -> mean number of heads in each layer, over seeds."""
     groups: dict[int, list[dict[str, list[int]]]] = {}
     for row in sorted(rows, key=lambda row: row["count"]):
         counts = {component: [layer.count("1") for layer in layers] for component, layers in row["kept"].items()}

@@ -1,4 +1,4 @@
-"""Scores and tests of a comparison, means over seeds against the unpruned model; Tables 1 and 3b of Li et al. 2021."""
+"""Scores and tests of a comparison: means over seeds against the unpruned model (Li et al. 2021, Tables 1 and 3b)."""
 
 import statistics
 from collections import defaultdict
@@ -23,14 +23,14 @@ Cells = Sequence[Mapping[str, Any]]
 def document(
     study: Any, cells: Mapping[str, Mapping[str, Any]], split: str, references: Sequence[str] | None, how: Comparison
 ) -> Document:
-    """Return the scores of a split, the tests of every method and number of heads, and what each method costs.
+    """Return the scores on a split, the tests of every method and head count, and the cost of each method.
 
     Args:
         study: a :class:`~fairseq_headprune.studies.pruners.study.ComparePruners`.
-        references: None for those of the data.
+        references: default: those of the data.
 
     Raises:
-        ValueError: nothing is answered yet, or there are not as many references as sentences.
+        ValueError: there are no outputs yet, or the numbers of references and sentences differ.
     """
     folder, task = study.folder, study.how.task
     mine = [cell for cell in cells.values() if cell["split"] == split]
@@ -68,13 +68,13 @@ def document(
 
 
 def summarise(rows: Cells, sentences: Mapping[str, np.ndarray], score: Any, how: Comparison) -> list[dict[str, Any]]:
-    """Return mean and standard deviation over seeds (n - 1) of each method and number of heads, and its test.
+    """Return mean and standard deviation over seeds (n - 1) of each method and head count, and its test.
 
-    The paired bootstrap draws other sentences; it compares the mean score of the seeds with the unpruned models' of the
-    same seeds. Holm's correction is over all points. ``l0-lambda``, which has no number of heads, is left out.
+    The paired bootstrap resamples sentences and compares the mean score over seeds with that of the unpruned models of
+    the same seeds. Holm's correction is over all points. ``l0-lambda``, which has no given head count, is omitted.
 
     Args:
-        rows: with ``id``, ``method``, ``count``, ``seed``, ``score``.
+        rows: dicts with ``id``, ``method``, ``count``, ``seed``, ``score``.
         sentences: id -> statistics (sentences, stats).
         score: sums of statistics (…, stats) -> scores (…).
     """
@@ -100,15 +100,15 @@ def summarise(rows: Cells, sentences: Mapping[str, np.ndarray], score: Any, how:
 
 
 def costs(rows: Cells, updates: int) -> list[dict[str, Any]]:
-    """Measure Table 1's columns: what a method costs, how well it meets the number of heads, and its mean score.
+    """Measure the columns of Table 1: a method's cost, how well it meets the head count, and its mean score.
 
     Returns:
-        a dict a method: ``seconds`` and ``updates`` to a pruned model, as multiples of the unpruned model's of the same
-        seeds (the model that a method starts from included; ``estimates`` counts rankings instead of updates;
-        ``seconds`` is None where no training ran, without a stop, among as many others as the unpruned model's, since
-        their number decides how long one takes); ``off``: mean |heads learned - heads asked for| before the
-        correction, None where heads are taken by rank; ``score``: mean over the numbers of heads that all methods have,
-        of means over seeds.
+        one dict per method: ``seconds`` and ``updates`` to get a pruned model, as multiples of the unpruned ones with
+        the same seeds (including the training of the model that a method starts from; ``estimates`` counts rankings
+        instead of updates; ``seconds`` is None if no training ran uninterrupted and next to as many others as the
+        unpruned model's, since that number determines its speed); ``off``: mean |heads learned - heads requested|
+        before the correction, None if heads are chosen by rank; ``score``: mean of the means over seeds, over the head
+        counts that all methods have.
     """
     unpruned = {row["seed"]: row["training"] for row in rows if row["method"] == "unpruned"}
     groups = {
@@ -136,7 +136,7 @@ def costs(rows: Cells, updates: int) -> list[dict[str, Any]]:
 
 
 def _alike(row: Mapping[str, Any], unpruned: Mapping[str, Any]) -> bool:
-    """Tell whether a training ran among as many others as the unpruned model's, and the time of both is known."""
+    """Whether a training and the unpruned model's both have a time, and ran next to equally many others."""
     training = row["training"] or {}
     if "seconds" not in unpruned or training.get("resumed") or unpruned.get("resumed"):
         return False
@@ -151,7 +151,7 @@ def _mean_score(rows: Cells) -> float | None:
 
 
 def _seconds(row: Mapping[str, Any], unpruned: Mapping[str, Any]) -> float:
-    """Return how long it takes to a pruned model, as a multiple of the unpruned one's training."""
+    """Return the time to get a pruned model, as a multiple of the unpruned model's training."""
     whole = unpruned["seconds"]
     if row["training"] is None:
         return (whole + row.get("scoring_seconds", 0.0)) / whole
@@ -163,17 +163,17 @@ def _updates(row: Mapping[str, Any], updates: int) -> int:
 
 
 def result_tables(value: Mapping[str, Any]) -> list[Table]:
-    """Return the tables of a document's data, each with its note below it."""
+    """Return the tables of a document's data, with notes."""
     scores = replace(score_table(value), notes=[score_note(value, None), ""])
     costs = value["costs"]
     return [scores, replace(cost_table(costs, value["measure"]), notes=[COST_NOTE])] if costs else [scores]
 
 
 def score_table(results: Mapping[str, Any]) -> Table:
-    """Tabulate scores in the form of Table 3b: a line a number of heads, a column a method, mean ± deviation.
+    """Tabulate scores as in Table 3b: one row per head count, one column per method, mean ± standard deviation.
 
-    Marked: differs from the unpruned model. Where not all points have as many seeds, their number is in brackets if it
-    is more than one.
+    Marks: differs from the unpruned model. If the number of seeds differs between points, it is given in brackets where
+    it is more than one.
     """
     points, tests = results["points"], _tests(results)
     uneven = _uneven(points)
@@ -187,10 +187,10 @@ def score_table(results: Mapping[str, Any]) -> Table:
 
 
 def score_note(results: Mapping[str, Any], form: str | None = "text") -> str:
-    """Say what the table's numbers are, and the unpruned model's score.
+    """Describe the table's numbers, and give the unpruned model's score.
 
     Args:
-        form: in which the marks of significance are named; None: the document's renderer names them.
+        form: output form whose significance marks are named; None: keep placeholders for the document's renderer.
     """
     points = results["points"]
     unpruned = [point for point in points if point["method"] == "unpruned"]
@@ -206,7 +206,7 @@ def score_note(results: Mapping[str, Any], form: str | None = "text") -> str:
 
 
 def cost_table(costs: Sequence[Mapping[str, Any]], measure: str) -> Table:
-    """Tabulate what Table 1 shows as symbols: cost, control of the number of heads, quality."""
+    """Tabulate what Table 1 shows as symbols: cost, control of the head count, quality."""
     rows: list[list[Any]] = []
     for cost in costs:
         more = f" + {cost['estimates']:.1f} rankings" if cost["estimates"] else ""

@@ -1,4 +1,4 @@
-"""The study of ``headprune compare-pruners``: a training, or a mask of a trained model, for every method and count."""
+"""The study of ``headprune compare-pruners``: a training or a mask for every method, head count and seed."""
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,7 +18,7 @@ from fairseq_headprune.studies.pruners.tasks import Task, Translating
 from fairseq_headprune.studies.pruners.trainings import Training, trainings, unpruned_name
 from fairseq_headprune.studies.study import Cell, Done, Study
 
-#: fairseq else shuffles the batches of the epoch before, which a training that resumes does not have
+#: otherwise fairseq shuffles the batches of the previous epoch, which a resumed training does not have
 _SAME_BATCHES = ["--update-epoch-batch-itr", "True"]
 
 
@@ -28,15 +28,15 @@ class Plan:
 
     Attributes:
         data: the folder that fairseq-preprocess wrote.
-        train_flags: of every fairseq-train, architecture included.
-        generate_flags: of fairseq-generate.
-        task: what is trained and scored.
-        shape: of the model, for random masks.
-        splits: that are answered.
-        updates: of every training but pipelined DSP's, which are one epoch.
+        train_flags: fairseq-train flags of every training, architecture included.
+        generate_flags: fairseq-generate flags.
+        task: the task that is trained and scored.
+        shape: head counts of the model, for random masks.
+        splits: splits that the models are run on.
+        updates: updates of every training, except pipelined DSP's (one epoch).
         step: heads that Michel et al.'s method removes between two estimates, each on ``sentences`` of train.
         lambdas: penalties of ``l0-lambda``.
-        resume: trainings save what they need to go on after a stop.
+        resume: trainings save what is needed to resume.
     """
 
     data: str
@@ -64,7 +64,7 @@ class Plan:
 
 
 class ComparePruners(Study):
-    """One comparison; its cells are the answers of every method, number of heads, seed and split."""
+    """One comparison, with a cell for every method, head count, seed and split."""
 
     name = "compare-pruners"
 
@@ -93,7 +93,7 @@ class ComparePruners(Study):
         return [self.job(training) for training in self.trainings]
 
     def plan(self) -> list[Cell]:
-        """The cells of all trainings, then those of the methods that choose heads of the unpruned models."""
+        """The cells of all trainings, then those of methods that choose heads of the unpruned models."""
         cells = [cell for training in self.trainings for cell in self._cells(training.name, training, training.count)]
         for seed in self.how.seeds:
             unpruned = next(training for training in self.trainings if training.name == unpruned_name(seed))
@@ -112,10 +112,10 @@ class ComparePruners(Study):
         ]
 
     def check_random_heads(self) -> None:
-        """Refuse to add random heads to those of another generator, which one seed would have drawn otherwise.
+        """Check that random heads are not added to some drawn by an earlier version's random generator.
 
         Raises:
-            ValueError: the folder holds some of an earlier version, and others are missing.
+            ValueError: the folder holds some drawn by an earlier version, and others are missing.
         """
         done, path = self.folder.cells(), self.folder.path
         drawn = [cell for cell in self.plan() if cell.facts["method"] in ("random-after", "random-start")]
@@ -132,18 +132,18 @@ class ComparePruners(Study):
         return mask.rows != random_mask(self.how.shape, cell.facts["count"], cell.facts["seed"]).rows
 
     def train(self, at_once: int, limit: float | None) -> Iterator[str]:
-        """Train what is not trained; yield the name of each training.
+        """Run the missing trainings; yield the name of each.
 
         Raises:
-            RuntimeError: some trainings failed or left no checkpoint, after the others have ended.
-            TimeoutError: the limit came first.
+            RuntimeError: some trainings failed or left no checkpoint; raised after the others have ended.
+            TimeoutError: the limit was reached.
         """
         path, claims, places = self.folder.path, self.folder.claims, self.how.task.places
         for job, _ in run_trainings(self.jobs(), path, claims, at_once, limit, places=places):
             yield job.name
 
     def answer(self, at_once: int, limit: float | None) -> Iterator[str]:
-        """Answer what is trained and not answered yet; yield the name of each process.
+        """Run trained models on the splits for all missing cells; yield the name of each process.
 
         Raises:
             RuntimeError, TimeoutError: as for :meth:`train`.
@@ -175,13 +175,13 @@ class ComparePruners(Study):
         return Run(self.folder.path, f"runs/{cell.job}").done.exists()
 
     def _told(self, cell: Cell) -> Done:
-        """What the list of cells says of a cell before it is answered; a mask of the unpruned model has no training."""
+        """The facts of a cell that are known before its model is run; masks of the unpruned model have no training."""
         after = cell.facts["method"] in AFTER_TRAINING
         training = None if after else read_json(Run(self.folder.path, f"runs/{cell.job}").done)
         return {"id": cell.id, **cell.facts, "training": training}
 
     def result(self, cells: Mapping[str, Done]) -> Document:
-        """Say what was found on the first split, with the references that its data has."""
+        """Report the results on the first split, with the references of the data."""
         from fairseq_headprune.studies.mask_study import Comparison
 
         return self.split_result(cells, self.how.splits[0], None, Comparison())
@@ -189,14 +189,14 @@ class ComparePruners(Study):
     def split_result(
         self, cells: Mapping[str, Done], split: str, references: Sequence[str] | None, how: Any
     ) -> Document:
-        """Say what was found on a split.
+        """Report the results on a split.
 
         Args:
-            references: None for those of the data.
+            references: None: those of the data.
             how: a :class:`~fairseq_headprune.studies.mask_study.Comparison`.
 
         Raises:
-            ValueError: nothing is answered yet, or other references.
+            ValueError: there are no outputs yet, or the references do not fit.
         """
         from fairseq_headprune.studies.pruners.results import document
 
@@ -204,7 +204,7 @@ class ComparePruners(Study):
 
 
 def groups(cells: Sequence[Done], at_once: int) -> list[list[Done]]:
-    """Share cells among processes: each ranking of a model has its own, the models of all others are spread."""
+    """Divide cells among processes: each ranking of a model gets its own, the other cells are spread by model."""
     rankings: dict[tuple, list[Done]] = {}
     models: dict[str, list[Done]] = {}
     for cell in cells:

@@ -1,4 +1,4 @@
-"""What differs between comparisons of translation models and of classifiers on GLUE."""
+"""The differences between comparing translation models and GLUE classifiers."""
 
 import sys
 from collections.abc import Sequence
@@ -14,12 +14,12 @@ class Translating:
     """Encoder-decoders, scored by BLEU.
 
     Attributes:
-        flags: of fairseq-train that name the task.
-        criterion: the one without gates; those with gates end in ``_l0`` and ``_dsp``.
-        preset: of DSP (Li et al. 2021, Table 2).
-        selection: flags of fairseq-train that choose the best checkpoint, by what is called ``valid``.
-        measure: the score's name.
-        places: paths of this machine in the flags -> the names shown for them in results.
+        flags: fairseq-train flags of the task.
+        criterion: name of the criterion without gates; with gates it gets the suffix ``_l0`` or ``_dsp``.
+        preset: DSP's preset (Li et al. 2021, Table 2).
+        selection: fairseq-train flags that choose the best checkpoint by the validation result ``valid``.
+        measure: name of the score.
+        places: local paths in the flags -> the names shown for them in results.
     """
 
     flags: ClassVar = ["--task", "translation_headprune"]
@@ -29,18 +29,17 @@ class Translating:
     places: ClassVar[dict[str, str]] = {}
 
     def shape(self, data: str, flags: Sequence[str]) -> Shape:
-        """Return the number of heads of each layer of the encoder-decoder that these flags of fairseq-train describe.
+        """Return the number of heads in each layer of the encoder-decoder that these fairseq-train flags describe.
 
         Raises:
-            ValueError: a flag that fairseq does not know, or an architecture whose settings do not tell layers and
-                heads.
+            ValueError: a flag unknown to fairseq, or an architecture whose settings do not give layers and heads.
         """
         from fairseq import options
 
         from fairseq_headprune import plugin  # noqa: F401  (registers)
 
         before = sys.argv
-        # fairseq looks into sys.argv while it builds the parser.
+        # fairseq reads sys.argv while it builds the parser.
         words = ["--task", "translation_headprune", "--criterion", "label_smoothed_cross_entropy", *flags]
         sys.argv = ["fairseq-train", data, *words]
         try:
@@ -57,7 +56,7 @@ class Translating:
         return {"enc_self": [encoder_heads] * encoder_layers, "enc_dec": decoder, "dec_self": list(decoder)}
 
     def hashes(self, data: Path, splits: Sequence[str]) -> dict[str, str]:
-        """Hash the dictionaries and the splits that are translated; return them by name.
+        """Return the hashes of the dictionaries and the translated splits, by file name.
 
         Raises:
             FileNotFoundError: the folder has no dictionary, or no such split.
@@ -71,19 +70,19 @@ class Translating:
         return {path.name: sha256(path) for path in sorted(found)}
 
     def metric(self, references: Sequence[str], how: Comparison) -> Any:
-        """Return BLEU, bound to the references."""
+        """Return BLEU against these references."""
         from fairseq_headprune.evaluation.statistics import corpus_metric
 
         return corpus_metric("bleu", references, how.tokenize)
 
 
 class Classifying:
-    """BERT on one task of GLUE, scored by the task's metric; attributes as those of :class:`Translating`.
+    """BERT on one GLUE task, scored by the task's metric; attributes as in :class:`Translating`.
 
     Args:
-        task: its name.
-        bert: folder of Hugging Face that the models start from.
-        metric: None for GLUE's own.
+        task: name of the GLUE task.
+        bert: Hugging Face folder of the initial model.
+        metric: None: GLUE's metric of the task.
 
     Raises:
         KeyError, ValueError: no such task or metric.
@@ -103,7 +102,7 @@ class Classifying:
         self.flags = ["--task", "glue", "--glue-task", self._task.name, "--metric", self.measure]
 
     def shape(self, data: str, flags: Sequence[str]) -> Shape:
-        """Return the heads of the folder's model.
+        """Return the head counts of the folder's model.
 
         Raises:
             ValueError, FileNotFoundError: see :func:`~fairseq_headprune.bert.config.read_config`.
@@ -114,7 +113,7 @@ class Classifying:
         return {"enc_self": [sizes["num_attention_heads"]] * sizes["num_hidden_layers"]}
 
     def hashes(self, data: Path, splits: Sequence[str]) -> dict[str, str]:
-        """Hash train, the splits that are predicted, and the weights of the folder; return them by name.
+        """Return the hashes of train, the predicted splits, and the folder's weights, by name.
 
         Raises:
             KeyError, FileNotFoundError: no such split or file.
@@ -126,7 +125,7 @@ class Classifying:
         return {path.name: sha256(path) for path in [*paths, weights_path(self._bert)]}
 
     def metric(self, references: Sequence[str], how: Comparison) -> Any:
-        """Return the task's metric, bound to the labels."""
+        """Return the task's metric for these labels."""
         from fairseq_headprune.glue.metrics import LabelMetric
 
         return LabelMetric(self._task, self.measure, references)

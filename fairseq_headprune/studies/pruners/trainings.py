@@ -1,4 +1,4 @@
-"""Which trainings a comparison of pruning methods takes (Li et al. 2021, §4.3)."""
+"""The trainings that a comparison of pruning methods needs (Li et al. 2021, §4.3)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -12,11 +12,11 @@ class Training:
     """One training of a method.
 
     Attributes:
-        name: of its job.
+        name: name of its job.
         count: heads to keep; None for the unpruned model and for ``l0-lambda``.
-        flags: of fairseq-train, beside those that all trainings have.
+        flags: fairseq-train flags, besides those common to all trainings.
         after: the training whose best checkpoint it starts from, or None.
-        penalty: lambda, for ``l0-lambda``.
+        penalty: lambda of ``l0-lambda``.
     """
 
     name: str
@@ -29,7 +29,7 @@ class Training:
 
 
 def unpruned_name(seed: int) -> str:
-    """Name the training of the unpruned model."""
+    """Return the name of the unpruned model's training."""
     return f"unpruned-{seed}"
 
 
@@ -41,11 +41,11 @@ def trainings(
     updates: int,
     task: Task,
 ) -> list[Training]:
-    """List all trainings of a comparison; the unpruned models, on which others build, come first.
+    """List all trainings of a comparison; the unpruned models, from which others start, come first.
 
     Args:
         lambdas: penalties of ``l0-lambda``.
-        updates: of every training but those of pipelined DSP, which take one epoch.
+        updates: updates of every training, except pipelined DSP's (one epoch).
 
     Raises:
         ValueError: an unknown method.
@@ -58,7 +58,7 @@ def trainings(
     result = [Training(unpruned_name(seed), "unpruned", seed, None, [*plain, *whole]) for seed in seeds]
     chosen = [m for m in NAMES if m in methods and m not in ("unpruned", "l0-lambda", *AFTER_TRAINING)]
     for seed in seeds:
-        # A number of heads after the other, so that what is done after a stop is whole lines of the table.
+        # Ordered by head count, so that an interrupted comparison has complete rows of the table.
         for count in counts:
             for method in chosen:
                 flags = method_flags(method, count, task.criterion, task.preset)
