@@ -53,7 +53,7 @@ def main(argv: list[str] | None = None) -> int:
         print(f"headprune {argv[0]}: interrupted", file=sys.stderr)
         return 1
     except BrokenPipeError:
-        # The reader of our output went away; point stdout elsewhere so that the interpreter can close it in peace.
+        # The reader closed the pipe; redirect stdout so that the interpreter can flush and close it without an error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except Exception as error:
@@ -64,11 +64,11 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _said(error: Exception) -> str:
-    """Return what an error says: of the system's, the file first and no number."""
+    """Return the message of an error; for an OSError the file comes first, and errno is omitted."""
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         missing = isinstance(error, FileNotFoundError)
         return f"{error.filename}: {'there is no such file or folder' if missing else error.strerror}"
-    # str(KeyError) is the repr of its argument; the argument itself reads better.
+    # str(KeyError) is the repr of its argument; show the argument itself.
     return str(error.args[0] if isinstance(error, KeyError) and error.args else error)
 
 
@@ -84,6 +84,6 @@ def _run(argv: list[str]) -> int:
         known = " ".join(filter(None, (f"known are {', '.join(VERBS)}", nearest(verb, VERBS))))
         print(f"headprune: unknown verb {verb!r}; {known}", file=sys.stderr)
         return 2
-    # First come: fairseq's models set up logging at level DEBUG while they are imported.
+    # Must run first: fairseq's models set up logging at level DEBUG when they are imported.
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(name)s: %(message)s")
     return importlib.import_module(f"fairseq_headprune.cli.{verb.replace('-', '_')}").run(argv[1:])

@@ -75,10 +75,10 @@ def _add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def _check(args: argparse.Namespace) -> None:
-    """Refuse numbers that make no sense, and fill in what a translation needs.
+    """Check the numbers, and set defaults for translation models.
 
     Raises:
-        ValueError: one is out of range, or is not supported here.
+        ValueError: a number is out of range or not supported.
     """
     from fairseq_headprune.tasks.seam import task_class
 
@@ -106,7 +106,7 @@ def _check(args: argparse.Namespace) -> None:
 
 
 def _names(paths: list[str]) -> list[str]:
-    """Name models by their file, or by their path where files are called the same."""
+    """Name models by file name, or by path if file names coincide."""
     files = [os.path.basename(path) for path in paths]
     if len(set(paths)) < len(paths):
         raise ValueError("--models: a model is given twice")

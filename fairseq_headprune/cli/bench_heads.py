@@ -76,11 +76,11 @@ def _add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def _check(args: argparse.Namespace) -> None:
-    """Refuse what makes no sense before anything is loaded.
+    """Check the flags before anything is loaded.
 
     Raises:
-        ValueError: a number out of range or given twice, or a model that is no classifier.
-        FileNotFoundError: a folder of results is not there.
+        ValueError: a number out of range or given twice, or a model that is not a classifier.
+        FileNotFoundError: a folder of results does not exist.
     """
     if args.task != "glue":
         raise ValueError("bench-heads is for classifiers of the task glue; for translation: headprune bench, profile")
@@ -103,12 +103,12 @@ def _check(args: argparse.Namespace) -> None:
 
 
 def _measure(args: argparse.Namespace, session: Any, named: Mapping, points: list) -> dict[str, Any]:
-    """Draw and time all masks, and put the document together."""
+    """Draw and time all masks, and build the document."""
     from fairseq_headprune.speed.by_heads import UNPRUNED, Timing, draw_masks, level, measure_masks
 
     full = session.gates.full()
     drawn = {heads: draw_masks(full, heads, args.masks, args.seed) for heads in args.heads}
-    # One seed after the other, so that a group that is timed together has masks of all sizes.
+    # Ordered by seed, so that masks of all sizes are timed in the same group.
     seeds = range(args.seed, args.seed + args.masks)
     random = {f"{k} {seed}": drawn[k][seed] for seed in seeds for k in args.heads if seed in drawn[k]}
     others = {f"name {name}": mask for name, (mask, _) in named.items()}

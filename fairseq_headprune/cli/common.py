@@ -1,4 +1,4 @@
-"""What the verbs share: a parser with one-line errors, a check of outputs, and the printing of results."""
+"""Common code of the verbs: a parser with one-line errors, checks of output files, and printing of results."""
 
 import argparse
 import json
@@ -16,7 +16,7 @@ Content = TypeVar("Content")
 
 
 class _Help(argparse.ArgumentDefaultsHelpFormatter):
-    """Shows each default once, and none for flags that have none."""
+    """Shows each default once, and nothing for flags without a default."""
 
     def _get_help_string(self, action: argparse.Action) -> str:
         if action.default in (None, False, argparse.SUPPRESS) or "default" in (action.help or ""):
@@ -25,7 +25,7 @@ class _Help(argparse.ArgumentDefaultsHelpFormatter):
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser that says what is wrong in one line (exit status 2) and does not guess abbreviations."""
+    """An argument parser that reports errors in one line (exit status 2) and does not accept abbreviated flags."""
 
     def __init__(self, **kwargs: Any) -> None:
         kwargs.setdefault("allow_abbrev", False)
@@ -33,18 +33,18 @@ class Parser(argparse.ArgumentParser):
         super().__init__(**kwargs)
 
     def format_help(self) -> str:
-        """Return the help, with an example of the verb at its end."""
+        """Return the help, which ends with an example of the verb."""
         verb = self.prog.removeprefix("headprune ")
         example = f"\nexample:\n  {self.prog} {EXAMPLES[verb]}\n" if verb in EXAMPLES else ""
         return super().format_help() + example
 
     def error(self, message: str) -> NoReturn:
-        """Leave with status 2 and one line on stderr."""
+        """Exit with status 2 and one line on stderr."""
         one_line_error(self, message)
 
 
 def emit(value: dict, as_json: bool, text: str) -> None:
-    """Print a verb's result to stdout: one JSON document, or text for people."""
+    """Print a verb's result to stdout, as one JSON document or as text."""
     if as_json:
         print(json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False))
     else:
@@ -52,10 +52,10 @@ def emit(value: dict, as_json: bool, text: str) -> None:
 
 
 def refuse_overwriting(output: str, *inputs: str | None) -> None:
-    """Make sure that the file a verb writes is none of those it reads, through links neither.
+    """Check that the output file is not one of the input files, links resolved.
 
     Raises:
-        ValueError: it is.
+        ValueError: it is an input.
     """
     for path in inputs:
         if path and same_file(path, output):
@@ -63,7 +63,7 @@ def refuse_overwriting(output: str, *inputs: str | None) -> None:
 
 
 def named(systems: Iterable[tuple[str, Content]]) -> dict[str, Content]:
-    """Return systems by their paths; one that is given twice, to be compared with itself, gets a name of its own."""
+    """Return systems by path; one given twice (compared with itself) gets a distinct name."""
     by_name: dict[str, Content] = {}
     for path, system in systems:
         name, again = path, 2
@@ -74,24 +74,24 @@ def named(systems: Iterable[tuple[str, Content]]) -> dict[str, Content]:
 
 
 def add_figure_flag(parser: Any) -> None:
-    """Add ``--figure STEM`` to a parser or a group of its flags; the stem may be given with an extension."""
+    """Add ``--figure STEM`` to a parser or group; the stem may have an extension."""
     parser.add_argument("--figure", metavar="STEM", type=_stem, help="draw STEM.png and STEM.svg (default: no figure)")
 
 
 def add_output_flags(group: Any, what: str = "print one JSON document") -> None:
-    """Add ``--json``, which does ``what``, and ``--format``, of which one may be given, to a parser or a group."""
+    """Add the mutually exclusive flags ``--json`` (help text ``what``) and ``--format`` to a parser or group."""
     output = group.add_mutually_exclusive_group()
     output.add_argument("--json", action="store_true", help=f"{what} (default: off)")
     output.add_argument("--format", choices=FORMS, default="text", help="form of the tables (default: text)")
 
 
 def add_ffn_flag(parser: Any, what: str) -> None:
-    """Add ``--ffn``, which says what a part of a feed-forward component is."""
+    """Add ``--ffn``, which sets what a part of a feed-forward component is."""
     parser.add_argument("--ffn", choices=FFN_PARTS, help=what)
 
 
 def check_outputs(output: str | None, figure: str | None = None) -> None:
-    """Refuse, before work that may take long, what could not be written after it.
+    """Check, before work that may take long, that the output files can be written.
 
     Raises:
         ValueError, FileNotFoundError: see :func:`fairseq_headprune.files.check_output`.
@@ -105,10 +105,10 @@ def _stem(text: str) -> str:
 
 
 def numbers(text: str) -> list[int]:
-    """Read whole numbers joined by commas, for argparse.
+    """Parse comma-separated integers, for argparse.
 
     Raises:
-        argparse.ArgumentTypeError: anything else.
+        argparse.ArgumentTypeError: the text is something else.
     """
     try:
         return [int(part) for part in text.split(",")]

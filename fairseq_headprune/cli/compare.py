@@ -138,7 +138,7 @@ def _document(args: argparse.Namespace, subject: Subject, results: Sequence[Comp
 
 
 def _tests(args: argparse.Namespace, subject: Subject) -> Family:
-    """The bootstrap's tests: one for each system but the baseline."""
+    """The bootstrap tests: one for each system except the baseline."""
     return Family(args.alpha, args.resamples, args.seed, len(subject.answers) - 1)
 
 
@@ -183,7 +183,7 @@ def _p(p: float) -> str:
 
 
 def _add_compare_mt(args: argparse.Namespace, subject: Subject, value: dict[str, Any]) -> list[str]:
-    """Add compare-mt's result to every system but the baseline in the JSON value, and return it as lines."""
+    """Add compare-mt's result to the JSON value of every system except the baseline, and return it as lines."""
     from fairseq_headprune.evaluation.hypotheses import read_references
 
     metric: Any = subject.metric

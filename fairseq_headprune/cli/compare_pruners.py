@@ -1,4 +1,4 @@
-"""``headprune compare-pruners``: pruning methods compared as Li et al. 2021 do, on any prepared data set."""
+"""``headprune compare-pruners``: compare pruning methods as in Li et al. 2021, on any prepared data set."""
 
 import argparse
 import json
@@ -32,11 +32,11 @@ learned sets are corrected to exactly K heads (§4.3). What is done is not done 
 Trainings that were stopped go on from their last epoch; one that dies is started again as long as it gets further.
 Status 1: something failed, or --limit came first."""
 
-#: that of examples/multi30k, but for the number of updates
+#: the training of examples/multi30k, except for the number of updates
 RECIPE = """--share-all-embeddings --dropout 0.3 --label-smoothing 0.1 --optimizer adam --adam-betas '(0.9, 0.98)'
     --lr 7e-4 --lr-scheduler inverse_sqrt --warmup-updates 1500 --max-tokens 4096 --distributed-world-size 1
     --log-format simple --log-interval 100"""
-#: that of examples/glue
+#: the training of examples/glue
 GLUE_RECIPE = """--dropout 0.1 --attention-dropout 0.1 --optimizer adam --adam-betas '(0.9, 0.999)' --adam-eps 1e-8
     --weight-decay 0.01 --clip-norm 1 --lr 5e-5 --lr-scheduler polynomial_decay --batch-size 32
     --required-batch-size-multiple 1 --distributed-world-size 1 --log-format simple --log-interval 100"""
@@ -44,7 +44,7 @@ STAGES = ("train", "translate", "report")
 
 
 def run(argv: list[str], prog: str = "headprune compare-pruners") -> int:
-    """Run the stages that are asked for; return the exit status."""
+    """Run the requested stages; return the exit status."""
     parser = _parser(prog)
     args = parser.parse_args(argv)
     words = [Path(word).name if word in (args.data, args.bert) else word for word in argv]
@@ -87,7 +87,7 @@ def _run(args: argparse.Namespace, argv: list[str]) -> int:
 
 
 def _study(args: argparse.Namespace) -> Any:
-    """Return the study that the flags describe, checked; missing files are reported before anything starts."""
+    """Return the checked study that the flags describe; missing files are reported before anything starts."""
     from fairseq_headprune.studies.pruners.study import ComparePruners, Plan
 
     fields = ("data", "splits", "methods", "counts", "seeds", "lambdas", "updates", "step", "sentences")
@@ -106,7 +106,7 @@ def _bar(names: Iterator[str], total: int | None, what: str) -> Iterable[str]:
 
 
 def _task(args: argparse.Namespace) -> tuple[Any, list[str], list[str]]:
-    """Return what is compared, with the flags of fairseq-train and of fairseq-generate."""
+    """Return the task with its fairseq-train and fairseq-generate flags."""
     from fairseq_headprune.studies.pruners.tasks import Classifying, Translating
 
     if (args.glue_task is None) != (args.bert is None):
@@ -155,7 +155,7 @@ def _check(args: argparse.Namespace, total: int) -> None:
     if bad:
         raise ValueError(f"--counts {bad[0]}: the model has {total} heads")
     for name in ("counts", "seeds", "lambdas", "splits"):
-        # The same training twice would count as two in every mean.
+        # A duplicate training would count twice in every mean.
         values = getattr(args, name)
         twice = [value for value in values if values.count(value) > 1]
         if twice:
@@ -177,7 +177,7 @@ def _check(args: argparse.Namespace, total: int) -> None:
 
 
 def _check_report(args: argparse.Namespace) -> None:
-    """Refuse before the trainings what the last stage would refuse after them."""
+    """Check before the trainings whatever would make the last stage fail."""
     from fairseq_headprune.evaluation.tokenisers import tokeniser_names
 
     if not 0 < args.alpha < 1:

@@ -1,4 +1,4 @@
-"""The files that ``headprune compare`` is given: translations, predictions of classifiers, or labels a line."""
+"""The input files of ``headprune compare``: translations, classifier predictions, or one label per line."""
 
 import argparse
 import sys
@@ -25,16 +25,16 @@ from fairseq_headprune.glue.predictions import (
 
 
 def are_predictions(args: argparse.Namespace) -> bool:
-    """Whether what is compared are predictions of classifiers."""
+    """Whether the inputs are predictions of classifiers."""
     return args.glue_task is not None or any(map(is_predictions, args.files))
 
 
 def translations(args: argparse.Namespace) -> Subject:
-    """Read ``REF SYS1 SYS …``; warn where they are of different kinds of text, or not what the tokeniser expects.
+    """Read ``REF SYS1 SYS2 …``; warn if they are different kinds of text, or not what the tokeniser expects.
 
     Raises:
-        FileNotFoundError: a file is not there.
-        ValueError: other numbers of sentences, leftover marks of subwords, or settings that do not fit each other.
+        FileNotFoundError: a file does not exist.
+        ValueError: different numbers of sentences, leftover subword markers, or incompatible settings.
     """
     tokenize, (reference_path, *paths) = _tokenize(args), args.files
     reference = read_references(reference_path)
@@ -83,11 +83,11 @@ def _tokenize(args: argparse.Namespace) -> str:
 
 
 def predictions(args: argparse.Namespace) -> Subject:
-    """Read ``BASE.json OTHER.json …``, or with ``--glue-task`` ``REF SYS1 SYS …`` of a label a line.
+    """Read ``BASE.json OTHER.json …``, or with ``--glue-task`` ``REF SYS1 SYS2 …`` with one label per line.
 
     Raises:
-        FileNotFoundError: a file is not there.
-        ValueError: predictions that are not of the same examples, or settings that are for translations.
+        FileNotFoundError: a file does not exist.
+        ValueError: predictions of different examples, or settings that are only for translations.
     """
     for name, plain in (("tokenize", None), ("bleu", "sacrebleu"), ("engine", "headprune"), ("sample_fraction", None)):
         if getattr(args, name) != plain:

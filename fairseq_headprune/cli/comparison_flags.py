@@ -1,4 +1,4 @@
-"""What the verbs that compare masks or systems share: the flags of the comparison."""
+"""The flags shared by verbs that compare masks or systems."""
 
 import argparse
 from typing import Any
@@ -8,7 +8,7 @@ from fairseq_headprune.studies.run import MASKS_AT_ONCE
 
 
 def add_study_flags(group: Any, choices: str, components: str) -> None:
-    """Add ``--output``, ``--masks-at-once``, and ``--components``, whose choices and meaning are the verb's."""
+    """Add ``--output``, ``--masks-at-once``, and ``--components`` with the verb's choices and help text."""
     group.add_argument("-o", "--output", metavar="DIR", required=True, help="study folder (required)")
     group.add_argument("--components", default="all", metavar=choices, help=f"{components} (default: all)")
     add_ffn_flag(group, "what a part of enc_ffn and dec_ffn is, where --components names them (default: blocks)")

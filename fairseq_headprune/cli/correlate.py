@@ -41,12 +41,12 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def check_comparable(first: Ablation, second: Ablation) -> None:
-    """Refuse studies whose differences are not of the same heads of the same model.
+    """Check that two studies are of the same heads of the same model.
 
-    Models of two tasks of GLUE are two checkpoints by nature; that both come from one encoder is for the user to know.
+    Models of two GLUE tasks are always two checkpoints; the user must make sure that both come from the same encoder.
 
     Raises:
-        ValueError: another checkpoint, another mask to start from, or other heads.
+        ValueError: different checkpoints, initial masks or heads.
     """
     hashes = [study.settings["checkpoint"] for study in (first, second)]
     if hashes[0] != hashes[1] and not _two_tasks(first, second):
@@ -90,7 +90,7 @@ def _described(study: Ablation) -> dict[str, Any]:
 
 
 def _names(first: Ablation, second: Ablation) -> tuple[str, str]:
-    """Names of the test sets: task and split, with the study's folder where both are called the same."""
+    """Names of the test sets: task and split, with the study's folder if these are equal."""
     splits = [_set(study.settings["data"]) for study in (first, second)]
     if splits[0] == splits[1]:
         splits = [f"{split} ({study.path.name})" for split, study in zip(splits, (first, second), strict=True)]
@@ -105,7 +105,7 @@ def document(first: Ablation, second: Ablation, names: tuple[str, str]) -> Docum
     """Correlate the effects of the same heads in two studies.
 
     Raises:
-        ValueError: too few heads, or effects that are all equal.
+        ValueError: too few heads, or all effects are equal.
     """
     heads = list(first.cells)
     effects = [[study.cells[head]["delta"] for head in heads] for study in (first, second)]

@@ -1,4 +1,4 @@
-"""``headprune dynamics``: how gates were learned, from the logs of trainings."""
+"""``headprune dynamics``: how gates were learned, from training logs."""
 
 import argparse
 from pathlib import Path
@@ -19,7 +19,7 @@ and the distribution of the kept heads over layers (Figure 6, one figure a metho
 
 _METHODS = {"l0": "L0", "dsp": "DSP", "ste": "STE"}
 
-#: results of a validation under which the log is looked through for a score, the best first
+#: validation results that serve as the score, in order of preference
 _SCORES = ("bleu", "score", "nll_loss", "loss")
 
 
@@ -92,7 +92,7 @@ def _updates(text: str) -> list[int]:
 
 
 def _score_name(runs: list[GateRun], asked: str | None) -> str | None:
-    """Return the validations' result to show, None if there were no validations yet."""
+    """Return the name of the validation result to show; None if there was no validation yet."""
     names = {name for found in runs for _, values in found.validations for name in values}
     if asked is None:
         return next((name for name in _SCORES if name in names), None)
@@ -104,7 +104,7 @@ def _score_name(runs: list[GateRun], asked: str | None) -> str | None:
 
 
 def _described(run: GateRun, score: str | None, at: list[int] | None) -> dict[str, Any]:
-    """Describe a run with plain values: its settings and the numbers of §5.6."""
+    """Describe a run by JSON values: its settings and the numbers of §5.6."""
     updates = at or [round(share * run.last_update) for share in (0.25, 0.5, 0.75)]
     first, before = dynamics.settled(run)
     scores = dynamics.scores(run, score) if score else []
@@ -125,7 +125,7 @@ def _described(run: GateRun, score: str | None, at: list[int] | None) -> dict[st
 
 
 def _by_update(run: GateRun, score: str | None) -> dict[str, list[dict[str, Any]]]:
-    """Return what the figure of one run draws."""
+    """Return the data of the figure of one run."""
     return {
         "sets": [
             {"update": n, "kept": len(chosen), "percent": dynamics.overlap(chosen, run.final)} for n, chosen in run.sets
@@ -162,7 +162,7 @@ def _draw_many(
 
 
 def _document(value: dict[str, Any]) -> Document:
-    """Tell the runs, the distribution of their heads by method, and heads by lambda of several."""
+    """Report the runs, the distribution of their heads by method and, for several runs, heads by lambda."""
     tables = [_runs_table(value)]
     for kind, columns in value["distribution"].items():
         names = list(columns[0]["layers"])
@@ -176,7 +176,7 @@ def _document(value: dict[str, Any]) -> Document:
 
 
 def _runs_table(value: dict[str, Any]) -> Table:
-    """Tabulate one run a row."""
+    """Tabulate the runs, one per row."""
     shown = [c for c in PAPER_NAMES if any(c in run["components"] for run in value["runs"])]
     count = len(value["runs"][0]["overlap"])
     header = ["run", "method", "lambda", "target", "expected", "kept", "of", *(PAPER_NAMES[c] for c in shown)]

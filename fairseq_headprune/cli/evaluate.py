@@ -1,4 +1,4 @@
-"""``headprune evaluate``: GLUE's scores of a BERT checkpoint, its predictions, and the file for GLUE's server."""
+"""``headprune evaluate``: GLUE scores and predictions of a BERT checkpoint, and the file for the GLUE server."""
 
 import argparse
 import logging
@@ -70,7 +70,7 @@ def _mask(args: Any, session: Any) -> dict[str, Any]:
 
 
 def below_chance(task: Any, predicted: np.ndarray, targets: np.ndarray) -> str:
-    """Say so where a classifier is right less often than one that draws labels (binomial test, p < 0.001)."""
+    """Return a warning if a classifier is worse than random guessing (binomial test, p < 0.001), or an empty string."""
     from scipy.stats import binomtest
 
     if task.is_regression:
@@ -85,7 +85,7 @@ def below_chance(task: Any, predicted: np.ndarray, targets: np.ndarray) -> str:
 
 
 def _scored(session: Any, split: str) -> tuple[dict[str, Any], np.ndarray]:
-    """Return the scores of a split and what was predicted, (examples,)."""
+    """Return the scores on a split and the predictions (examples,)."""
     predictor = session.evaluator(split)
     targets, predicted = predictor.targets, predictor.predict()
     result = {"split": split, "scores": session.task.score(predicted, targets), "data": session.data(split)}
@@ -106,7 +106,7 @@ def _prediction_paths(task: Any, splits: list[str], path: str | None) -> dict[st
 def _refuse_overwriting(
     session: Any, splits: list[str], predictions: dict[str, Path], submission: dict[str, Path]
 ) -> None:
-    """Refuse outputs that are the model, its mask or the data, or each other; before anything is predicted."""
+    """Check before predicting that no output is the model, its mask, the data, or another output."""
     read = [session.dataset(split).split.about["path"] for split in [*splits, *submission]]
     for path in [*predictions.values(), *submission.values()]:
         refuse_overwriting(str(path), session.args.path, session.args.head_mask, *map(str, read))

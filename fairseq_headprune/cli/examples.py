@@ -1,4 +1,4 @@
-"""One example of each verb, which its ``--help`` ends with."""
+"""One example of each verb, shown at the end of its ``--help``."""
 
 #: verb -> what follows ``headprune VERB``
 EXAMPLES = {

@@ -21,7 +21,7 @@ heads are padded with heads of zeros. ONNX layers keep the heads they have. An i
 BERT checkpoint of the task glue become a Hugging Face folder (huggingface), whose layers have all their heads: masked
 ones are zeros."""
 
-#: format -> packages that write it, and the extra that installs them
+#: format -> packages that it needs, and the extra that installs them
 _PACKAGES = {
     "ctranslate2": (("ctranslate2",), "export"),
     "onnx": (("onnx", "onnxruntime"), "export"),
@@ -108,7 +108,7 @@ def _check_folder(folder: Path) -> None:
 
 
 def _export(args: argparse.Namespace, target: str, folder: Path) -> dict[str, Any]:
-    """Write the folder whole or not at all."""
+    """Write the folder atomically."""
     # torch and fairseq: not for --help
     from fairseq_headprune.checkpoints import read_state
 
@@ -150,7 +150,7 @@ def _mask(args: argparse.Namespace, state: Any) -> Mask:
 
 
 def _hugging_face(args: argparse.Namespace, state: Any, mask: Mask, target: str) -> Callable[[Path], dict]:
-    """Return what writes the folder and says what was written."""
+    """Return a function that writes the folder and describes what it wrote."""
     from fairseq_headprune.export import huggingface
     from fairseq_headprune.interchange import write
 
@@ -163,7 +163,7 @@ def _hugging_face(args: argparse.Namespace, state: Any, mask: Mask, target: str)
 
 
 def _translator(args: argparse.Namespace, state: Any, mask: Mask, target: str) -> Callable[[Path], dict]:
-    """The same for a translation model, which is loaded at once: what is wrong with it is told before all else."""
+    """The same for a translation model, which is loaded immediately so that its errors are reported first."""
     from fairseq_headprune.export.model import check, load
 
     exported = load(args.checkpoint, state, mask, args.data, args.source_lang, args.target_lang)
@@ -176,7 +176,7 @@ def _translator(args: argparse.Namespace, state: Any, mask: Mask, target: str) -
 
 
 def _write(exported: Any, target: str, folder: Path) -> tuple[dict[str, Any], Any]:
-    """Write the model; return what is to be said of it, and a function that scores with it."""
+    """Write the model; return its description, and a function that scores with it."""
     if target == "ctranslate2":
         import ctranslate2
 

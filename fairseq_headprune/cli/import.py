@@ -1,4 +1,4 @@
-"""``headprune import``: a translation model of Hugging Face becomes a fairseq checkpoint."""
+"""``headprune import``: convert a Hugging Face translation model to a fairseq checkpoint."""
 
 import argparse
 import os
@@ -52,7 +52,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _import(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
-    """Write the folder whole or not at all."""
+    """Write the folder atomically."""
     # torch and fairseq: not for --help
     from fairseq_headprune.interchange.convert import CHECKPOINT, describe, import_folder
 

@@ -4,7 +4,7 @@ import importlib
 
 from fairseq_headprune.cli.common import Parser
 
-#: what is done -> in one line; the code is in ``cli/lottery_NAME.py``
+#: part -> what it does, in one line; the code is in ``cli/lottery_NAME.py``
 PARTS = {
     "find": "prune while the score holds: the good subnetwork of one model",
     "tickets": "good, random and bad subnetworks of one size from several searches; do they agree?",

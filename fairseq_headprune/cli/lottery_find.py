@@ -60,7 +60,7 @@ def _add_flags(parser: argparse.ArgumentParser) -> None:
     )
     add_scoring_flags(parser)
     add_comparison_flags(parser)
-    # Each step needs the one before: there is one process, and one mask at a time.
+    # Each step depends on the previous one: one process, and one mask at a time.
     parser.set_defaults(jobs=1, launcher="processes", partition=None, time=None, gpus=None, worker=False)
     parser.set_defaults(masks_at_once=0, ffn=None)
 
@@ -82,7 +82,7 @@ def lottery_settings(args: argparse.Namespace) -> Any:
     """Return the :class:`~fairseq_headprune.studies.lottery.LotterySettings` that the flags describe.
 
     Raises:
-        ValueError: a number out of range, or flags that do not go together.
+        ValueError: a number out of range, or incompatible flags.
     """
     from fairseq_headprune.studies.lottery import LotterySettings
 
@@ -101,10 +101,10 @@ def lottery_settings(args: argparse.Namespace) -> Any:
 
 
 def _share(text: str) -> Fraction:
-    """Read a share such as 0.9 or 90%.
+    """Parse a share such as 0.9 or 90%.
 
     Raises:
-        ValueError: it is none above 0 and up to 1: the full model itself would miss it.
+        ValueError: it is not above 0 and at most 1 (above 1 the full model itself would miss it).
     """
     try:
         share = Fraction(text[:-1]) / 100 if text.endswith("%") else Fraction(text)

@@ -90,10 +90,10 @@ def _fresh(args: argparse.Namespace) -> dict[str, Any] | None:
 
 
 def read_tickets(paths: list[str]) -> dict[str, Mask]:
-    """Read tickets by name.
+    """Read tickets; return them by name.
 
     Raises:
-        ValueError, FileNotFoundError: no mask files, tickets of weights, or two of one name.
+        ValueError, FileNotFoundError: not a mask file, a ticket of single weights, or two tickets of one name.
     """
     found: dict[str, Mask] = {}
     for path in map(Path, paths):

@@ -1,4 +1,4 @@
-"""``headprune lottery tickets``: what several searches found, and tickets of the same size to compare it with."""
+"""``headprune lottery tickets``: the tickets of several searches, and control tickets of the same size."""
 
 import argparse
 from pathlib import Path

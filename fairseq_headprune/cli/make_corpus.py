@@ -33,7 +33,7 @@ def _parser() -> Parser:
 
 
 def run(argv: list[str]) -> int:
-    """Write the corpus and print what it holds."""
+    """Write the corpus and print its contents."""
     options = _parser().parse_args(argv)
     settings = Settings(options.seed, options.train, options.valid, options.test, options.vocab)
     description = make_corpus(options.directory, settings, binarise=options.binarise, force=options.force)

@@ -1,4 +1,4 @@
-"""``headprune mask``: make a mask file, which says of every head whether it is kept."""
+"""``headprune mask``: make a mask file, which records for every head whether it is kept."""
 
 import argparse
 import shlex
@@ -23,7 +23,7 @@ checkpoint or mask of --like has pruned stay pruned."""
 def run(argv: list[str]) -> int:
     """Run the verb."""
     args = _parser().parse_args(argv)
-    # A mask file that --like names may be replaced by the mask made from it.
+    # The mask file of --like may be overwritten by the mask made from it.
     like = None if args.like is None or (Path(args.like).exists() and _is_text(args.like)) else args.like
     refuse_overwriting(args.output, like, args.from_checkpoint, args.scores, args.profile, args.complement)
     command = shlex.join(["headprune", "mask", *argv])
@@ -39,7 +39,7 @@ def run(argv: list[str]) -> int:
         raise ValueError("--heads with a number for each component needs --from-checkpoint; with --scores give K")
     way = chosen_way(args)
     whole, layout, source = _like(args.like)
-    # First, since a number of parameters counts feed-forward parts.
+    # First, since parameter counts include feed-forward parts.
     start, ffn_source = with_ffn_parts(args, whole, layout)
     mask, how = way(args, start) if way else (start, {"chosen": "all heads"})
     mask = mask & whole if parts_in_play(args) else mask
@@ -88,7 +88,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _like(path: PathLike) -> tuple[Mask, "Layout | None", dict[str, Any]]:
-    """Return the mask to start from (all parts if a checkpoint has none), a checkpoint's layout, and the source."""
+    """Return the initial mask (all parts if a checkpoint has none), the checkpoint's layout if any, and the source."""
     if not Path(path).exists():
         raise FileNotFoundError(f"--like {path}: there is no such file")
     if _is_text(path):
@@ -106,13 +106,13 @@ def _like(path: PathLike) -> tuple[Mask, "Layout | None", dict[str, Any]]:
 
 
 def gone_lines(counts: dict[str, dict[str, int]]) -> list[str]:
-    """Say which components keep no head at all: easily overlooked where a budget or chance chose the heads."""
+    """Name components that keep no head, which is easily missed if a budget or chance chose the heads."""
     gone = [component for component, n in counts.items() if n["total"] and not n["kept"]]
     return [f"no head of {' and '.join(gone)} is kept: their layers add a constant"] if gone else []
 
 
 def _is_text(path: PathLike) -> bool:
-    # A checkpoint is a zip file or a pickle; neither can begin like a JSON object.
+    # A checkpoint is a zip file or a pickle; neither starts like a JSON object.
     if Path(path).is_dir():
         return False
     with open(path, "rb") as stream:
@@ -153,7 +153,7 @@ def _text(mask: Mask, path: PathLike) -> str:
 
 
 def _time_lines(source: dict[str, Any]) -> list[str]:
-    """Say what is predicted of a mask that was chosen for its time."""
+    """Describe the predicted time of a mask that was chosen for its time."""
     found = source.get("budget", {}).get("predicted")
     if not found:
         return []

@@ -1,4 +1,4 @@
-"""The flags of ``headprune mask`` that say how heads and feed-forward parts are chosen."""
+"""The flags of ``headprune mask`` that set how heads and feed-forward parts are chosen."""
 
 import argparse
 from collections.abc import Callable
@@ -7,19 +7,19 @@ from typing import Any
 from fairseq_headprune.gates.subset import parse_count
 from fairseq_headprune.parts import FFN_PARTS
 
-#: seed of the draws where none is given
+#: default seed of the draws
 DEFAULT_SEED = 1
 
 
 def add_ways(what: argparse._MutuallyExclusiveGroup, how: argparse._ArgumentGroup) -> None:
-    """Add the flags of all ways (of which one may be given) and those that change how a way chooses."""
+    """Add the mutually exclusive flags of all selection methods, and the flags that modify them."""
     _add_ranked(what.add_argument)
     _add_written(what.add_argument)
     _add_how(how.add_argument)
 
 
 def _add_ranked(add: Callable[..., Any]) -> None:
-    """The ways that keep the highest-scored heads."""
+    """Methods that keep the highest-scored heads."""
     add(
         "--heads",
         type=_heads,
@@ -47,7 +47,7 @@ def _add_ranked(add: Callable[..., Any]) -> None:
 
 
 def _add_written(add: Callable[..., Any]) -> None:
-    """The ways that say how many heads, or which."""
+    """Methods that are given how many heads to keep, or which."""
     add(
         "--config",
         nargs="+",
@@ -83,7 +83,7 @@ def _add_written(add: Callable[..., Any]) -> None:
 
 
 def _add_how(add: Callable[..., Any]) -> None:
-    """What changes how a way chooses."""
+    """Flags that modify a selection method."""
     add(
         "--scores",
         metavar="FILE",
@@ -131,7 +131,7 @@ def _count_or_parts(text: str) -> int | str:
 
 
 def _heads(text: str) -> int | dict[str, int]:
-    """Read ``--heads``: K, or one number a component."""
+    """Parse ``--heads``: K, or one number per component."""
     try:
         return parse_count("--heads", text)
     except ValueError as error:

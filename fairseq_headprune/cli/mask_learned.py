@@ -1,4 +1,4 @@
-"""``headprune mask --from-checkpoint``: the heads that a training with learned gates chose, or its gates themselves."""
+"""``headprune mask --from-checkpoint``: the heads chosen by learned gates, or the gates themselves."""
 
 import argparse
 from collections.abc import Iterator
@@ -12,18 +12,18 @@ from fairseq_headprune.parts.soft_gates import SoftGates
 if TYPE_CHECKING:
     from fairseq_headprune.gates.saved import SavedGates
 
-#: the flags of ``headprune mask`` that go with --from-checkpoint
+#: the flags of ``headprune mask`` that may be combined with --from-checkpoint
 _FLAGS = {"from_checkpoint", "heads", "soft", "output", "json"}
 
 
 def learned_mask(args: argparse.Namespace) -> tuple[Mask, dict[str, Any]]:
-    """Return the mask of the learned set, with exactly ``--heads`` heads if given, and where it comes from.
+    """Return the mask of the learned set (with exactly ``--heads`` heads if given) and its source.
 
     Raises:
-        ValueError: a checkpoint without learned gates, a number of heads out of range, or a flag that does not go with
-            ``--from-checkpoint``.
+        ValueError: a checkpoint without learned gates, a number of heads out of range, or a flag that cannot be
+            combined with ``--from-checkpoint``.
     """
-    from fairseq_headprune.gates.saved import choose  # loads torch, which other masks do without
+    from fairseq_headprune.gates.saved import choose  # imports torch, which other masks do not need
 
     with _read(args) as (full, gates):
         choice = choose(gates, args.heads)
@@ -35,7 +35,7 @@ def learned_mask(args: argparse.Namespace) -> tuple[Mask, dict[str, Any]]:
 
 
 def learned_gates(args: argparse.Namespace) -> tuple[SoftGates, dict[str, Any]]:
-    """Return the gates of evaluation (``--soft``), 1 for heads that have none, and where they come from.
+    """Return the gates used in evaluation (``--soft``; 1 for heads without a gate) and their source.
 
     Raises:
         ValueError: as for :func:`learned_mask`, or gates that are 0 or 1 by design.
@@ -53,14 +53,14 @@ def learned_gates(args: argparse.Namespace) -> tuple[SoftGates, dict[str, Any]]:
 
 @contextmanager
 def _read(args: argparse.Namespace) -> Iterator[tuple[Mask, "SavedGates"]]:
-    """Give the mask of the heads that are there and the checkpoint's gates; errors inside name the checkpoint."""
+    """Yield the mask of existing heads and the checkpoint's gates; errors in the block name the checkpoint."""
     for name, value in vars(args).items():
         if name not in _FLAGS and value not in (None, False):
             flag = "--" + name.replace("_", "-")
             raise ValueError(
                 f"{flag} is not supported with --from-checkpoint: make the mask, then start from it with --like"
             )
-    # They load torch, which other masks do without.
+    # These import torch, which other masks do not need.
     from fairseq_headprune.checkpoints import read_state, stored_layout
     from fairseq_headprune.gates.saved import saved_gates
 
@@ -84,7 +84,7 @@ def _source(args: argparse.Namespace, gates: "SavedGates") -> dict[str, Any]:
 
 
 def correction_text(source: dict[str, Any]) -> str:
-    """Say in a line what the correction changed."""
+    """Describe in one line what the correction changed."""
     found = source["correction"]
     line = f"the learned set has {found['learned']} heads ({counts_text(found)}); {found['changed']} changed"
     for name, verb in (("included", "included again"), ("excluded", "excluded")):
@@ -94,7 +94,7 @@ def correction_text(source: dict[str, Any]) -> str:
 
 
 def counts_text(found: dict[str, Any]) -> str:
-    """Say what a training with gates aimed at (nothing, with a fixed penalty) and expected to be open."""
+    """Describe the target number of heads (none with a fixed penalty) and the expected number of open gates."""
     target = found["target"]
     if isinstance(target, dict):
         target = ", ".join(f"{component} {count}" for component, count in target.items())

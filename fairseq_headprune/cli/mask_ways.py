@@ -1,7 +1,7 @@
-"""The ways in which ``headprune mask`` chooses parts: from each flag to a pure function of ``choosing``.
+"""The selection methods ("ways") of ``headprune mask``: each flag calls a pure function of ``choosing``.
 
-A way takes the arguments and the mask to start from, and returns the new mask and what its file says of how it was
-chosen. The one whose flag is given is used.
+A way takes the arguments and the initial mask, and returns the new mask and its source: the facts in the mask file
+about how it was chosen.
 """
 
 import argparse
@@ -35,7 +35,7 @@ from fairseq_headprune.parts.scores import Scores
 from fairseq_headprune.pruning import chosen_components, curves
 from fairseq_headprune.speed.profile import Profile
 
-#: a mask, and what its source says of how it was chosen
+#: a mask, and the facts about how it was chosen (its source)
 Chosen = tuple[Mask, dict[str, Any]]
 Way = Callable[[argparse.Namespace, Mask], Chosen]
 
@@ -47,7 +47,7 @@ def by_scores(args: argparse.Namespace, start: Mask) -> Chosen:
 
 
 def by_config(args: argparse.Namespace, start: Mask) -> Chosen:
-    """``--config``: with ``--scores`` the highest heads of each layer, with ``--seed`` by chance, else the first."""
+    """``--config``: with ``--scores`` the highest-scored heads of each layer, with ``--seed`` random, else first."""
     config = parse_config(args.config)
     config = mirrored(config) if args.mirror else config
     how: dict[str, Any] = {"chosen": "the first heads of each layer"}
@@ -75,7 +75,7 @@ def by_parameters(args: argparse.Namespace, start: Mask) -> Chosen:
         state = read_state(args.like)
     except ValueError as error:
         raise ValueError(f"--for-params needs a checkpoint as --like, whose parameters it counts ({error})") from error
-    # Learned gates are gone once heads are removed.
+    # Removing heads also removes learned gates.
     total = parameter_count(compact({n: t for n, t in state["model"].items() if not n.startswith(LEARNED)}))
     blocks = parameters_of_ffn(state, start)
     mask, left = keep_within(start, scores, total, parameters_of_heads(state), share, blocks)
@@ -84,7 +84,7 @@ def by_parameters(args: argparse.Namespace, start: Mask) -> Chosen:
 
 
 def by_time(args: argparse.Namespace, start: Mask) -> Chosen:
-    """``--for-speed`` and ``--for-latency``: the predicted time of the slim model is within the limit."""
+    """``--for-speed`` and ``--for-latency``: keep the slim model's predicted time within the limit."""
     factor = parse_speed(args.for_speed) if args.for_speed else None
     limit = 0.0 if factor else parse_latency(args.for_latency) / 1000
     scores, source = _read_scores(args.scores, start)
@@ -128,8 +128,8 @@ def by_triple(args: argparse.Namespace, start: Mask) -> Chosen:
 
 
 def by_layers(args: argparse.Namespace, start: Mask) -> Chosen:
-    """``--layers``: of the encoder unless ``--components`` says more."""
-    named = "all" if args.components == "each" else args.components  # a layer is in one component
+    """``--layers``: encoder layers unless ``--components`` is given."""
+    named = "all" if args.components == "each" else args.components  # each layer belongs to one component
     components = chosen_components(named or "enc_self", list(start.shape))
     mask, layers = prune_layers(start, args.layers, components)
     return mask, {"chosen": "all but whole layers", "drawn": {"layers": args.layers, "pruned_layers": layers}}
@@ -156,7 +156,7 @@ WAYS: dict[str, Way] = {
     "complement": by_complement,
 }
 
-#: flag that changes how a way chooses -> the ways it goes with
+#: modifying flag -> the ways it may be combined with
 _WITH = {
     "scores": ("heads", "config", "for_params", "for_speed", "for_latency"),
     "profile": ("for_speed", "for_latency"),
@@ -171,7 +171,7 @@ def chosen_way(args: argparse.Namespace) -> Way | None:
     """Return the way whose flag is given, None if none is.
 
     Raises:
-        ValueError: a flag that does not go with it.
+        ValueError: another flag cannot be combined with it.
     """
     name = next((name for name in WAYS if getattr(args, name) is not None), None)
     for flag, ways in _WITH.items():
@@ -216,7 +216,7 @@ def _read_scores(path: PathLike, mask: Mask) -> tuple[Scores, dict[str, Any]]:
 
 
 def _read_profile(path: PathLike, mask: Mask) -> Profile:
-    """Read the profile of a model of this shape, whose times can be."""
+    """Read a profile, and check that it is of a model of this shape and that its times are plausible."""
     profile = Profile.load(path)
     try:
         profile.seconds(mask)
@@ -231,7 +231,7 @@ def _read_profile(path: PathLike, mask: Mask) -> Profile:
 
 
 def _out_of_reach(args: argparse.Namespace, seconds: float, whole: float) -> str:
-    # Rounded so that what is named can be reached.
+    # Rounded towards the feasible side, so that the suggested value can be reached.
     if args.for_speed:
         best = math.floor(100 * whole / seconds) / 100
         return f"--for-speed {args.for_speed}: without any scored head it is {best:.2f}x; give no more"
@@ -240,12 +240,12 @@ def _out_of_reach(args: argparse.Namespace, seconds: float, whole: float) -> str
 
 
 def parts_in_play(args: argparse.Namespace) -> bool:
-    """Whether the flags say anything about feed-forward parts."""
+    """Whether any flag concerns feed-forward parts."""
     return args.ffn is not None or ffn_parts(args.components, None) is not None
 
 
 def with_ffn_parts(args: argparse.Namespace, start: Mask, layout: Layout | None) -> tuple[Mask, dict[str, Any]]:
-    """Return the mask with an entry for each feed-forward part that is in play, ``--ffn K`` carried out, and a source.
+    """Return the mask with an entry for each feed-forward part concerned, after applying ``--ffn K``, and a source.
 
     Args:
         start: the mask of ``--like``; ``layout``: its layout, None for a mask file.
@@ -276,7 +276,7 @@ def with_ffn_parts(args: argparse.Namespace, start: Mask, layout: Layout | None)
 
 
 def _layout(args: argparse.Namespace, start: Mask, layout: Layout | None, shape: dict[str, list[int]]) -> Layout:
-    """Return the checkpoint's layout, or that of the model which a mask file and scores are of."""
+    """Return the checkpoint's layout, or the layout of the model to which a mask file and scores belong."""
     if layout is not None:
         return layout
     shape = {**shape, **start.shape}

@@ -1,4 +1,4 @@
-"""The command line of a verb that takes a model: its help without fairseq, its flags together with fairseq's."""
+"""Command lines of verbs that load a model: their flags are parsed with fairseq's; help does not import fairseq."""
 
 import argparse
 from collections.abc import Callable
@@ -21,7 +21,7 @@ def parse_model_flags(
 ) -> argparse.Namespace:
     """Parse fairseq-generate's flags and a verb's own, as ``generation_flags.parse_generation_args`` does.
 
-    ``--help`` shows the verb's own flags, by group, and answers without loading fairseq; ``--help-fairseq`` shows all.
+    ``--help`` shows only the verb's own flags, by group, without importing fairseq; ``--help-fairseq`` shows all.
     """
     if {"-h", "--help"} & set(argv):
         parser = own_parser(verb, add_flags, description, one_model)
@@ -36,7 +36,7 @@ def parse_model_flags(
 def own_parser(
     verb: str, add_flags: Callable[[argparse.ArgumentParser], None], description: str, one_model: bool = True
 ) -> Parser:
-    """Return a parser of a verb's own flags only, whose help names those of fairseq that matter."""
+    """Return a parser of only the verb's own flags, whose help lists the relevant fairseq flags."""
     path = " --path CHECKPOINT" if one_model else ""
     parser = Parser(
         prog=f"headprune {verb}",

@@ -1,4 +1,4 @@
-"""``prepare.sh`` of an import: raw text to a data folder of fairseq, with the numbers of the imported model.
+"""``prepare.sh`` of an import: convert raw text to a fairseq data folder, with the imported model's token ids.
 
 ``python -m fairseq_headprune.cli.prepare FOLDER --testpref raw/test`` reads ``raw/test.<source>`` and
 ``raw/test.<target>``, one sentence a line, and writes ``data-bin/``.

@@ -1,4 +1,4 @@
-"""``headprune profile``: what heads cost on this machine, layer by layer."""
+"""``headprune profile``: measure the cost of heads on this machine, layer by layer."""
 
 import argparse
 from typing import TYPE_CHECKING
@@ -17,7 +17,7 @@ costs by its number of heads, and check the sum of these costs on whole masks. h
 
 _BATCH_SIZE = 16
 
-#: relative error of a checked mask from which on the text warns
+#: relative error of a checked mask above which the text warns
 _LARGE_ERROR = 0.1
 
 
@@ -64,11 +64,11 @@ def _add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def _check(args: argparse.Namespace, size: int) -> None:
-    """Refuse what makes no sense, or could not be written after minutes of work.
+    """Check before minutes of work that the numbers are valid and the output can be written.
 
     Raises:
-        ValueError: a number that is out of range, or the output is an input.
-        FileNotFoundError: there is no folder for the output.
+        ValueError: a number is out of range, or the output is an input.
+        FileNotFoundError: the output's folder does not exist.
     """
     for flag, value in (("batch-size", size), ("batches", args.batches), ("rounds", args.rounds), ("beam", args.beam)):
         if value < 1:

@@ -1,4 +1,4 @@
-"""``headprune prune``: how many heads can go, and from where?"""
+"""``headprune prune``: how many heads can be pruned, and where?"""
 
 import argparse
 from pathlib import Path
@@ -31,10 +31,10 @@ def _prepare(args: argparse.Namespace) -> Make:
 
 
 def prune_maker(args: argparse.Namespace) -> Make:
-    """Return what makes the pruning study of a loaded model.
+    """Return a function that makes the pruning study of a loaded model.
 
     Raises:
-        ValueError, FileNotFoundError: flags that do not go together, or a ranking that cannot be read.
+        ValueError, FileNotFoundError: incompatible flags, or a ranking that cannot be read.
     """
     from fairseq_headprune.studies.prune import Prune
 
@@ -57,7 +57,7 @@ def _add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def add_prune_flags(parser: argparse.ArgumentParser) -> Any:
-    """Add the flags that say what is pruned in which order; return their group."""
+    """Add the flags that set what is pruned and in which order; return their group."""
     group = parser.add_argument_group("pruning")
     add = group.add_argument
     in_play = "heads in play: all jointly, each component by itself, or those of a comma-separated list"
@@ -79,7 +79,7 @@ def prune_settings(args: argparse.Namespace) -> Any:
     """Return the :class:`~fairseq_headprune.studies.prune.PruneSettings` that the flags describe.
 
     Raises:
-        ValueError: a number out of range, or flags that do not go together.
+        ValueError: a number out of range, or incompatible flags.
     """
     from fairseq_headprune.pruning import parse_step
     from fairseq_headprune.studies.prune import PruneSettings
@@ -107,10 +107,10 @@ def prune_settings(args: argparse.Namespace) -> Any:
 
 
 def given_scores(args: argparse.Namespace) -> Scores | None:
-    """Return the ready ranking that ``--order`` names, if it does.
+    """Return the existing ranking that ``--order`` names; None for other orders.
 
     Raises:
-        FileNotFoundError, ValueError: there is no such file or study, or it cannot be used.
+        FileNotFoundError, ValueError: the file or study does not exist or cannot be used.
     """
     if args.order in ("scores", "random"):
         return None
@@ -123,13 +123,13 @@ def given_scores(args: argparse.Namespace) -> Scores | None:
 
 
 def _oracle_study(args: argparse.Namespace) -> str | None:
-    """The ablation study that ``--order`` names: ``oracle:STUDY``, or just its folder."""
+    """The ablation study that ``--order`` names, as ``oracle:STUDY`` or just its folder."""
     if args.order.startswith("oracle:"):
         return args.order.removeprefix("oracle:")
     return args.order if Path(args.order).is_dir() else None
 
 
 def order_file(args: argparse.Namespace) -> str | None:
-    """Return the hash of the score file that ``--order`` names, if it does."""
+    """Return the hash of the score file that ``--order`` names; None for other orders."""
     ready = args.order in ("scores", "random") or _oracle_study(args)
     return None if ready else sha256(args.order)

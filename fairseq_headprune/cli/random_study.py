@@ -1,4 +1,4 @@
-"""``headprune random-study``: random heads, fine-tuned: the null hypothesis that a criterion has to beat."""
+"""``headprune random-study``: random pruning with fine-tuning, the baseline that any pruning criterion must beat."""
 
 import argparse
 from functools import partial
@@ -40,7 +40,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     """Parse the verb's flags and fairseq-generate's.
 
     Raises:
-        ValueError: numbers out of range, or flags that are not supported.
+        ValueError: numbers out of range, or unsupported flags.
     """
     args = parse_model_flags("random-study", argv, _add_flags, _DESCRIPTION)
     check_training_flags("random-study", args)

@@ -1,4 +1,4 @@
-"""``headprune report``: one page that shows what studies have found."""
+"""``headprune report``: an HTML page with the results of studies."""
 
 import argparse
 from collections.abc import Sequence
@@ -36,13 +36,13 @@ def run(argv: list[str]) -> int:
 
 
 def document(paths: Sequence[PathLike], title: str, examples: int = 2) -> dict[str, Any]:
-    """Return the page's content: the documents of these study folders; one that is named twice is shown once.
+    """Return the page's content: the documents of these study folders, without duplicates.
 
     Args:
-        examples: how many sentences are shown of each mask of one head.
+        examples: maximum number of example sentences for each mask of one head.
 
     Raises:
-        FileNotFoundError, ValueError: a folder that holds no study, a damaged one, or one of another verb.
+        FileNotFoundError, ValueError: a folder without a study, or a study that is damaged or of an unknown verb.
     """
     studies = {Path(path).resolve(): read_study(path) for path in paths}
     names = [path.name for path in studies]
@@ -67,10 +67,10 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _check(args: argparse.Namespace) -> None:
-    """Refuse what would stop the verb when the studies have been read.
+    """Check the flags before the studies are read.
 
     Raises:
-        ValueError, FileNotFoundError: a number out of range, an output that cannot be written.
+        ValueError, FileNotFoundError: a number out of range, or an output that cannot be written.
     """
     if args.examples < 0:
         raise ValueError(f"--examples must be 0 or more, got {args.examples}")
@@ -79,7 +79,7 @@ def _check(args: argparse.Namespace) -> None:
     check_outputs(args.output)
     place = Path(args.output).resolve()
     for study in args.studies:
-        # A page may lie in a study folder, but not on what the study is made of.
+        # The page may be written into a study folder, but must not overwrite the study's files.
         if place.exists() and place.suffix != ".html" and place.is_relative_to(Path(study).resolve()):
             raise ValueError(f"--output {args.output} is a file of the study {study}; choose a new name")
 

@@ -1,4 +1,4 @@
-"""The flags that spread a study over several processes, and what a process does with them."""
+"""The flags that run a study in several processes, and how each process uses them."""
 
 import contextlib
 import os
@@ -23,7 +23,7 @@ def add_scale_flags(parser: Any) -> None:
 
 
 def add_launcher_flags(group: Any, gpus_flag: str = "--gpus") -> None:
-    """Add the flags that say what starts the processes, to a group of flags or a parser."""
+    """Add the flags that set how processes are started to a parser or group."""
     add = group.add_argument
     add(
         "--launcher",
@@ -43,18 +43,18 @@ def add_launcher_flags(group: Any, gpus_flag: str = "--gpus") -> None:
 
 
 def rank() -> tuple[int, int]:
-    """Return this process's rank and the number of ranks that torchrun started; (0, 1) without it."""
+    """Return this process's rank and the number of ranks under torchrun; (0, 1) without it."""
     return int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
 
 
 def take_place(args: Any) -> None:
-    """Check the flags, and give this process its place among the others; before the model is loaded.
+    """Check the flags and set this process's role and GPU, before the model is loaded.
 
-    Under torchrun all ranks but the first are workers (``args.worker``), each on the GPU of its local rank.
-    ``args.jobs_on_gpu`` becomes the number of the study's processes on this one's GPU, as far as it is known.
+    Under torchrun all ranks except the first are workers (``args.worker``), each on the GPU of its local rank.
+    ``args.jobs_on_gpu`` is set to the number of the study's processes on this process's GPU, as far as known.
 
     Raises:
-        ValueError: a number out of range, flags that do not go together, a launcher that is not there.
+        ValueError: a number out of range, incompatible flags, or an unavailable launcher.
     """
     ranks = rank()[1]
     if args.jobs < 1:
@@ -73,10 +73,10 @@ def take_place(args: Any) -> None:
 
 
 def check_launcher_flags(args: Any) -> None:
-    """Check what is to start the workers; a worker arms its leash.
+    """Check the launcher flags; a worker also arranges to end with its parent (see ``jobs.leash``).
 
     Raises:
-        ValueError: a flag of Slurm without Slurm, a number out of range, a launcher that is not there.
+        ValueError: a Slurm flag without Slurm, a number out of range, or an unavailable launcher.
     """
     if args.launcher != "slurm":
         for flag in ("partition", "time", "gpus"):
@@ -91,7 +91,7 @@ def check_launcher_flags(args: Any) -> None:
 
 
 def _jobs_on_gpu(args: Any) -> int:
-    """How many processes that this study started share this one's GPU."""
+    """Number of this study's processes that share this process's GPU."""
     here = len(gpus(args.cpu))
     if rank()[1] > 1:
         return on_fullest(int(os.environ.get("LOCAL_WORLD_SIZE", 1)), here)
@@ -101,7 +101,7 @@ def _jobs_on_gpu(args: Any) -> int:
 
 
 def use_local_rank(cpu: bool) -> None:
-    """Under torchrun: compute on the GPU of the local rank."""
+    """Under torchrun, use the GPU of the local rank."""
     import torch
 
     if rank()[1] > 1 and not cpu and torch.cuda.is_available():
@@ -110,10 +110,10 @@ def use_local_rank(cpu: bool) -> None:
 
 @contextlib.contextmanager
 def helpers(verb: str, argv: Sequence[str], args: Any, folder: Any, trains: bool = False) -> Iterator[None]:
-    """Let the other processes that the flags ask for share a study meanwhile.
+    """Run the additional processes that the flags request for a study during the block.
 
     Args:
-        trains: the study's cells are trainings, of which this process starts ``--jobs`` itself on this machine.
+        trains: the study's cells are trainings; this process itself runs ``--jobs`` of them at a time on this machine.
     """
     command = workers.worker_command(verb, argv)
     if args.worker or (trains and args.launcher == "processes"):
@@ -131,10 +131,10 @@ def helpers(verb: str, argv: Sequence[str], args: Any, folder: Any, trains: bool
 
 
 def trainings_at_once(args: Any) -> int:
-    """Return how many trainings this process runs at the same time: one a GPU where a launcher has started it."""
+    """Return how many trainings this process runs at the same time: one per GPU if a launcher started it."""
     return max(1, len(gpus())) if args.worker and args.launcher != "processes" else args.jobs
 
 
 def several(args: Any) -> bool:
-    """Whether other processes share the study."""
+    """Whether several processes share the study."""
     return args.worker or args.jobs > 1 or args.launcher != "processes" or rank()[1] > 1

@@ -1,4 +1,4 @@
-"""``headprune score``: how important is every head?"""
+"""``headprune score``: how important is each head?"""
 
 import argparse
 

@@ -1,4 +1,4 @@
-"""The flags that say how importance is estimated, shared by ``score`` and ``prune``."""
+"""The flags that set how importance is estimated, shared by ``score`` and ``prune``."""
 
 import argparse
 
@@ -67,7 +67,7 @@ def add_scoring_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def scoring_settings(args: argparse.Namespace, subset: str) -> ScoreSettings:
-    """Return the settings that the flags describe; ``subset`` is used where ``--score-subset`` is silent.
+    """Return the settings that the flags describe; ``subset`` is the default of ``--score-subset``.
 
     Raises:
         ValueError: a number out of range.

@@ -1,4 +1,4 @@
-"""What every verb that runs a study does: parse, check, open the folder, run the cells, print the document."""
+"""Common code of verbs that run a study: parse, check, open the folder, run the cells, print the document."""
 
 import argparse
 import sys
@@ -24,12 +24,12 @@ def run_study(
     prepare: Callable[[argparse.Namespace], Make],
     work: Callable[[Any], Any] | None = None,
 ) -> int:
-    """Run a verb whose study is of masks of one model.
+    """Run a verb whose study has masks of one model as cells.
 
     Args:
         add_flags: adds the verb's flags.
-        prepare: checks them before the model is loaded, and returns what makes the study of the loaded model.
-        work: makes what computes the cells (default: ``MaskWork``).
+        prepare: checks them before the model is loaded, and returns a function that makes the study of the model.
+        work: makes the object that computes cells (default: ``MaskWork``).
     """
     args = parse_model_flags(verb, argv, add_flags, description)
     from fairseq_headprune.provenance import environment
@@ -58,7 +58,7 @@ def warn(study: Any) -> None:
 
 
 def show(study: Any, args: argparse.Namespace) -> int:
-    """Draw the figures of a finished study and print its document in the form that was asked for."""
+    """Draw the figures of a finished study and print its document in the requested form."""
     return show_document(study.result(study.cells()), args, study.folder.figure_stem)
 
 
@@ -66,7 +66,7 @@ def show_document(document: Any, args: argparse.Namespace, stem: Callable[[str],
     """Draw a document's figures and print it with ``--json`` or in the form of ``--format``.
 
     Args:
-        stem: name of a figure -> path without extension; None draws none.
+        stem: maps a figure's name to its path without extension; None: draw no figures.
     """
     figures: list[str] = []
     if stem is not None:
@@ -81,9 +81,9 @@ class Progress:
     """Counts finished cells.
 
     Args:
-        verb: stands before each line.
-        total: number of cells; None where it is open.
-        quiet: nothing is shown.
+        verb: printed before each line.
+        total: number of cells; None if unknown.
+        quiet: show nothing.
     """
 
     def __init__(self, verb: str, total: int | None, quiet: bool) -> None:
@@ -92,7 +92,7 @@ class Progress:
         self._bar = tqdm(total=total, desc=verb, unit="cell", file=sys.stderr, disable=quiet or None)
 
     def cell(self, cell: Mapping[str, Any]) -> None:
-        """Count one cell; its id and score are printed where there is no terminal."""
+        """Count one cell; without a terminal, print its id and score."""
         self._done += 1
         self._bar.update()
         if self._quiet or not self._bar.disable:
@@ -106,10 +106,10 @@ class Progress:
         )
 
     def skip(self, cells: int) -> None:
-        """Count cells that others did, or that were done before."""
+        """Count cells that were computed by other processes or earlier."""
         self._done += cells
         self._bar.update(cells)
 
     def close(self) -> None:
-        """End the bar."""
+        """Close the progress bar."""
         self._bar.close()

@@ -1,4 +1,4 @@
-"""``headprune sweep-epochs``: from which epoch on can heads go, and when are the important ones settled?"""
+"""``headprune sweep-epochs``: from which epoch on can heads be pruned, and when does their ranking settle?"""
 
 import argparse
 import sys
@@ -112,17 +112,17 @@ def _numbers(flag: str, text: str | None) -> list[int]:
 def _check_numbers(
     args: argparse.Namespace, checkpoints: Any, largest: int, keep: list[int], chosen: list[int]
 ) -> None:
-    """Refuse what names nothing, before anything is written.
+    """Check head counts and epochs before anything is written.
 
     Raises:
-        ValueError: a number of heads to keep that no curve can have, an epoch of the panel that is not swept.
+        ValueError: a number of heads to keep that no curve can have, or an epoch of the panel that is not swept.
     """
     from fairseq_headprune.studies.epochs import epoch_list
 
     for count in keep:
         if count >= largest:
             raise ValueError(f"--keep {count}: the largest curve has {largest} heads in play; name 1 to {largest - 1}")
-    # A checkpoint that is gone may have been swept before, and one that is not there may come.
+    # An epoch without a checkpoint may have been swept before, or its checkpoint may still be written.
     known = checkpoints.wanted or (set() if args.follow or Path(args.output).exists() else set(checkpoints.readable()))
     for epoch in chosen:
         if known and epoch not in known:

@@ -1,4 +1,4 @@
-"""What verbs share whose study trains: the flags of each training, and running them."""
+"""Common code of verbs whose study trains models: the training flags, and running the trainings."""
 
 import argparse
 import shlex
@@ -18,7 +18,7 @@ from fairseq_headprune.jobs.devices import visible_gpus
 
 
 def add_training_flags(group: Any) -> None:
-    """Add the flags that say how each training is done, how many at once, and where."""
+    """Add the flags that set how each training is run, how many at once, and where."""
     add = group.add_argument
     add(
         "--train-flags",
@@ -34,10 +34,10 @@ def add_training_flags(group: Any) -> None:
 
 
 def check_training_flags(verb: str, args: argparse.Namespace) -> None:
-    """Check these flags.
+    """Check the training flags.
 
     Raises:
-        ValueError: numbers out of range, flags that do not go together, or several processes of torchrun.
+        ValueError: numbers out of range, incompatible flags, or several torchrun processes.
     """
     _, processes = rank()
     if processes > 1:

@@ -1,4 +1,4 @@
-"""``headprune weight-change``: which heads changed in fine-tuning, and do layers differ?"""
+"""``headprune weight-change``: which heads changed during fine-tuning, and do layers differ?"""
 
 import argparse
 
