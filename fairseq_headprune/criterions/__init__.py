@@ -1,1 +1,1 @@
-"""Training losses with gates that are learned (what fairseq registers)."""
+"""Training losses with learned gates, registered with fairseq."""

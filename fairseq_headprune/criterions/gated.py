@@ -1,4 +1,4 @@
-"""What criterions with learned gates have in common: they turn flags into the rule that the gates follow."""
+"""Common base of criterions with learned gates: builds the gates' rule from the flags."""
 
 import logging
 import math
@@ -13,14 +13,14 @@ from fairseq_headprune.parts import Part, parse_components
 
 logger = logging.getLogger(__name__)
 
-#: share of the run in which the temperature falls, or the number of open gates does, by default
+#: default share of the run over which the temperature, or the number of open gates, falls
 _SHARE = 0.25
-#: updates times learning rate that L0 with a target wants: several times the way from open to closed
+#: updates x learning rate that L0 with a target needs: several times the distance from open to closed
 _L0_WAY = 20.0
 
 
 class GatedCriterion:
-    """Mixin of criterions: tells the task which gates to learn, and how.
+    """Mixin of criterions: defines which gates the task learns, and how.
 
     Attributes:
         gate_config: the flags.
@@ -33,7 +33,7 @@ class GatedCriterion:
         """Build the criterion from its flags.
 
         Raises:
-            ValueError: a task that never asks for gates, such as fairseq's own: nothing would be learned, silently.
+            ValueError: the task does not support gates, such as fairseq's own tasks, so that nothing would be learned.
         """
         if not getattr(task, "learns_gates", False):
             raise ValueError(
@@ -43,7 +43,7 @@ class GatedCriterion:
         return cls(cfg, task)  # type: ignore[call-arg]
 
     def candidates(self, heads: list[Part]) -> list[Part]:
-        """Return those of the model's heads that get a gate.
+        """Return the heads of the model that get a gate.
 
         Raises:
             ValueError: an unknown component, or one that the model lacks.
@@ -57,13 +57,13 @@ class GatedCriterion:
         return [head for head in heads if head.component in chosen]
 
     def rule(self, heads: list[Part], run: Optional[int]) -> Any:
-        """Build the rule that turns weights into gates.
+        """Build the rule that maps weights to gates.
 
         Args:
-            run: updates of the whole run, None where it is not known.
+            run: number of updates of the whole run, None if unknown.
 
         Raises:
-            ValueError: flags that are missing, out of range or contradict each other.
+            ValueError: flags are missing, out of range or contradict each other.
         """
         raise NotImplementedError
 
@@ -73,12 +73,12 @@ class GatedCriterion:
 
 
 class L0Criterion(GatedCriterion):
-    """The same for gates under L0 regularisation; ``gate_config`` is an :class:`L0Config`."""
+    """A criterion whose gates have L0 regularisation; ``gate_config`` is an :class:`L0Config`."""
 
     gate_config: L0Config
 
     def rule(self, heads: list[Part], run: Optional[int]) -> L0Rule:
-        """Build the L0 rule; a target is approached in the first quarter of the run (or 1,000 updates).
+        """Build the L0 rule; by default a target is reached in the first quarter of the run (or 1,000 updates).
 
         Raises:
             ValueError: neither or both of --l0-penalty and --l0-target-heads; a value out of range or not finite.
@@ -106,7 +106,7 @@ class L0Criterion(GatedCriterion):
 
 
 class SubsetCriterion(GatedCriterion):
-    """The same for DSP and STE; ``gate_config`` is a :class:`DSPConfig`."""
+    """A criterion with gates of DSP or STE; ``gate_config`` is a :class:`DSPConfig`."""
 
     gate_config: DSPConfig
 
@@ -114,8 +114,8 @@ class SubsetCriterion(GatedCriterion):
         """Build the rule of DSP, or of STE.
 
         Raises:
-            ValueError: no --heads-kept, a value out of range, temperatures given for STE, or a share of a run whose
-                length is not known.
+            ValueError: no --heads-kept, a value out of range, temperatures given for STE, or a share of a run of
+                unknown length.
         """
         cfg = self.gate_config
         if cfg.heads_kept is None:
@@ -149,7 +149,7 @@ def _check_shared(cfg: GateConfig) -> None:
 
 @contextmanager
 def _about(flag: str) -> Iterator[None]:
-    """Name the flag in front of an error about its value."""
+    """Prefix an error about a flag's value with the flag."""
     try:
         yield
     except ValueError as error:

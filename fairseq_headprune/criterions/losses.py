@@ -1,6 +1,6 @@
 """fairseq's criterions with learned gates: L0 (Voita et al. 2019; Li et al. 2021, eq. 22, 23) and DSP (Li et al. 2021).
 
-In each the loss that is logged is fairseq's; the penalty of L0 is logged beside it (``gate_penalty``, in nats).
+The logged loss is fairseq's; the penalty of L0 is logged separately (``gate_penalty``, in nats).
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from fairseq_headprune.criterions.settings import DSPConfig, L0Config
 
 
 class _LabelSmoothed(LabelSmoothedCrossEntropyCriterion):
-    """fairseq's label-smoothed cross entropy, built from its flags and those of the gates."""
+    """fairseq's label-smoothed cross entropy, built from its own flags and those of the gates."""
 
     def __init__(self, cfg: Any, task: Any) -> None:
         super().__init__(task, cfg.sentence_avg, cfg.label_smoothing, cfg.ignore_prefix_size, cfg.report_accuracy)
@@ -26,7 +26,7 @@ class _LabelSmoothed(LabelSmoothedCrossEntropyCriterion):
 
 
 class _SentencePrediction(SentencePredictionCriterion):
-    """fairseq's sentence prediction; the loss that lambda is weighed against is the mean over examples."""
+    """fairseq's sentence prediction; lambda is relative to the mean loss over examples."""
 
     def __init__(self, cfg: Any, task: Any) -> None:
         super().__init__(cfg, task)
@@ -55,12 +55,12 @@ class SentencePredictionDSPConfig(DSPConfig, SentencePredictionConfig):
 
 @register_criterion("label_smoothed_cross_entropy_l0", dataclass=LabelSmoothedCrossEntropyL0Config)
 class LabelSmoothedCrossEntropyL0(L0Criterion, _LabelSmoothed):
-    """Translation with hard concrete gates, of which every open one costs lambda."""
+    """Translation with hard concrete gates; every open gate costs lambda."""
 
 
 @register_criterion("label_smoothed_cross_entropy_dsp", dataclass=LabelSmoothedCrossEntropyDSPConfig)
 class LabelSmoothedCrossEntropyDSP(SubsetCriterion, _LabelSmoothed):
-    """Translation with exactly K heads open in the end, chosen by learned weights (or straight-through top-K)."""
+    """Translation with exactly K heads open at the end, chosen by DSP (or straight-through top-K)."""
 
 
 @register_criterion("sentence_prediction_l0", dataclass=SentencePredictionL0Config)
@@ -70,4 +70,4 @@ class SentencePredictionL0(L0Criterion, _SentencePrediction):
 
 @register_criterion("sentence_prediction_dsp", dataclass=SentencePredictionDSPConfig)
 class SentencePredictionDSP(SubsetCriterion, _SentencePrediction):
-    """Classification or regression with exactly K heads open in the end."""
+    """Classification or regression with exactly K heads open at the end."""

@@ -1,4 +1,4 @@
-"""The flags of learned gates: what every criterion with gates shares, and what belongs to L0 and to DSP."""
+"""The flags of learned gates: those of all criterions with gates, and those of L0 and DSP."""
 
 from dataclasses import dataclass, field
 from typing import Any, Optional
@@ -11,7 +11,7 @@ PRESETS = {"dsp-mt": (0.1, 1e-8, 15000.0, 0.2), "dsp-bert": (1000.0, 1e-8, 25000
 
 
 def setting(default: Any, text: str) -> Any:
-    """Return a field of fairseq's settings, with what its flag's help says."""
+    """Return a dataclass field for a setting of fairseq, with the help text of its flag."""
     return field(default=default, metadata={"help": text})
 
 
@@ -32,7 +32,7 @@ class GateConfig(FairseqDataclass):
         False, "pipelined pruning: learn the gates alone; not one bit of the model's weights changes"
     )
     gate_log_interval: int = setting(50, "write a line to SAVE_DIR/gates.jsonl every so many updates (0: none)")
-    # What the gates must know of the rest of the training.
+    # Settings of the rest of the training that the gates depend on.
     seed: int = II("common.seed")
     clip_norm: float = II("optimization.clip_norm")
     max_update: int = II("optimization.max_update")

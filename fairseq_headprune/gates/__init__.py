@@ -1,1 +1,1 @@
-"""The mathematics of learned gates, without fairseq: hard concrete, soft and hard top-K, and their learner."""
+"""The mathematics of learned gates, independent of fairseq: hard concrete, soft and hard top-K, and their learner."""

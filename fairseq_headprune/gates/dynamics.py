@@ -1,4 +1,4 @@
-"""How the chosen set of heads came about: what the log of a training with gates tells (Li et al. 2021, §5.6)."""
+"""How the set of kept heads developed during training, from the log of the gates (Li et al. 2021, §5.6)."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,16 +15,16 @@ Heads = frozenset[Part]
 
 @dataclass(frozen=True)
 class GateRun:
-    """What one training logged.
+    """The log of one training run.
 
     Attributes:
-        path: the log.
+        path: the log file.
         description: kind and settings of the gates.
         heads: the gated heads.
-        sets: (update, the chosen set then), by update.
-        temperatures: (update, temperature), by update; empty where there is none (L0, STE).
+        sets: (update, set of kept heads), by update.
+        temperatures: (update, temperature), by update; empty if there is none (L0, STE).
         validations: (update, name -> value), by update.
-        expected: how many gates a draw was expected to have open at the last update; None in logs that do not tell.
+        expected: expected number of open gates at the last update; None if the log lacks it.
     """
 
     path: Path
@@ -37,29 +37,29 @@ class GateRun:
 
     @property
     def final(self) -> Heads:
-        """The set of the last update that was logged."""
+        """The set of kept heads at the last logged update."""
         return self.sets[-1][1]
 
     @property
     def last_update(self) -> int:
-        """The last update that was logged."""
+        """The last logged update."""
         return max(update for update, _ in [*self.sets, *self.validations])
 
     @property
     def name(self) -> str:
-        """Name of the training's folder."""
+        """Name of the run's folder."""
         return self.path.resolve().parent.name
 
 
 def read_run(path: PathLike, until: int | None = None) -> GateRun:
-    """Read the log of a training, given by its folder (``--save-dir``) or by the file; it may still be running.
+    """Read the log of a training run from its folder (``--save-dir``) or file; the run may still be going on.
 
     Args:
-        until: the last update that is read (default: all are).
+        until: ignore later updates (default: read all).
 
     Raises:
         FileNotFoundError: there is no log.
-        ValueError: a damaged line, or no update in it yet, or none until ``until``.
+        ValueError: a line is damaged, or there is no update in the log yet, or none up to ``until``.
     """
     path = Path(path)
     path = path / NAME if path.is_dir() else path
@@ -90,7 +90,7 @@ def read_run(path: PathLike, until: int | None = None) -> GateRun:
 
 
 def _kept(heads: list[Part], line: dict[str, Any]) -> Heads:
-    """Read the 0s and 1s of a line: strings of layers with gated heads, in their order."""
+    """Return the kept heads of a log line, which has a string of 0s and 1s for each layer with gated heads."""
     layers: dict[tuple[str, int], list[Part]] = {}
     for head in heads:
         layers.setdefault((head.component, head.layer), []).append(head)
@@ -102,20 +102,20 @@ def _kept(heads: list[Part], line: dict[str, Any]) -> Heads:
 
 
 def overlap(present: Heads, final: Heads) -> float | None:
-    """Return the percentage of the present set that is in the final one (Fig. 7), None if the present set is empty."""
+    """Return the percentage of the present set that is in the final one (Fig. 7); None if the present set is empty."""
     return 100.0 * len(present & final) / len(present) if present else None
 
 
 def overlap_at(run: GateRun, update: int) -> float | None:
-    """Return the overlap with the final set at an update (that of the last one logged until then), None before any."""
+    """Return the overlap with the final set at an update or the last logged one before it; None if there is none."""
     until = [chosen for logged, chosen in run.sets if logged <= update]
     return overlap(until[-1], run.final) if until else None
 
 
 def settled(run: GateRun) -> tuple[int, int]:
-    """Return from when on the set stayed the final one: the first logged update with it, and the last one without.
+    """Return when the set became final: the first logged update from which on it is the final set, and the one before.
 
-    The set settled after the second (0: there is none) and not later than the first.
+    The set became final after the second (0: there is none) and not later than the first.
     """
     first, before = run.sets[-1][0], 0
     for update, chosen in reversed(run.sets):
@@ -127,13 +127,13 @@ def settled(run: GateRun) -> tuple[int, int]:
 
 
 def scores(run: GateRun, name: str) -> list[tuple[int, float]]:
-    """Return (update, value) of one result of the validations, without those that are not finite."""
+    """Return (update, value) of one validation metric, without values that are not finite."""
     values = [(update, found[name]) for update, found in run.validations if name in found]
     return [(update, value) for update, value in values if math.isfinite(value)]
 
 
 def layer_counts(run: GateRun) -> dict[str, list[int]]:
-    """Return component -> how many heads the final set has in each layer."""
+    """Return component -> number of heads of the final set in each layer."""
     layers = {c: 1 + max(h.layer for h in run.heads if h.component == c) for c in components(run.heads)}
     return {
         c: [sum(h.component == c and h.layer == layer for h in run.final) for layer in range(n)]
@@ -150,10 +150,10 @@ def components(heads: Iterable[Part]) -> list[str]:
 def distribution(runs: list[GateRun]) -> dict[int, dict[str, list[float]]]:
     """Return number of heads kept -> component -> how many of them are in each layer (Fig. 6).
 
-    Where several runs kept the same number, these are means.
+    If several runs kept the same number, the counts are means over them.
 
     Raises:
-        ValueError: a run's gates are on other heads than the first one's.
+        ValueError: the gated heads of a run differ from the first run's.
     """
     groups: dict[int, list[dict[str, list[int]]]] = {}
     for run in sorted(runs, key=lambda run: len(run.final)):
@@ -164,7 +164,7 @@ def distribution(runs: list[GateRun]) -> dict[int, dict[str, list[float]]]:
 
 
 def mean_counts(groups: Mapping[int, Sequence[Mapping[str, Sequence[int]]]]) -> dict[int, dict[str, list[float]]]:
-    """Return number of heads kept -> component -> how many are in each layer, the mean over the sets of that number."""
+    """Return number of heads kept -> component -> heads per layer, the mean over the sets with that number."""
     return {
         kept: {
             component: [sum(layer) / len(layer) for layer in zip(*(counts[component] for counts in group), strict=True)]
@@ -175,5 +175,5 @@ def mean_counts(groups: Mapping[int, Sequence[Mapping[str, Sequence[int]]]]) -> 
 
 
 def heads_by_penalty(runs: list[GateRun]) -> list[tuple[float, int]]:
-    """Return (lambda, heads kept) of the runs that had a fixed L0 penalty, by lambda (Fig. 2)."""
+    """Return (lambda, heads kept) of the runs with a fixed L0 penalty, sorted by lambda (Fig. 2)."""
     return sorted((run.description["penalty"], len(run.final)) for run in runs if "penalty" in run.description)

@@ -14,7 +14,7 @@ class HardConcrete:
 
     Attributes:
         beta: temperature (Voita's code: 0.33; Louizos et al.: 2/3).
-        gamma, zeta: the interval to which the concrete distribution is stretched before it is clipped to [0, 1].
+        gamma, zeta: bounds to which the concrete distribution is stretched before it is clipped to [0, 1].
         eps: uniform noise is kept this far from 0 and 1.
     """
 
@@ -28,7 +28,7 @@ class HardConcrete:
             raise ValueError(f"beta {self.beta:g}: the temperature of the hard concrete must be above 0")
 
     def sample(self, log_alpha: Array, u: Array) -> tuple[Array, Array]:
-        """Draw gates from uniform noise; return them and their derivatives by log_alpha, both (heads,)."""
+        """Sample gates from uniform noise; return them and their derivatives w.r.t. log_alpha, both (heads,)."""
         u = np.clip(u, self.eps, 1 - self.eps)
         s = expit((np.log(u) - np.log1p(-u) + log_alpha) / self.beta)
         stretched = s * (self.zeta - self.gamma) + self.gamma
@@ -37,7 +37,7 @@ class HardConcrete:
         return np.clip(stretched, 0.0, 1.0), slope
 
     def evaluate(self, log_alpha: Array) -> Array:
-        """Return the gates of evaluation: no noise and, as in Voita et al.'s code, no temperature."""
+        """Return the gates for evaluation: without noise and, as in Voita et al.'s code, without temperature."""
         return np.clip(expit(log_alpha) * (self.zeta - self.gamma) + self.gamma, 0.0, 1.0)
 
     def p_open(self, log_alpha: Array) -> Array:

@@ -1,4 +1,4 @@
-"""Learns the weights of gates, outside of the model's optimizer."""
+"""Learns the weights of gates, separately from the model's optimizer."""
 
 import math
 from collections.abc import Mapping
@@ -11,15 +11,15 @@ from torch import Tensor
 from fairseq_headprune.gates.rules import L0Rule, SubsetRule, uniform
 from fairseq_headprune.parts import Part
 
-#: version of what :meth:`GateLearner.description` returns
+#: format version of :meth:`GateLearner.description`
 VERSION = 1
 
 
 def check_version(description: Mapping[str, Any]) -> None:
-    """Refuse gates of a checkpoint that a newer version of this package has written.
+    """Refuse gates in a checkpoint written by a newer version of this package.
 
     Raises:
-        ValueError: they are.
+        ValueError: the version is newer.
     """
     found = description.get("version", VERSION)
     if found > VERSION:
@@ -27,29 +27,29 @@ def check_version(description: Mapping[str, Any]) -> None:
 
 
 class GateLearner:
-    """Weights of gates, their random numbers, their penalty and their Adam.
+    """Weights of gates with their random numbers, penalty and Adam optimizer.
 
     One update is :meth:`begin`, any number of backward passes through the gates it returned, and :meth:`step` with the
-    gradient by the gates. All is float32 or wider, on the CPU, and depends on nothing but the seed, the gradients and
-    the number of updates.
+    gradient w.r.t. the gates. Everything is float32 or wider, on the CPU, and depends only on the seed, the gradients
+    and the number of updates.
 
     Attributes:
         heads: the gated heads, in the order of the weights.
         weight: float32 (heads,): w of Li et al. 2021, eq. 20, or log_alpha of L0.
-        updates: how many updates have been made.
-        gradient_vanished: whether the last step's gradient by the weights was exactly 0, although the one by the gates
-            was not, because of a temperature that is too low to be resolved. (L0 has none: its gates have no gradient
-            whenever they are drawn as exactly 0 or 1, and get one from their price.)
+        updates: number of updates made.
+        gradient_vanished: whether the last step's gradient w.r.t. the weights was exactly 0 although the one w.r.t. the
+            gates was not, because the temperature is too low for floating point. (Never for L0, which has no
+            temperature: gates sampled as exactly 0 or 1 get no gradient from the loss, but one from their price.)
     """
 
     def __init__(
         self, rule: SubsetRule | L0Rule, heads: list[Part], lr: float, seed: int, clip_norm: float = 0.0
     ) -> None:
-        """Start with the rule's first weights.
+        """Start with the rule's initial weights.
 
         Args:
             lr: constant learning rate of Adam (betas 0.9, 0.98; no weight decay).
-            clip_norm: largest norm of the gradient by the weights (0: any).
+            clip_norm: maximum norm of the gradient w.r.t. the weights (0: no clipping).
 
         Raises:
             ValueError: no heads, or a learning rate that is not above 0.
@@ -61,7 +61,7 @@ class GateLearner:
         self.rule, self.heads, self._seed, self._clip = rule, heads, seed, clip_norm
         self.weight = torch.nn.Parameter(torch.tensor(rule.first_weights(seed, len(heads)), dtype=torch.float32))
         self._adam = torch.optim.Adam([self.weight], lr=lr, betas=(0.9, 0.98), foreach=False)
-        # Makes Adam's state, so that it can be saved before the first step.
+        # Create Adam's state, so that it can be saved before the first step.
         self.weight.grad = torch.zeros_like(self.weight)
         self._adam.step()
         self._adam.state[self.weight]["step"].zero_()
@@ -73,11 +73,11 @@ class GateLearner:
 
     @property
     def needs_gradient(self) -> bool:
-        """Whether the present gates have a gradient at all: at a very low temperature they are exactly 0 or 1."""
+        """Whether the present gates have a gradient; at a very low temperature they are exactly 0 or 1 without one."""
         return self._pullback is not np.zeros_like
 
     def begin(self) -> Tensor:
-        """Return the gates of the present update, float32 (heads,); the same ones until :meth:`step`."""
+        """Return the gates of the present update, float32 (heads,); they stay the same until :meth:`step`."""
         gates, self._pullback = self.rule.gates(
             self._weights(), uniform(self._seed, self.updates, len(self.heads)), self.updates
         )
@@ -87,10 +87,10 @@ class GateLearner:
         """Make an update.
 
         Args:
-            gradient: of the mean loss (nats a token) by the gates, (heads,).
+            gradient: of the mean loss (nats per token) w.r.t. the gates, (heads,).
 
         Raises:
-            FloatingPointError: it is not finite; nothing has changed then.
+            FloatingPointError: it is not finite; the state is unchanged then.
         """
         by_gates = gradient.double().numpy()
         if not np.isfinite(by_gates).all():
@@ -111,7 +111,7 @@ class GateLearner:
         self.updates += 1
 
     def _penalty_gradient(self, by_gates: np.ndarray) -> np.ndarray:
-        """Gradient of the sum of price times P(open); also lets the price follow the count."""
+        """Return the gradient of the sum of price times P(open); also adapt the price to the number of open gates."""
         if self.rule.penalty is None:
             return np.zeros(len(self.heads))
         weights = self._weights()
@@ -125,26 +125,26 @@ class GateLearner:
         return torch.from_numpy(self.rule.hard(self._weights()))
 
     def evaluate(self) -> Tensor:
-        """Return the gates of evaluation, (heads,)."""
+        """Return the gates for evaluation, (heads,)."""
         return torch.from_numpy(self.rule.evaluate(self._weights())).float()
 
     def expected(self) -> Tensor:
-        """Return the probability of each gate to be open (for DSP and STE: 1 in the learned set), (heads,)."""
+        """Return each gate's probability of being open (for DSP and STE: 1 in the learned set), (heads,)."""
         return torch.from_numpy(self.rule.expected(self._weights())).float()
 
     def penalty(self) -> float:
-        """Return what the open gates cost at present, in nats."""
+        """Return the present penalty of the open gates, in nats."""
         if self.rule.penalty is None:
             return 0.0
         weights = self._weights()
         return float(self.rule.penalty.prices(self.rule.hard(weights), self.updates) @ self.rule.expected(weights))
 
     def stats(self) -> dict[str, float]:
-        """Return what is worth logging of the last update."""
+        """Return the values to log for the last update."""
         return {**self.rule.stats(self.updates), "gate_gradient": self._gradient_norm}
 
     def state(self) -> dict[str, Tensor]:
-        """Return everything that a later run needs to go on as if there had been no interruption."""
+        """Return everything that a later run needs to continue as if there had been no interruption."""
         adam = self._adam.state[self.weight]
         tensors = {"weight": self.weight.detach().clone(), "updates": torch.tensor(self.updates)}
         tensors |= {name: adam[name].clone() for name in ("exp_avg", "exp_avg_sq")}
@@ -153,7 +153,7 @@ class GateLearner:
         return tensors
 
     def restart(self) -> None:
-        """Keep the weights and begin anew: no update is done, Adam and the prices have seen nothing."""
+        """Keep the weights and reset everything else: the number of updates, Adam's state and the prices."""
         for value in self._adam.state[self.weight].values():
             value.zero_()
         self.updates = 0
@@ -161,12 +161,14 @@ class GateLearner:
             self.rule.penalty.multipliers[:] = 0.0
 
     def load(self, tensors: dict[str, Tensor], description: dict[str, Any]) -> None:
-        """Continue from a state; the number of heads to keep and the rate are this learner's own.
+        """Continue from a saved state, except for the number of heads to keep and the learning rate.
 
-        So are prices where the state's are of another form of target (for the schedule see ``keep_schedule`` of rules).
+        The prices are not loaded either if the saved ones have another form of target. For the schedule, see
+        ``keep_schedule`` of the rules.
 
         Raises:
-            ValueError: the state is of another kind, of other heads or of a newer version, is incomplete or not finite.
+            ValueError: the state has another kind of gates, other heads or a newer version, is incomplete or not
+                finite.
         """
         mine = self.description()
         check_version(description)
@@ -198,6 +200,6 @@ class GateLearner:
             self.rule.penalty.multipliers = prices.numpy().copy()
 
     def description(self) -> dict[str, Any]:
-        """Describe the gates with plain values, as checkpoints and logs keep them."""
+        """Return kind and settings of the gates as plain values, for checkpoints and logs."""
         heads = [[head.component, head.layer, head.index] for head in self.heads]
         return {"version": VERSION, **self.rule.description(), "seed": self._seed, "heads": heads}

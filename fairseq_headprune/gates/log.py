@@ -1,5 +1,5 @@
-"""What is shown of gates while they are learned: their log, ``gates.jsonl`` in the folder of a training run, one JSON
-document a line, and the numbers beside the loss.
+"""Logging of gates while they are learned: ``gates.jsonl`` in the run's folder, one JSON document per line, and the
+numbers logged with the loss.
 """
 
 import json
@@ -14,21 +14,21 @@ from fairseq_headprune.files import PathLike, parse_json, write_text
 from fairseq_headprune.parts import HEADS
 
 NAME = "gates.jsonl"
-#: what fairseq logs with a validation and is no result
+#: values that fairseq logs with a validation but that are not results
 _SPEEDS = ("wps", "wpb", "bsz")
 
 
 class GateLog:
-    """Writes the log of one run; a resumed run goes on where its checkpoint is."""
+    """Writes the log of one run; a resumed run continues after the last update of its checkpoint."""
 
     def __init__(self, folder: PathLike) -> None:
-        """Name the log after its folder; nothing is written yet."""
+        """Set the path of the log; nothing is written yet."""
         self.path = Path(folder) / NAME
-        #: the last update whose gates were appended
+        #: the last logged update
         self.logged = 0
 
     def start(self, description: dict[str, Any], updates: int) -> None:
-        """Write the header, and keep what earlier parts of the run wrote up to update ``updates``."""
+        """Write the header, and keep the lines of earlier parts of the run up to update ``updates``."""
         kept = read_log(self.path)[1] if updates and self.path.exists() else []
         lines = [{"gates": description}, *(line for line in kept if line["update"] <= updates)]
         os.makedirs(self.path.parent, exist_ok=True)
@@ -56,7 +56,7 @@ class GateLog:
         self.logged = learner.updates
 
     def validation(self, updates: int, values: dict[str, float]) -> None:
-        """Append the results of a validation, which is done under the learned set."""
+        """Append the results of a validation, which uses the learned set."""
         scores = {name: float(value) for name, value in values.items() if name not in _SPEEDS}
         self._append({"update": updates, "valid": scores})
 
@@ -66,14 +66,14 @@ class GateLog:
 
 
 def read_log(path: PathLike) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Return the description of the gates and the lines after it; a last line that is still being written is left out.
+    """Return the description of the gates and the lines after it, without an incomplete last line.
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: a damaged line, or no header.
+        ValueError: a line is damaged, or there is no header.
     """
     text = Path(path).read_bytes().decode("utf-8", errors="replace").split("\n")
-    # What follows the last end of a line: nothing, or a line that is still being written.
+    # After the last line feed: nothing, or a line that is still being written.
     lines = [_line(path, number, line) for number, line in enumerate(text[:-1], 1)]
     if not lines or "gates" not in lines[0]:
         raise ValueError(f"{path}: not a log of learned gates (its first line has no 'gates')")
@@ -91,7 +91,7 @@ def _line(path: PathLike, number: int, text: str) -> dict[str, Any]:
 
 
 def by_component(learner: Any, values: Any) -> dict[str, float]:
-    """Add one value a gated head up, by component."""
+    """Sum one value per gated head by component."""
     places, present = _places(tuple(head.component for head in learner.heads))
     sums = np.bincount(places, weights=values.double().numpy(), minlength=len(HEADS)).tolist()
     return {HEADS[place]: sums[place] for place in present}
@@ -99,7 +99,7 @@ def by_component(learner: Any, values: Any) -> dict[str, float]:
 
 @lru_cache(maxsize=8)
 def _places(components: tuple[str, ...]) -> tuple[Any, list[int]]:
-    """Return the number of each head's component, and the numbers that occur; asked for after every update."""
+    """Return the index of each head's component, and the indices that occur; called after every update."""
     places = [HEADS.index(component) for component in components]
     return np.array(places), sorted(set(places))
 

@@ -1,4 +1,4 @@
-"""What an open gate costs: a fixed price, or one that is adapted until a wanted number of heads is left."""
+"""The price of an open gate: fixed, or adapted until a target number of heads is left."""
 
 import math
 from typing import Any
@@ -9,7 +9,7 @@ from fairseq_headprune.gates.subset import Array
 
 
 class FixedPenalty:
-    """lambda times the sum of P(open) (Li et al. 2021, eq. 23); lambda in nats a head."""
+    """lambda times the sum of P(open) (Li et al. 2021, eq. 23); lambda in nats per head."""
 
     def __init__(self, price: float) -> None:
         """Set the price.
@@ -20,7 +20,7 @@ class FixedPenalty:
         if not (price >= 0 and math.isfinite(price)):
             raise ValueError(f"an L0 penalty of {price:g}: it must be finite and not below 0")
         self._price = price
-        #: the adapted prices, which checkpoints keep: none here
+        #: the adapted prices, which are saved in checkpoints: none here
         self.multipliers = np.zeros(0)
 
     def prices(self, hard: Array, update: int) -> Array:
@@ -44,27 +44,27 @@ class FixedPenalty:
 
 
 class TargetPenalty:
-    """A Lagrangian whose multiplier rises while too many heads are open and falls while too few are.
+    """A Lagrange multiplier that rises while too many heads are open and falls while too few are.
 
-    The gates follow the gradient of multiplier times sum of P(open); the multiplier follows the count of open gates
-    itself, which has no gradient and needs none here (the proxy-Lagrangian of Cotter et al. 2019). A term proportional
-    to the present error damps the oscillation. One multiplier a group of heads, and a last one: the unit of prices, a
-    running mean of the absolute gradient by the gates, so that the scale of the loss does not matter.
+    The gates follow the gradient of multiplier times sum of P(open); the multiplier follows the number of open gates,
+    which needs no gradient (the proxy-Lagrangian of Cotter et al. 2019). A term proportional to the present error damps
+    the oscillation. There is one multiplier per group of heads. Prices are in units of a running mean of the absolute
+    gradient w.r.t. the gates, stored as the last value, so that the scale of the loss does not matter.
     """
 
-    #: units: rise of the multiplier in one update in which all heads are too many; and the damping term then. Chosen
-    #: in simulated trainings (tests/test_gates_math.py has some).
+    #: in these units: the multiplier's rise in one update at an error of 1 (all heads are too many), and the damping
+    #: term at that error. Chosen in simulated trainings (tests/test_gates_math.py has some).
     RATE, DAMPING = 0.5, 50.0
-    #: weight of the past in the unit's running mean
+    #: decay of the unit's running mean
     _PAST = 0.98
 
     def __init__(self, groups: list[tuple[Array, int]], warm_up: int) -> None:
-        """Set the target: ``groups`` of (positions, heads to keep), reached from all heads in ``warm_up`` updates."""
+        """Set the target: ``groups`` of (positions, heads to keep), lowered from all heads over ``warm_up`` updates."""
         self._groups, self._warm_up = groups, max(1, warm_up)
         self.multipliers = np.zeros(len(groups) + 1)
 
     def _errors(self, hard: Array, update: int) -> Array:
-        """Share of a group's heads by which too many are open; the target falls linearly during the warm-up."""
+        """Return each group's share of open heads above its target, which falls linearly during the warm-up."""
         share = min(update / self._warm_up, 1.0)
         errors = []
         for places, kept in self._groups:
@@ -74,7 +74,7 @@ class TargetPenalty:
         return np.array(errors)
 
     def prices(self, hard: Array, update: int) -> Array:
-        """Return the price of each head, (heads,); below 0 where too few are open."""
+        """Return the price of each head, (heads,); negative if too few are open."""
         result = np.zeros(len(hard))
         errors = self._errors(hard, update)
         unit = self.multipliers[-1]
@@ -83,13 +83,13 @@ class TargetPenalty:
         return result
 
     def adapt(self, hard: Array, update: int, gradient: Array) -> None:
-        """Let the multipliers follow the present error, and the unit the size of the gradient by the gates."""
+        """Update the multipliers by the present error, and the unit by the size of the gradient w.r.t. the gates."""
         size, unit = float(np.abs(gradient).mean()), self.multipliers[-1]
         unit = size if update == 0 else self._PAST * unit + (1 - self._PAST) * size
         self.multipliers = np.append(self.multipliers[:-1] + self.RATE * self._errors(hard, update), unit)
 
     def keep_schedule(self, description: dict[str, Any]) -> bool:
-        """Use the warm-up of a stored penalty, if it had one; return whether it differs from the present one."""
+        """Use the warm-up of a saved penalty, if it had one; return whether it differs from the present one."""
         before, self._warm_up = self._warm_up, description.get("warm_up", self._warm_up)
         return self._warm_up != before
 

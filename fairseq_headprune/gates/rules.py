@@ -1,4 +1,4 @@
-"""How weights become gates: the rule of L0, that of DSP and STE, and the random numbers of both."""
+"""How weights become gates: the rules of L0 and of DSP and STE, and their random numbers."""
 
 from collections.abc import Callable
 from typing import Any, Optional
@@ -12,19 +12,19 @@ from fairseq_headprune.parts import Part
 
 Gates = tuple[Array, Callable[[Array], Array]]
 
-#: With a target log_alpha stays within these bounds (P(open) from 0.13 to 0.99): a gate further away has next to no
-#: gradient left, and could not come back when too many have closed.
+#: With a target, log_alpha is kept within +-3.5 (P(open) from 0.13 to 0.99): beyond that a gate has almost no gradient
+#: and could not reopen when too many have closed.
 _L0_BOUND = 3.5
-#: log_alpha with which L0's gates start: open, since evaluation gives exactly 1 from log 11 = 2.398 on, so that a
-#: trained model is the same with them. At 0 they would halve every head.
+#: Initial log_alpha of L0's gates. In evaluation gates are exactly 1 from log 11 = 2.398 on, so adding them does not
+#: change a trained model. At 0 they would halve every head.
 _L0_INIT = 2.5
 
 
 def groups_of(heads: list[Part], kept: int | dict[str, int]) -> dict[str, tuple[Array, int]]:
-    """Return name -> (positions in ``heads``, number to keep): one group over all heads, or one a component.
+    """Return name -> (positions in ``heads``, number to keep): one group of all heads, or one per component.
 
     Raises:
-        ValueError: a number out of range, or components that are not the gated ones.
+        ValueError: a number is out of range, or the components are not the gated ones.
     """
     if not isinstance(kept, dict):
         check_count(kept, len(heads))
@@ -46,7 +46,7 @@ def groups_of(heads: list[Part], kept: int | dict[str, int]) -> dict[str, tuple[
 
 
 class SubsetRule:
-    """Exactly K open gates: Gumbel soft top-K in training (DSP), or hard top-K with a straight-through gradient (STE).
+    """Exactly K open gates: Gumbel soft top-K in training (DSP), or hard top-K with straight-through gradients (STE).
 
     Source: Li et al. 2021, eqs. 14-20 and §4.2.3. STE has no noise, as in the authors' code.
     """
@@ -59,7 +59,7 @@ class SubsetRule:
         straight_through: bool = False,
         init: Optional[float] = None,
     ) -> None:
-        """Describe the choice; DSP needs a temperature.
+        """Set the number of heads to keep; DSP needs a temperature.
 
         Raises:
             ValueError: a number of heads out of range.
@@ -69,7 +69,7 @@ class SubsetRule:
         self.temperature, self._init = temperature, init
 
     def first_weights(self, seed: int, count: int) -> Array:
-        """Return the weights of the beginning: small random ones around ``init``."""
+        """Return the initial weights: small random ones around ``init``."""
         return small_weights(seed, count) + (self._init or 0.0)
 
     def gates(self, weights: Array, noise: Array, update: int) -> Gates:
@@ -101,7 +101,7 @@ class SubsetRule:
         return chosen
 
     def evaluate(self, weights: Array) -> Array:
-        """Return the gates of evaluation: 0 or 1."""
+        """Return the gates for evaluation: 0 or 1."""
         return self.hard(weights).astype(np.float64)
 
     expected = evaluate
@@ -109,14 +109,14 @@ class SubsetRule:
     bound: Optional[float] = None
 
     def keep_schedule(self, description: dict[str, Any]) -> bool:
-        """Use the temperatures of a stored rule; return whether they differ from the present ones."""
+        """Use the temperature schedule of a saved rule; return whether it differs from the present one."""
         before = self.temperature
         if before is not None and "tau_start" in description:
             self.temperature = Temperature(*(description[f"tau_{name}"] for name in ("start", "end", "updates")))
         return self.temperature != before
 
     def stats(self, update: int) -> dict[str, float]:
-        """Return what is worth logging: the temperature."""
+        """Return the values to log: the temperature."""
         return {} if self.temperature is None else {"temperature": self.temperature.at(update)}
 
     def description(self) -> dict[str, Any]:
@@ -142,16 +142,16 @@ class L0Rule:
         init: Optional[float] = None,
         warm_up: int = 1000,
     ) -> None:
-        """Describe the gates and their price: a fixed one, or one that is adapted until ``target`` heads are left.
+        """Set the gates' price: a fixed one, or one that is adapted until ``target`` heads are left.
 
         Args:
-            warm_up: updates in which the target falls from all heads to ``target``.
+            warm_up: number of updates over which the target falls from all heads to ``target``.
 
         Raises:
             ValueError: a penalty below 0, a target or beta out of range.
         """
         self.concrete, self._init, self.target = HardConcrete(beta), init, target
-        #: largest absolute value of a weight, None for any
+        #: maximum absolute value of a weight, None for no bound
         self.bound = None if target is None else _L0_BOUND
         if target is None:
             self.penalty: FixedPenalty | TargetPenalty = FixedPenalty(0.0 if penalty is None else penalty)
@@ -159,7 +159,7 @@ class L0Rule:
             self.penalty = TargetPenalty(list(groups_of(heads, target).values()), warm_up)
 
     def first_weights(self, seed: int, count: int) -> Array:
-        """Return the log_alpha of the beginning: small noise around ``init``."""
+        """Return the initial log_alpha: small noise around ``init``."""
         return small_weights(seed, count) + (_L0_INIT if self._init is None else self._init)
 
     def gates(self, weights: Array, noise: Array, update: int) -> Gates:
@@ -168,11 +168,11 @@ class L0Rule:
         return sample, lambda gradient: gradient * slope
 
     def hard(self, weights: Array) -> Array:
-        """Mark the learned set, bool (heads,): gates of evaluation above 0."""
+        """Mark the learned set, bool (heads,): gates above 0 in evaluation."""
         return self.evaluate(weights) > 0
 
     def evaluate(self, weights: Array) -> Array:
-        """Return the gates of evaluation, in [0, 1]."""
+        """Return the gates for evaluation, in [0, 1]."""
         return self.concrete.evaluate(weights)
 
     def expected(self, weights: Array) -> Array:
@@ -180,11 +180,11 @@ class L0Rule:
         return self.concrete.p_open(weights)
 
     def keep_schedule(self, description: dict[str, Any]) -> bool:
-        """Use the schedule of a stored rule; return whether it differs from the present one."""
+        """Use the schedule of a saved rule; return whether it differs from the present one."""
         return self.penalty.keep_schedule(description)
 
     def stats(self, update: int) -> dict[str, float]:
-        """Return what is worth logging: the present price of an open head, in nats."""
+        """Return the values to log: the present price of an open head, in nats."""
         return self.penalty.stats()
 
     def description(self) -> dict[str, Any]:
@@ -192,15 +192,15 @@ class L0Rule:
         return {"kind": self.kind, "heads_kept": self.target, "beta": self.concrete.beta, **self.penalty.description()}
 
 
-#: "gate", to keep seeds apart from whoever else seeds a generator with (seed, update)
+#: "gate" in ASCII: makes the random stream differ from other generators seeded with (seed, update)
 _STREAM = 0x67617465
 
 
 def uniform(seed: int, update: int, count: int) -> np.ndarray:
-    """Return uniform noise in [0, 1), (count,), which depends on the seed and the update alone."""
+    """Return uniform noise in [0, 1), (count,), which depends only on the seed and the update."""
     return np.random.default_rng([_STREAM, seed, update]).random(count)
 
 
 def small_weights(seed: int, count: int) -> np.ndarray:
-    """Return small normal weights (standard deviation 0.01), (count,), with which gates start."""
+    """Return small normal initial weights (standard deviation 0.01), (count,)."""
     return 0.01 * np.random.default_rng([_STREAM, seed]).standard_normal(count)

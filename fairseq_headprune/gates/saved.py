@@ -1,4 +1,4 @@
-"""Learned gates in a checkpoint: their weights, what these mean, and the set of heads to keep."""
+"""Learned gates in a checkpoint: their weights and settings, and the set of heads to keep."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,13 +17,13 @@ _NAME = "head_gates"
 
 @dataclass(frozen=True)
 class SavedGates:
-    """Gates as a training left them.
+    """The gates at the end of a training run.
 
     Attributes:
-        description: kind and settings, as the checkpoint has them.
+        description: kind and settings, as stored in the checkpoint.
         heads: the gated heads, in the order of the weights.
         weight: (heads,), w of Li et al. 2021, eq. 20, or log_alpha of L0.
-        updates: how many updates they had.
+        updates: number of updates made.
     """
 
     description: dict[str, Any]
@@ -38,20 +38,20 @@ class SavedGates:
         return highest(self, self.description["heads_kept"])
 
     def evaluated(self) -> Array:
-        """Return the gates of evaluation, (heads,): L0's in [0, 1], as in Voita et al.'s code; others have 0 and 1."""
+        """Return the gates for evaluation, (heads,): L0's are in [0, 1], as in Voita et al.'s code, others 0 or 1."""
         if self.description["kind"] == "l0":
             return HardConcrete(self.description["beta"]).evaluate(self.weight)
         return self.hard().astype(np.float64)
 
     def expected(self) -> float:
-        """Return how many gates a draw of training has open on average; for DSP and STE the size of the chosen set."""
+        """Return the expected number of open gates in training; for DSP and STE, the size of the learned set."""
         if self.description["kind"] == "l0":
             return float(HardConcrete(self.description["beta"]).p_open(self.weight).sum())
         return float(self.hard().sum())
 
 
 def highest(gates: SavedGates, kept: int | dict[str, int]) -> Array:
-    """Mark the heads of the highest weights, bool (heads,): over all heads or for each component; ties: lowest index.
+    """Mark the heads with the highest weights, overall or per component, bool (heads,); ties: lowest index first.
 
     Raises:
         ValueError: a number out of range, or components that are not the gated ones.
@@ -63,10 +63,10 @@ def highest(gates: SavedGates, kept: int | dict[str, int]) -> Array:
 
 
 def saved_gates(state: Mapping[str, Any]) -> SavedGates | None:
-    """Return the learned gates of a checkpoint that was read, None if it has none.
+    """Return the learned gates of a loaded checkpoint, None if it has none.
 
     Raises:
-        ValueError: gates of a newer version, or damaged ones.
+        ValueError: the gates are of a newer version, or damaged.
     """
     model = state["model"]
     if f"{_NAME}.weight" not in model:
@@ -87,14 +87,14 @@ def saved_gates(state: Mapping[str, Any]) -> SavedGates | None:
 
 @dataclass(frozen=True)
 class Choice:
-    """Which gated heads are kept, and how that differs from what was learned.
+    """Which gated heads are kept, and how this differs from the learned set.
 
     Attributes:
         kept: the gated heads that are kept.
         dropped: the others.
-        learned: how many heads the learned set had.
-        included: heads that the learned set had dropped.
-        excluded: heads that the learned set had kept.
+        learned: size of the learned set.
+        included: kept heads that are not in the learned set.
+        excluded: dropped heads that are in the learned set.
     """
 
     kept: list[Part]
@@ -105,16 +105,16 @@ class Choice:
 
 
 def choose(gates: SavedGates, count: int | dict[str, int] | None = None) -> Choice:
-    """Return the learned set, or the nearest one with exactly ``count`` heads (in all, or one number a component).
+    """Return the learned set, or the nearest one with exactly ``count`` heads (in total, or per component).
 
-    Too few learned ones: the highest of the dropped are included again. Too many: the lowest of the kept are excluded
-    (Li et al. 2021, §4.3). The order is that of the weights and not of the gates, which tie at 0 and 1; among equal
-    weights the lowest index is the highest. As no dropped gate has a weight above a kept one's, these are the ``count``
-    highest weights.
+    If the learned set is too small, the dropped heads with the highest weights are included; if it is too large, the
+    kept heads with the lowest weights are excluded (Li et al. 2021, §4.3). The order is that of the weights, not of the
+    gates, which tie at 0 and 1; among equal weights the lowest index ranks highest. As no dropped gate has a higher
+    weight than a kept one, these are the ``count`` highest weights.
 
     Raises:
-        ValueError: a number out of range, components that are not the gated ones, or one number for gates that were
-            learned for each component by itself: their weights have no common scale.
+        ValueError: a number is out of range, the components are not the gated ones, or a single number was given for
+            gates that were learned separately per component: their weights have no common scale.
     """
     learned = gates.hard()
     trained = gates.description.get("heads_kept")

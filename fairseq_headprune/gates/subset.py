@@ -1,6 +1,6 @@
 """Choosing K of H heads: the hard set, and its relaxation by iterated softmax (Li et al. 2021, eqs. 6-20, 24).
 
-Everything is float64 and runs on the CPU: at most 72 or 144 numbers, where each kernel launch would cost more.
+Everything is float64 and on the CPU: there are only 72 or 144 numbers, and kernel launches on a GPU would cost more.
 """
 
 import math
@@ -14,14 +14,14 @@ from fairseq_headprune.parts import HEADS
 Array = np.ndarray
 Pullback = Callable[[Array], Array]
 
-#: exp of minus this is 0 in float64
+#: exp(-746) is 0 in float64
 _UNDERFLOW = 746.0
-#: uniform noise is kept this far from 0 and 1, so that no Gumbel noise is infinite
+#: distance of uniform noise from 0 and 1, so that Gumbel noise is finite
 _EPS = 1e-12
 
 
 def top_k(values: Array, k: int) -> Array:
-    """Mark the k highest values; of equal ones the lowest index wins.
+    """Mark the k highest values; among equal values the lowest index wins.
 
     Returns:
         bool (heads,), exactly k of them True.
@@ -46,25 +46,25 @@ def check_count(k: int, total: int) -> None:
 
 
 def gumbel(u: Array) -> Array:
-    """Turn uniform noise into Gumbel(0, 1) noise (§3.1.1)."""
+    """Convert uniform noise to Gumbel(0, 1) noise (§3.1.1)."""
     return -np.log(-np.log(np.clip(u, _EPS, 1 - _EPS)))
 
 
 def soft_top_k(r: Array, k: int, tau: float) -> tuple[Array, Pullback]:
-    """Relax the set of the k highest of r: k softmaxes, each weakening what those before it took (eqs. 14-19).
+    """Relax the set of the k highest of r by k softmaxes, each discounting what the ones before it took (eqs. 14-19).
 
-    To keep more than half of the heads is to drop the few lowest, and is relaxed so: 1 minus the relaxed set of the
-    H - k highest of -r. Where the published sum leaves [0, 1] (two heads far above the others can take more than 1
-    each), it is projected onto the gates in [0, 1] that add up to k.
+    If more than half of the H heads are kept, the set of dropped ones is relaxed instead, and the result is 1 minus the
+    relaxed set of the H - k highest of -r. If the published sum leaves [0, 1] (two heads far above the others can take
+    more than 1 each), it is projected onto the gates in [0, 1] that add up to k.
 
     Args:
         r: perturbed scores, (heads,).
         tau: temperature, above 0.
 
     Returns:
-        gates (heads,) in [0, 1] that add up to k, and the function that maps a gradient by gates to one by r. The norm
-        of what it returns is at most 1 / tau times that of what it is given: the recursion's own derivative grows
-        beyond all bounds where softmaxes take the same head again and again.
+        gates (heads,) in [0, 1] that add up to k, and the function that maps a gradient w.r.t. the gates to one w.r.t.
+        r. It bounds the norm of its result to 1 / tau times that of its argument: the exact derivative of the recursion
+        grows without bound if several softmaxes take the same head.
 
     Raises:
         ValueError: k is not between 0 and the number of heads, or tau not above 0 and finite.
@@ -114,7 +114,7 @@ def _softmaxes(r: Array, k: int, tau: float) -> Array:
 
 
 def _is_saturated(r: Array, k: int, tau: float) -> bool:
-    """Whether every softmax is exactly one-hot in float64: the hard set, with a gradient of exactly 0."""
+    """Whether every softmax is exactly one-hot in float64: then the gates are the hard set, with gradient exactly 0."""
     ordered = np.sort(r)[::-1]
     return bool((ordered[:k] - ordered[1 : k + 1] > _UNDERFLOW * tau).all())
 
@@ -122,9 +122,9 @@ def _is_saturated(r: Array, k: int, tau: float) -> bool:
 def _pull_back(steps: Array, tau: float, gradient: Array) -> Array:
     """Run eqs. 14-19 backwards, from the last softmax to the first."""
     rest = 1.0 - steps
-    # A head that was taken whole (rest 0) has no share in later steps, so nothing comes back through it.
+    # A head that was taken entirely (rest 0) has no share in later steps, so no gradient flows through it.
     inverse = np.divide(1.0, rest, out=np.zeros_like(rest), where=rest > 0)
-    by_r = np.zeros(steps.shape[1])  # by r^(j+1), summed over what follows
+    by_r = np.zeros(steps.shape[1])  # w.r.t. r^(j+1), summed over later steps
     with np.errstate(over="ignore", invalid="ignore"):
         for step, factor in zip(steps[::-1], inverse[::-1], strict=True):
             by_step = gradient - by_r * factor
@@ -134,15 +134,15 @@ def _pull_back(steps: Array, tau: float, gradient: Array) -> Array:
             by_r += by_step
         size, limit = np.linalg.norm(by_r), np.linalg.norm(gradient) / tau
     if not np.isfinite(size):
-        # Beyond float64: the direction is lost, too. No step is better than one in a wrong direction.
+        # Overflow in float64: the direction is lost, too. No step is better than one in a wrong direction.
         return np.zeros_like(by_r)
     return by_r * (limit / size) if size > limit else by_r
 
 
 def _project(values: Array, k: int) -> tuple[Array, Array]:
-    """Project onto {0 <= g <= 1, sum g = k}: g = clip(values + shift, 0, 1); also mark the gates that are not clipped.
+    """Project onto {0 <= g <= 1, sum g = k}: g = clip(values + shift, 0, 1). Also mark the gates that are not clipped.
 
-    The sum rises with the shift, piecewise linearly: Newton's method, kept inside a bracket that shrinks.
+    The sum is increasing and piecewise linear in the shift, which is found by Newton's method in a shrinking bracket.
     """
     low, high, shift = -values.max(), 1.0 - values.min(), 0.0
     for _ in range(100):
@@ -160,10 +160,10 @@ def _project(values: Array, k: int) -> tuple[Array, Array]:
 
 
 def parse_count(flag: str, text: str | None) -> int | dict[str, int]:
-    """Read a number of heads: ``24``, or one a component: ``enc_self=8,enc_dec=8,dec_self=8``.
+    """Parse a number of heads: ``24``, or one per component: ``enc_self=8,enc_dec=8,dec_self=8``.
 
     Raises:
-        ValueError: not integers, an unknown or repeated component.
+        ValueError: a number is not an integer, or a component is unknown or repeated.
     """
     try:
         if "=" not in str(text):
@@ -181,10 +181,10 @@ def parse_count(flag: str, text: str | None) -> int | dict[str, int]:
 
 @dataclass(frozen=True)
 class Temperature:
-    """Falls from ``start`` to ``end`` log-linearly within ``updates`` updates, and stays there.
+    """Falls from ``start`` to ``end`` log-linearly over ``updates`` updates, then stays constant.
 
     Raises:
-        ValueError: a temperature that is not finite and above 0, one that would rise, or less than one update.
+        ValueError: a temperature is not finite and above 0, it would rise, or there is less than one update.
     """
 
     start: float

@@ -1,1 +1,1 @@
-"""Gates that are learned while fairseq trains: the link between the mathematics in ``gates`` and fairseq's trainer."""
+"""Learning gates while fairseq trains: connects the mathematics in ``gates`` with fairseq's trainer."""

@@ -1,4 +1,4 @@
-"""A gate learner tied to a model's attention modules."""
+"""Connects a gate learner with a model's attention modules."""
 
 from typing import Optional
 
@@ -12,22 +12,22 @@ from fairseq_headprune.parts import FFN, HEADS, Mask, Part
 
 
 def present_heads(gates: GatedParts) -> list[Part]:
-    """List the heads that the model has, by original number, in the order component, layer, head."""
+    """List the model's heads by original index, in the order component, layer, head."""
     return [Part(c, layer, head) for c, layer, module in gates.items() for head in module.indices]
 
 
 class LearnedGates:
-    """Puts the learner's gates on the heads of a model in training, and its hard set in evaluation.
+    """Applies the learner's gates to the heads of a model in training, and its hard set in evaluation.
 
-    All heads share one leaf tensor (heads,), float32, on the model's device. Backward passes add up in it: over
-    micro-batches, until :meth:`take_gradient`.
+    All heads share one leaf tensor (heads,), float32, on the model's device. Backward passes of micro-batches
+    accumulate its gradient until :meth:`take_gradient`.
     """
 
     def __init__(self, gates: GatedParts, learner: GateLearner) -> None:
         """Find the modules of the learner's heads.
 
         Raises:
-            ValueError: ``out_proj`` is changed by a hook while training (--quant-noise-pq), which would not be seen.
+            ValueError: a hook changes ``out_proj`` in training (--quant-noise-pq); the gates would bypass it.
         """
         self.gates, self.learner = gates, learner
         self._modules = []
@@ -45,14 +45,14 @@ class LearnedGates:
         self._mask_is_stale = True
 
     def stay_at_one_place(self) -> None:
-        """Keep gates and their gradient in two tensors for good, which a recorded pass can read and add to."""
+        """From now on keep the gates and their gradient at fixed addresses, for recorded passes (CUDA graphs)."""
         device = next(module.out_proj.weight.device for module, _ in self._modules)
         self._place = torch.zeros(len(self.learner.heads), device=device, requires_grad=True)
         self._place.grad = self._place_gradient = torch.zeros_like(self._place)
         self._staged = torch.zeros(len(self.learner.heads), pin_memory=device.type == "cuda")
 
     def begin(self) -> Tensor:
-        """Return the present update's gates, a leaf."""
+        """Return the present update's gates, a leaf tensor."""
         if self._leaf is not None:
             return self._leaf
         values = self.learner.begin()
@@ -61,7 +61,7 @@ class LearnedGates:
             self._leaf = values.to(device, torch.float32)
             self._leaf.requires_grad_(self.learner.needs_gradient)
         else:
-            # Every update waits for the device before its step: what was staged for the last one has arrived.
+            # Every update waits for the device before its step, so the last update's asynchronous copy has finished.
             self._staged.copy_(values)
             with torch.no_grad():
                 self._leaf = self._place
@@ -69,7 +69,7 @@ class LearnedGates:
         return self._leaf
 
     def put(self) -> Tensor:
-        """Put the present update's gates on the heads, for one forward and backward pass, and return them."""
+        """Apply the present update's gates to the heads, for one forward and backward pass, and return them."""
         leaf = self.begin()
         weights = [module.out_proj.weight for module, _ in self._modules]
         scaled = gate_columns(leaf, weights, [count for _, count in self._modules])
@@ -78,13 +78,13 @@ class LearnedGates:
         return leaf
 
     def take_off(self) -> None:
-        """Take the scaled copies of ``out_proj``'s weights off: neither a step nor a validation needs them."""
+        """Remove the scaled copies of ``out_proj``'s weights: neither a step nor a validation needs them."""
         for module, _ in self._modules:
             if module.learned_weight is not None:
                 module.learned_weight = None
 
     def forget_gradient(self) -> None:
-        """Clear the gradient that backward passes have added up: a new update begins, or the last one was skipped."""
+        """Clear the accumulated gradient: a new update begins, or the last one was skipped."""
         self._read = None
         if self._place is not None:
             self._place_gradient.zero_()
@@ -92,12 +92,12 @@ class LearnedGates:
             self._leaf.grad = None
 
     def take_gradient(self) -> Tensor:
-        """Return the gradient that has been added up, (heads,), on the model's device (0 where there was none).
+        """Return the accumulated gradient, (heads,), on the model's device (0 for heads without one).
 
-        It is on the CPU if it has been read already (:meth:`note_gradient`).
+        It is on the CPU if it was copied there already (:meth:`note_gradient`).
 
         Raises:
-            RuntimeError: no gates were put into the model before.
+            RuntimeError: no gates were applied to the model before.
         """
         if self._read is not None:
             return self._read
@@ -106,11 +106,11 @@ class LearnedGates:
         return torch.zeros_like(self._leaf) if self._leaf.grad is None else self._leaf.grad
 
     def add_gradient(self, gradient: Tensor) -> None:
-        """Add the gradient of one recorded pass by the gates, (heads,)."""
+        """Add the gradient w.r.t. the gates of one recorded pass, (heads,)."""
         self._place_gradient.add_(gradient)
 
     def note_gradient(self, gradient: Tensor) -> None:
-        """Note the gradient, (heads,), which was copied to the CPU together with other numbers."""
+        """Store the gradient, (heads,), which was copied to the CPU together with other numbers."""
         self._read = gradient
 
     def step(self, gradient: Tensor) -> None:
@@ -126,10 +126,10 @@ class LearnedGates:
         self._leaf, self._mask_is_stale, self._read = None, True, None
         self.take_off()
         if self._place is not None:
-            self.begin()  # now, while the device takes the step of the weights
+            self.begin()  # now, while the device makes the weights' step
 
     def mask(self) -> Mask:
-        """Return the mask of the learned set: heads that have no gate are kept."""
+        """Return the mask of the learned set; heads without a gate are kept."""
         closed = [h for h, keep in zip(self.learner.heads, self.learner.hard().tolist(), strict=True) if not keep]
         heads, ffn = self.gates.full().without(closed).only(HEADS), self.gates.mask().only(FFN)
         mask = Mask({**heads.rows, **ffn.rows})
@@ -137,7 +137,7 @@ class LearnedGates:
         return mask
 
     def refresh_mask(self) -> None:
-        """Update the hard mask, which evaluation uses and checkpoints keep."""
+        """Update the hard mask, which is used in evaluation and stored in checkpoints."""
         if self._mask_is_stale:
             self.gates.set_mask(self.mask())
             self._mask_is_stale = False

@@ -1,4 +1,4 @@
-"""What learned gates need of fairseq's trainer: one gradient an update, over all micro-batches and ranks."""
+"""Learned gates in fairseq's trainer: one gradient per update, over all micro-batches and ranks."""
 
 import logging
 import math
@@ -22,18 +22,18 @@ logger = logging.getLogger(__name__)
 class GateTraining:
     """Learns the gates of one model during one run of fairseq-train.
 
-    The gates' gradient is summed over micro-batches and ranks, divided by the sample size and by the loss scale, and
-    handed to the learner, once for every update that the trainer makes (skipped fp16 updates are none).
+    The gates' gradient is summed over micro-batches and ranks, divided by the sample size and the loss scale, and
+    passed to the learner once for every update of the trainer (skipped fp16 updates do not count).
     """
 
     def __init__(self, model: nn.Module, gates: GatedParts, criterion: Any, run: Optional[int]) -> None:
-        """Build the learner, or continue the one in the checkpoint that the model was loaded from.
+        """Build the learner, or continue with the one in the checkpoint that the model was loaded from.
 
         Args:
-            run: updates of the whole run, None where it is not known.
+            run: number of updates of the whole run, None if unknown.
 
         Raises:
-            ValueError: wrong flags; gates only, without a model; a checkpoint with another kind or number of gates.
+            ValueError: wrong flags; --gates-only without a model; a checkpoint with another kind or number of gates.
         """
         config = criterion.gate_config
         state: Any = model.head_gates
@@ -42,7 +42,7 @@ class GateTraining:
                 "--gates-only needs a trained model: name it with --finetune-from-model CHECKPOINT (none was loaded)"
             )
         tensors, description = state.loaded
-        # The checkpoint's own mask is the set that its gates were at; one that was asked for is not.
+        # The checkpoint's own mask is its gates' learned set; a mask given by the user is not.
         if gates.mask().kept() != gates.full().kept() and (not tensors or gates.mask_is_fixed()):
             raise ValueError(
                 "the model has a head mask, and learned gates choose among all heads: remove the pruned heads first "
@@ -65,7 +65,7 @@ class GateTraining:
         self._log: Optional[GateLog] = None
 
     def _begin(self, update: int) -> None:
-        """Continue a resumed run's schedule, or start a new one where the trainer does; open the log."""
+        """Continue the schedule of a resumed run, or start a new one if the trainer does; open the log."""
         learner = self.learned.learner
         if update == 0 and learner.updates:
             learner.restart()
@@ -80,11 +80,11 @@ class GateTraining:
         logger.info(f"learned gates: {learner.description()}, {learner.updates} updates done")
 
     def before_pass(self, optimizer: Any, update: int, put: bool = True) -> None:
-        """Put the gates on the heads, before a forward and backward pass.
+        """Apply the gates to the heads, before a forward and backward pass.
 
         Args:
-            update: how many updates the trainer has made.
-            put: False where the pass itself puts them there.
+            update: number of updates that the trainer has made.
+            put: False if the pass itself applies them.
         """
         if self._watched is None:
             self._begin(update)
@@ -101,24 +101,24 @@ class GateTraining:
         self.learned.forget_gradient()
 
     def after_pass(self, sample_size: Any, ignored: bool) -> None:
-        """Count a micro-batch's sample size; a dummy batch, which ranks without data get, counts nothing."""
+        """Add a micro-batch's sample size; the dummy batch of a rank without data counts 0."""
         if not ignored:
             self._samples = self._samples + sample_size
 
     def gradient(self, optimizer: Any) -> Optional[Tensor]:
-        """Return the gradient of the mean loss by the gates, of all ranks and micro-batches, on the CPU.
+        """Return the gradient of the mean loss over all ranks and micro-batches w.r.t. the gates, on the CPU.
 
         Returns:
-            None where mixed precision overflowed, and the trainer is going to repeat the update.
+            None if mixed precision overflowed, so that the trainer will repeat the update.
 
         Raises:
             OverflowError: the gates' gradient overflowed in fp16; the trainer skips the update.
-            NotFiniteError: it is not finite in another precision.
+            NotFiniteError: it is not finite, in another precision.
         """
         gradient = self._gather(self.learned.take_gradient())
         gradient, samples = gradient[:-1], float(gradient[-1])
         if not self._norm.is_finite:
-            return None  # --amp calls the step all the same, and repeats the update
+            return None  # --amp calls the step nevertheless, and repeats the update
         gradient = gradient / (samples or 1.0) / loss_scale(optimizer)
         if not torch.isfinite(gradient).all():
             report_overflow(optimizer)
@@ -158,7 +158,7 @@ class GateTraining:
             self._log.update(learner)
 
     def record_validation(self, values: dict[str, float]) -> None:
-        """Write a validation's results to the log, and the set that was validated where it is not there yet."""
+        """Write a validation's results to the log, and the validated set if it is not logged yet."""
         if self._log is not None:
             learner = self.learned.learner
             if self._log.logged != learner.updates:
@@ -166,7 +166,7 @@ class GateTraining:
             self._log.validation(learner.updates, values)
 
     def metrics(self) -> dict[str, float]:
-        """Return what is logged with the loss: what the gates are at."""
+        """Return the state of the gates, to be logged with the loss."""
         return gate_metrics(self.learned.learner)
 
     def _where(self) -> str:
@@ -186,9 +186,9 @@ class GateTraining:
 
 
 def freeze(model: nn.Module) -> None:
-    """Let no weight take gradients but one small vector, which the trainer needs to have something to optimise.
+    """Turn off gradients of all weights but one small vector: the trainer needs something to optimise.
 
-    Its gradient is not used: with gates only, the optimizer takes no step.
+    Its gradient is not used: with ``--gates-only``, the optimizer makes no step.
     """
     parameters = list(model.parameters())
     kept = min(reversed(parameters), key=lambda p: p.numel())
@@ -201,11 +201,11 @@ def _is_master() -> bool:
 
 
 def run_length(config: Any, batches: Optional[int]) -> Optional[int]:
-    """Return the number of updates of a run, from ``--max-update`` and ``--max-epoch``; None where neither is set.
+    """Return the number of updates of a run, from ``--max-update`` and ``--max-epoch``; None if neither is set.
 
     Args:
         config: has ``max_update``, ``max_epoch`` and ``update_freq``.
-        batches: of one epoch and one rank, None where they are not known.
+        batches: number of batches of one epoch and one rank, None if unknown.
     """
     lengths = []
     if config.max_update:
@@ -216,7 +216,7 @@ def run_length(config: Any, batches: Optional[int]) -> Optional[int]:
 
 
 def updates_in_epochs(batches: int, update_freq: Sequence[int], epochs: int) -> int:
-    """Return the updates that some epochs of ``batches`` make; epochs beyond ``--update-freq``'s list have its last."""
+    """Return the number of updates in ``epochs`` epochs; epochs beyond the list ``update_freq`` use its last value."""
     frequencies = [int(number) for number in update_freq or [1]]
     listed = frequencies[:epochs]
     later = (epochs - len(listed)) * math.ceil(batches / frequencies[-1])

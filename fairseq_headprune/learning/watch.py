@@ -1,4 +1,4 @@
-"""What fairseq's optimizers do not report: when gradients are cleared, and at which update they were not finite."""
+"""Hooks that fairseq's optimizers lack: when gradients are cleared, and where they were not finite."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,32 +10,31 @@ from fairseq.optim.amp_optimizer import AMPOptimizer
 class NotFiniteError(ArithmeticError):
     """A loss or gradient that is not finite ends the training.
 
-    It is no ``FloatingPointError``: with one of those the trainer runs the batch again under hooks that do not know an
-    encoder's output, and ends with their error in place of this one.
+    It is not a ``FloatingPointError``: on one of those, the trainer runs the batch again with debugging hooks that
+    cannot handle an encoder's output, and their error would hide this one.
     """
 
 
 class Norm:
-    """What the optimizer's last clipping found.
+    """The result of the optimizer's last gradient clipping.
 
     Attributes:
-        is_finite: whether the weights' gradient was finite.
+        is_finite: whether the gradient of the weights was finite.
     """
 
     is_finite = True
 
 
 def watch(optimizer: Any, on_zero: Callable[[], None], where: Callable[[], str]) -> Norm:
-    """Call ``on_zero`` whenever the optimizer's gradients are cleared, and name the place where they are not finite.
+    """Call ``on_zero`` whenever the optimizer's gradients are cleared, and raise an error if they are not finite.
 
-    The trainer clears gradients at the start of each update and after one that it skips; no hook of a task tells of
-    it.
+    The trainer clears gradients at the start of each update and after a skipped one; tasks have no hook for this.
 
     Args:
-        where: describes the place, for the error.
+        where: describes the place in training, for the error.
 
     Raises:
-        NotFiniteError: (when the optimizer clips) a gradient is not finite, and no loss scale is there to be lowered.
+        NotFiniteError: (when the optimizer clips) a gradient is not finite, and there is no loss scale to be lowered.
     """
     zero, clip = optimizer.zero_grad, optimizer.clip_grad_norm
 
@@ -64,10 +63,10 @@ def loss_scale(optimizer: Any) -> float:
 
 
 def report_overflow(optimizer: Any) -> None:
-    """Tell a loss scaler that the gates' gradient overflowed, as the weights' might have.
+    """Report to the loss scaler that the gates' gradient overflowed, as if the weights' had.
 
     Raises:
-        OverflowError: there is a scaler; it has lowered its scale, and the trainer skips the update.
+        OverflowError: there is a scaler; it has lowered its scale, and the trainer will skip the update.
     """
     scaler = getattr(optimizer, "scaler", None)
     if scaler is not None:

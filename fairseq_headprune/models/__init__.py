@@ -1,1 +1,1 @@
-"""What fairseq finds under ``--arch``."""
+"""The models that fairseq registers for ``--arch``."""

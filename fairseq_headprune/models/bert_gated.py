@@ -18,7 +18,7 @@ from fairseq_headprune.parts.layout import SETTING, Layout
 
 logger = logging.getLogger(__name__)
 
-#: settings: names of the labels, in the order of the logits (one name means regression), and of the task
+#: setting names: the label names, in the order of the logits (a single one means regression), and the task
 LABELS, TASK = "bert_labels", "bert_task"
 
 
@@ -27,7 +27,7 @@ class BertGatedModel(FairseqEncoderModel):
     """BERT (Devlin et al. 2019) as a fairseq model whose encoder self-attention is gated (component ``enc_self``).
 
     Its hidden states, pooled output and logits are those of Hugging Face's ``BertForSequenceClassification`` with the
-    same weights. Sizes are in the model settings of every checkpoint, so that a checkpoint loads by itself.
+    same weights. Sizes are in the model settings of every checkpoint, so that loading needs nothing else.
     """
 
     def __init__(self, settings: Namespace) -> None:
@@ -55,14 +55,14 @@ class BertGatedModel(FairseqEncoderModel):
 
     @classmethod
     def build_model(cls, args: Namespace, task: Any) -> "BertGatedModel":
-        """Build the model of a checkpoint's settings; or, when training starts, of a folder or of an architecture.
+        """Build the model from a checkpoint's settings or, when training starts, from a folder or an architecture.
 
-        Training takes sizes and heads from the checkpoint that it starts from, if there is one, else weights and
+        Training takes sizes and heads from the checkpoint that it starts from, if there is one, otherwise weights and
         sizes from ``--bert``.
 
         Raises:
-            ValueError: settings, folder and task that do not fit each other.
-            FileNotFoundError: a folder that lacks a file.
+            ValueError: settings, folder and task do not match.
+            FileNotFoundError: the folder lacks a file.
         """
         folder = None
         if not hasattr(args, SETTING):
@@ -98,11 +98,11 @@ class BertGatedModel(FairseqEncoderModel):
         return head(encoded["pooled"][0]), encoded
 
     def train(self, mode: bool = True) -> "BertGatedModel":
-        """Set the mode; do nothing if every module is in it already, since fairseq sets it twice an update."""
+        """Set the mode; do nothing if every module is in it already, since fairseq sets it twice per update."""
         return self if all(module.training == mode for module in self.modules()) else super().train(mode)
 
     def set_num_updates(self, num_updates: int) -> None:
-        """Do nothing: no module depends on the number of updates, and fairseq would visit all of them every time."""
+        """Do nothing: no module depends on the number of updates, and fairseq would visit all modules each time."""
 
     def get_normalized_probs(self, net_output: Any, log_probs: bool, sample: Optional[dict] = None) -> Tensor:
         """Return probabilities of the classes, or their logarithms, (batch, classes), in float32."""
@@ -110,7 +110,7 @@ class BertGatedModel(FairseqEncoderModel):
         return torch.log_softmax(logits, dim=-1) if log_probs else torch.softmax(logits, dim=-1)
 
     def upgrade_state_dict_named(self, state_dict: dict, name: str) -> None:
-        """Leave out the classifier of a checkpoint of another task, which is what training starts from."""
+        """Replace the classifier by a new one when training starts from another task's checkpoint."""
         super().upgrade_state_dict_named(state_dict, name)
         if self._fresh_head:
             logger.warning("the checkpoint's classifier is of another task: training starts with a fresh one")
@@ -119,12 +119,12 @@ class BertGatedModel(FairseqEncoderModel):
             self._fresh_head = False
 
     def take_weights(self, folder: str, labels: list[str]) -> None:
-        """Load the weights of a Hugging Face folder; a classifier of other labels is left out, with a warning.
+        """Load the weights of a Hugging Face folder; a classifier with other labels is omitted, with a warning.
 
-        Labels are the same by name, in whatever order and whether in capitals or not.
+        Labels are compared by name, regardless of order and case.
 
         Raises:
-            ValueError: weights that do not fit; all are listed.
+            ValueError: weights do not fit; all are listed.
             FileNotFoundError: a file is missing.
         """
         config, weights = bert_config.read_config(folder), read_weights(folder)
@@ -151,7 +151,7 @@ class BertGatedModel(FairseqEncoderModel):
 
 
 def _settle(args: Namespace, task: Any) -> Optional[str]:
-    """Complete the settings of a model that will be trained; return the folder with its weights, if any."""
+    """Complete the settings of a model to be trained; return the folder with its weights, if any."""
     arch, folder = args.arch, getattr(args, "bert", None)
     setattr(args, LABELS, list(task.labels))
     setattr(args, TASK, task.name)
@@ -188,10 +188,10 @@ def _check_vocabulary(args: Namespace, vocabulary: Any) -> None:
 
 
 def _fill_in(args: Namespace, found: dict[str, Any]) -> None:
-    """Set what flags and architecture left open.
+    """Set what flags and architecture leave open.
 
     Raises:
-        ValueError: the architecture has another size than the folder or checkpoint.
+        ValueError: the architecture's size differs from that of the folder or checkpoint.
     """
     for name, value in found.items():
         mine = getattr(args, name, None)
@@ -235,16 +235,16 @@ def _set_defaults(args: Namespace, sizes: dict[str, Any]) -> None:
 
 @register_model_architecture("bert_gated", "bert_gated")
 def bert_gated(args: Namespace) -> None:
-    """Sizes are those of ``--bert``."""
+    """BERT with the sizes of ``--bert``."""
 
 
 @register_model_architecture("bert_gated", "bert_gated_base")
 def bert_gated_base(args: Namespace) -> None:
-    """12 layers of 12 heads, width 768: BERT-base (Devlin et al. 2019)."""
+    """BERT-base: 12 layers of 12 heads, width 768 (Devlin et al. 2019)."""
     _set_defaults(args, _sized(12, 768, 12))
 
 
 @register_model_architecture("bert_gated", "bert_gated_mini")
 def bert_gated_mini(args: Namespace) -> None:
-    """4 layers of 4 heads, width 256: BERT-mini (Turc et al. 2019)."""
+    """BERT-mini: 4 layers of 4 heads, width 256 (Turc et al. 2019)."""
     _set_defaults(args, _sized(4, 256, 4))

@@ -1,4 +1,4 @@
-"""The architectures of imported models: fairseq's transformer with gated heads and small changes."""
+"""The architectures of imported models: fairseq's transformer with gated heads and small modifications."""
 
 from argparse import Namespace
 from collections.abc import Callable
@@ -17,14 +17,14 @@ from fairseq_headprune.models.transformer_gated import TransformerGatedModel
 
 
 class HalvesPositions(nn.Module):
-    """Positions of real tokens from 0 on, wherever a sentence's padding is.
+    """Position embeddings that number real tokens from 0, wherever a sentence's padding is.
 
-    Nothing here depends on Python's arithmetic on lengths, so that the module can be traced as it is.
+    Nothing depends on Python arithmetic with lengths, so that the module can be traced.
 
     Attributes:
-        padding_idx: -1: the first row of the table is the first position.
-        weights: the table (positions, width); computed, never saved.
-        max_positions: the longest sentence.
+        padding_idx: -1, since the first row of the table is the first position.
+        weights: the table, (positions, width); computed, never saved.
+        max_positions: maximum sentence length.
     """
 
     weights: Tensor
@@ -35,10 +35,10 @@ class HalvesPositions(nn.Module):
         self.pad, self.padding_idx, self.max_positions = pad, -1, positions
 
     def forward(self, tokens: Tensor, incremental_state=None, timestep=None, positions=None) -> Tensor:
-        """Return the embeddings of all positions, or of the last one while decoding step by step.
+        """Return the embeddings of all positions, or of the last one in incremental decoding.
 
         Args:
-            tokens: (batch, time); while decoding the whole prefix, which has no padding.
+            tokens: (batch, time); in incremental decoding the whole prefix, which has no padding.
         """
         if incremental_state is not None:
             places = torch.ones_like(tokens).cumsum(dim=1)[:, -1:] - 1
@@ -47,10 +47,10 @@ class HalvesPositions(nn.Module):
         return nn.functional.embedding(places, self.weights)
 
 
-#: settings: the configuration of the folder that a model comes from (JSON), and the model's form of positions
+#: setting names: the JSON configuration of the model's original folder, and the form of its positions
 CONFIG, POSITIONS = "imported_config", "imported_positions"
 
-#: settings that are the model's structure: training takes them from the checkpoint that it starts from
+#: settings of the model's structure: training takes them from the checkpoint that it starts from
 STRUCTURE = (
     CONFIG,
     POSITIONS,
@@ -72,9 +72,9 @@ STRUCTURE = (
 
 
 class StartEmbedding(nn.Embedding):
-    """The decoder's embeddings, where the symbol that ends a sentence stands for what the decoder starts with.
+    """The decoder's embeddings, where the end of sentence is replaced by the model's start symbol.
 
-    fairseq starts every sentence with the end of sentence, which a decoder reads nowhere else.
+    fairseq starts every target with the end of sentence, which does not occur elsewhere in a decoder's input.
     """
 
     def __init__(self, table: nn.Embedding, eos: int, start: int) -> None:
@@ -88,14 +88,14 @@ class StartEmbedding(nn.Embedding):
 
 @register_model("transformer_imported")
 class ImportedModel(TransformerGatedModel):
-    """An imported model; its sizes are in its checkpoint, or in the one that a training starts from."""
+    """An imported model; its sizes are in its checkpoint, or in the one that training starts from."""
 
     @classmethod
     def build_model(cls, args: Namespace, task: Any) -> "ImportedModel":
         """Build the model.
 
         Raises:
-            ValueError: there is no checkpoint that tells its sizes.
+            ValueError: there is no checkpoint with its sizes.
         """
         if not hasattr(args, CONFIG):
             start = settings_to_start_from(args)
@@ -110,9 +110,9 @@ class ImportedModel(TransformerGatedModel):
 
     @classmethod
     def adapt(cls, model: Any, args: Namespace, task: Any) -> None:
-        """Make what differs from fairseq's transformer so, in place."""
+        """Apply the differences from fairseq's transformer, in place."""
         if args.activation_fn == "swish":
-            # fairseq returns a class under this name, not a function.
+            # fairseq returns a class here, not a function.
             for layer in [*model.encoder.layers, *model.decoder.layers]:
                 layer.activation_fn = F.silu
         if getattr(args, POSITIONS, None):

@@ -1,4 +1,4 @@
-"""A checkpoint's model, built and filled by fairseq, with errors of one line."""
+"""Load a checkpoint's model with fairseq, with one-line errors."""
 
 import argparse
 import ast
@@ -11,18 +11,18 @@ from fairseq import checkpoint_utils
 from fairseq_headprune.checkpoints import State, saved_settings
 from fairseq_headprune.models.starting import refuse_other_heads
 
-#: Settings of training that are in the way of derivatives by anything but parameters, and change no value.
+#: Training settings that prevent derivatives w.r.t. anything but parameters, and change no value.
 _RECOMPUTING = {"checkpoint_activations": False, "offload_activations": False}
 
-#: what fairseq and its models make of settings of another type, or of parts that are missing
+#: errors of fairseq and its models on settings of the wrong type or missing ones
 _OF_STRUCTURE = (Exception, KeyError, TypeError, AttributeError, IndexError, AssertionError)
 
 
 def model_overrides(text: str) -> dict[str, Any]:
-    """Read ``--model-overrides``: a Python dictionary.
+    """Parse ``--model-overrides``, a Python dictionary.
 
     Raises:
-        ValueError: it is something else.
+        ValueError: it is not a dictionary.
     """
     try:
         found = ast.literal_eval(text or "{}")
@@ -34,13 +34,13 @@ def model_overrides(text: str) -> dict[str, Any]:
 
 
 def load_model(path: str, state: State, overrides: dict[str, Any], task: Any) -> tuple[Any, Any]:
-    """Return the model of a checkpoint that was read already, and its settings; it recomputes no activations.
+    """Return the model of a loaded checkpoint, with activation checkpointing off, and its settings.
 
     Args:
-        overrides: replace settings of the checkpoint.
+        overrides: settings that replace those of the checkpoint.
 
     Raises:
-        ValueError: weights that do not fit the settings, or overrides that would give another model.
+        ValueError: the weights do not fit the settings, or overrides would give another model.
     """
     refuse_other_heads(argparse.Namespace(**overrides), saved_settings(state), "take it out of --model-overrides")
     with _one_line_load_errors(path):
@@ -50,7 +50,7 @@ def load_model(path: str, state: State, overrides: dict[str, Any], task: Any) ->
 
 @contextmanager
 def _one_line_load_errors(path: str) -> Iterator[None]:
-    """Turn torch's long report about weights that do not fit into a short error."""
+    """Replace torch's long report about weights that do not fit by a one-line error."""
     try:
         yield
     except RuntimeError as error:

@@ -1,4 +1,4 @@
-"""The checkpoint that a training starts from: a model takes its structure from there, before fairseq loads it."""
+"""The checkpoint that training starts from: the model takes its structure from it before fairseq loads it."""
 
 import os
 from argparse import Namespace
@@ -13,9 +13,9 @@ from fairseq_headprune.removal.settings import refuse_unfit
 
 
 def state_to_start_from(args: Any) -> Optional[State]:
-    """Return the checkpoint that fairseq-train will load, None if there is none.
+    """Return the checkpoint that fairseq-train will load; None if there is none.
 
-    One that cannot be read is left to fairseq, which loads it next and says what is wrong.
+    An unreadable one is left to fairseq, which loads it next and reports the error.
     """
     path = getattr(args, "restore_file", None) or ""
     if path == "checkpoint_last.pt":
@@ -40,14 +40,14 @@ def settings_to_start_from(args: Any) -> Optional[Namespace]:
 
 
 def refuse_other_heads(settings: Any, saved: Any, way_out: str = "") -> None:
-    """Refuse to build a model with other numbers of heads than the checkpoint it takes its weights from.
+    """Refuse to build a model whose numbers of heads differ from those of the checkpoint it takes its weights from.
 
-    The weights themselves fit any number of heads, and give another model.
+    The weights would fit any number of heads, but give another model.
 
     Args:
-        settings: of the model that is built; what it does not say is not compared.
-        saved: the checkpoint's, None if there is no checkpoint.
-        way_out: what to do instead (default: give the flag that says the checkpoint's number).
+        settings: of the model to be built; missing ones are not compared.
+        saved: the checkpoint's settings, None if there is no checkpoint.
+        way_out: advice for the user (default: set the flag to the checkpoint's number).
 
     Raises:
         ValueError: the numbers differ.
@@ -62,7 +62,7 @@ def refuse_other_heads(settings: Any, saved: Any, way_out: str = "") -> None:
 
 
 def refuse_unsupported(settings: Any) -> None:
-    """Refuse settings of fairseq under which the layers that hold heads or feed-forward units are others.
+    """Refuse settings of fairseq that change the layers of heads or feed-forward units.
 
     Raises:
         ValueError: ``quant_noise_scalar`` or ``base_layers`` is on.
@@ -77,7 +77,7 @@ def refuse_unsupported(settings: Any) -> None:
 
 
 def _heads(settings: Any, side: str) -> Any:
-    """Return ``encoder_attention_heads``, or ``attention_heads`` of the part ``encoder`` (fairseq's hydra form)."""
+    """Return ``encoder_attention_heads``, or ``attention_heads`` of ``encoder`` in fairseq's hydra form."""
     found = getattr(settings, f"{side}_attention_heads", None)
     part = getattr(settings, side, None)
     if found is None and part is not None:
@@ -86,13 +86,13 @@ def _heads(settings: Any, side: str) -> Any:
 
 
 def take_layouts(args: Any, settings: Optional[Namespace]) -> None:
-    """Give a model that will be built the heads and feed-forward parts of these settings."""
+    """Copy the layouts of heads and feed-forward parts from ``settings`` to those of the model to be built."""
     for name in (SETTING, FFN_SETTING):
         setattr(args, name, getattr(settings, name, None))
 
 
 def carry_out_layouts(args: Any, gates: GatedParts) -> None:
-    """Remove from a model what its settings say it lacks, and make fairseq save settings that name the plugin.
+    """Remove the parts that the model's settings say are missing, and make fairseq save settings that name the plugin.
 
     Raises:
         ValueError: a layout is of a newer version or does not fit the model.
@@ -105,9 +105,9 @@ def carry_out_layouts(args: Any, gates: GatedParts) -> None:
 
 
 def name_plugin(args: Any) -> None:
-    """Make fairseq save model settings that name the plugin: it saves this very object.
+    """Make fairseq save model settings that name the plugin, by changing ``args``, the object that it saves.
 
-    Loading the checkpoint without the plugin then fails with an error that names the plugin.
+    Loading the checkpoint without the plugin then fails with an error that names it.
     """
     if type(args) is Namespace:
         args.__class__ = GatedSettings

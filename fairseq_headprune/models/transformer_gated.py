@@ -16,7 +16,7 @@ from fairseq_headprune.modules.attach import attach_gates
 from fairseq_headprune.parts.layout import SETTING
 from fairseq_headprune.removal.settings import SUFFIXES
 
-#: A layer number that no decoder has: "return no alignment".
+#: A layer number that no decoder has, which means "return no alignment".
 NO_LAYER = -1
 
 
@@ -24,19 +24,19 @@ NO_LAYER = -1
 class TransformerGatedModel(TransformerModel):
     """The transformer of Vaswani et al. 2017 as fairseq builds it, with gated attention heads.
 
-    Same flags, same parameters by name, same initial values for the same seed, same output while no gate is set; any
-    checkpoint of fairseq's own ``transformer`` loads unchanged.
+    It has the same flags, parameter names, initial values for the same seed, and output while no gate is set.
+    Checkpoints of fairseq's own ``transformer`` load unchanged.
     """
 
     @classmethod
     def build_model(cls, args: Namespace, task: Any) -> "TransformerGatedModel":
-        """Build the stock model, attach gates to it, and remove the heads that its checkpoint does not have.
+        """Build the stock model, attach gates to it, and remove the heads that its checkpoint lacks.
 
-        Which heads those are is in the settings of a checkpoint; training takes it from the checkpoint it starts
-        from (``--finetune-from-model``, ``--restore-file``), so that every later checkpoint has it, too.
+        These are listed in a checkpoint's settings; training copies the list from the checkpoint it starts from
+        (``--finetune-from-model``, ``--restore-file``), so that every later checkpoint has it, too.
 
         Raises:
-            ValueError: the layout of heads is of a newer version or does not fit the settings, or a setting is not
+            ValueError: the layout of heads has a newer version or does not fit the settings, or a setting is not
                 supported.
         """
         refuse_unsupported(args)
@@ -49,7 +49,7 @@ class TransformerGatedModel(TransformerModel):
 
     @classmethod
     def adapt(cls, model: Any, args: Namespace, task: Any) -> None:
-        """Change a model that was built, before it gets gates; a hook for architectures that differ a little."""
+        """Modify a built model before it gets gates; a hook for architectures that differ slightly."""
 
     def forward(
         self,
@@ -61,10 +61,10 @@ class TransformerGatedModel(TransformerModel):
         alignment_layer: Optional[int] = None,
         alignment_heads: Optional[int] = None,
     ):
-        """Run encoder and decoder; unlike stock, training computes no alignment unless ``alignment_layer`` asks for it.
+        """Run encoder and decoder; unlike in fairseq, training computes no alignment without ``alignment_layer``.
 
-        fairseq's decoder returns the last layer's attention weights on every forward, and no translation criterion
-        reads them.
+        fairseq's decoder returns the last layer's attention weights in every forward pass, although no translation
+        criterion uses them.
         """
         if alignment_layer is None and self.training:
             alignment_layer = NO_LAYER

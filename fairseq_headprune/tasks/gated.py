@@ -1,4 +1,4 @@
-"""What tasks with gated models share: masks, learned gates, and the checks that keep results honest."""
+"""Common base of tasks with gated models: masks, learned gates, and checks that they have an effect."""
 
 import logging
 import os
@@ -27,10 +27,10 @@ from fairseq_headprune.training.fast import FastTraining
 
 logger = logging.getLogger(__name__)
 
-#: value of --head-mask that keeps every head, whatever the checkpoint says
+#: value of --head-mask that keeps every head, even if the checkpoint has a mask
 NO_MASK = "none"
 
-#: what ``--head-mask`` says in every task's help
+#: help text of ``--head-mask`` for all tasks
 HEAD_MASK_HELP = (
     "mask file: which attention heads are kept, in training, validation and generation "
     "('none' keeps all; default: the mask that the checkpoint holds, if any)"
@@ -38,12 +38,12 @@ HEAD_MASK_HELP = (
 
 
 class GatedTask(PrunableTask):
-    """Mixin of fairseq tasks whose configuration has ``head_mask`` and ``train_subset``; name it before the task.
+    """Mixin for fairseq tasks whose configuration has ``head_mask`` and ``train_subset``; must be the first base class.
 
-    The mask is stored in the checkpoint beside the weights, and its origin in the checkpoint's ``task_state``.
+    The mask is stored in the checkpoint with the weights, and its origin in the checkpoint's ``task_state``.
 
     Attributes:
-        learns_gates: that criterions with learned gates work with this task.
+        learns_gates: tells criterions with learned gates that this task supports them.
     """
 
     learns_gates = True
@@ -64,8 +64,8 @@ class GatedTask(PrunableTask):
     def setup_task(cls, cfg: Any, **kwargs: Any) -> "GatedTask":
         """Set the task up.
 
-        A task rebuilt from a checkpoint alone (``from_checkpoint``) does without a mask file that is gone: the weights
-        hold the mask.
+        A task rebuilt from a checkpoint (``from_checkpoint``) ignores a mask file that no longer exists, since the mask
+        is stored with the weights.
         """
         path = cfg.head_mask
         if kwargs.get("from_checkpoint") and path not in (None, NO_MASK) and not os.path.exists(path):
@@ -76,8 +76,8 @@ class GatedTask(PrunableTask):
         """Build the model, attach gates and apply ``--head-mask``.
 
         Raises:
-            ValueError: the mask does not fit the model, the model not the checkpoint that the training starts from,
-                or a setting is not supported.
+            ValueError: the mask does not fit the model, the model does not fit the checkpoint that training starts
+                from, or a setting is not supported.
         """
         refuse_unsupported(cfg)
         model = super().build_model(cfg, from_checkpoint)
@@ -94,7 +94,7 @@ class GatedTask(PrunableTask):
         return model
 
     def build_criterion(self, cfg: Any, from_checkpoint: bool = False) -> Any:
-        """Build the criterion; with ``--gates-only``, freeze the model that was built before it.
+        """Build the criterion; with ``--gates-only``, freeze the model, which was built before.
 
         Raises:
             ValueError: a mask or learned gates together with ``--store-ema``.
@@ -121,13 +121,13 @@ class GatedTask(PrunableTask):
             )
 
     def begin_epoch(self, epoch: int, model: Any) -> None:
-        """Before the first epoch, start to learn gates if the criterion asks for it.
+        """Before the first epoch, start to learn gates if the criterion has them.
 
-        Checkpoints do not keep ``--head-mask``: the mask is beside the weights. Read again, the file may hold another
-        one by then, and ``none`` would lift the set that was learned.
+        ``--head-mask`` is removed from the settings in checkpoints, since the mask is stored with the weights: the file
+        may change later, and ``none`` would remove the learned set.
 
         Raises:
-            ValueError: its flags are wrong, or do not fit the model or the checkpoint.
+            ValueError: the criterion's flags are wrong, or do not fit the model or the checkpoint.
         """
         super().begin_epoch(epoch, model)
         run = self._settings_of_run()
@@ -139,19 +139,19 @@ class GatedTask(PrunableTask):
         self._learning = GateTraining(model, find_gates(model), self._criterion, run)
 
     def _settings_of_run(self) -> Any:
-        """Return the settings that fairseq saves (``self.cfg`` is a copy of the task's); None outside of a run."""
+        """Return the settings that fairseq saves (``self.cfg`` copies the task's); None outside a training run."""
         return self.cfg._get_parent() if OmegaConf.is_config(self.cfg) else None
 
     def can_reuse_epoch_itr(self, dataset: Any) -> bool:
-        """Whether the next epoch may have this one's batches; not while gates are learned.
+        """Whether the next epoch may reuse this one's batches; not while gates are learned.
 
-        fairseq seeds the making of batches with the epoch in which a run was started: a resumed run would go on with
-        others than the run that was not interrupted.
+        fairseq seeds the batching with the epoch in which a run was started, so a resumed run would have other batches
+        than an uninterrupted one.
         """
         return self._criterion is None and super().can_reuse_epoch_itr(dataset)
 
     def state_dict(self) -> dict:
-        """Return what a checkpoint keeps of the task: the mask in force and its origin."""
+        """Return the task's state for checkpoints: the current mask and its origin."""
         state = dict(super().state_dict())
         mask = None if self._gates is None else self._gates.mask()
         if mask is not None and mask.dropped(COMPONENTS):
@@ -160,14 +160,14 @@ class GatedTask(PrunableTask):
         return state
 
     def load_state_dict(self, state_dict: dict) -> None:
-        """Load the state, except the mask, which is stored beside the weights and always loaded with them."""
+        """Load the state, except the mask, which is stored and loaded with the weights."""
         super().load_state_dict({name: value for name, value in state_dict.items() if name != "head_mask"})
 
     def get_batch_iterator(self, dataset, *args, required_batch_size_multiple: int = 1, **kwargs):
-        """Batch a split; outside of training every sentence counts.
+        """Batch a split; outside training, keep every sentence.
 
-        fairseq drops the last batch where its size is no multiple of ``--required-batch-size-multiple`` (8): up to
-        7 sentences would be missing from a score, without a word.
+        fairseq silently drops the last batch if its size is not a multiple of ``--required-batch-size-multiple`` (8),
+        so that a score would lack up to 7 sentences.
         """
         training = dataset is self.datasets.get(self.cfg.train_subset)
         multiple = required_batch_size_multiple if training else 1
@@ -177,7 +177,7 @@ class GatedTask(PrunableTask):
         return iterator
 
     def train_step(self, sample, model, criterion, optimizer, update_num, ignore_grad=False):
-        """Train on one batch; before the first one, make sure that the mask has an effect."""
+        """Train on one batch; before the first one, check that the mask has an effect."""
         learning, fast = self._learning, self._fast
         if fast is not None:
             fast.begin(model, criterion, optimizer, None if learning is None else learning.learned)
@@ -197,7 +197,7 @@ class GatedTask(PrunableTask):
         return loss, sample_size, logged
 
     def _fast_training(self) -> Optional[FastTraining]:
-        """Return what ``--cuda-graphs`` asks for; None where it is off."""
+        """Return the implementation of ``--cuda-graphs``; None if it is off."""
         mode = str(getattr(self.cfg, "cuda_graphs", "off"))
         if mode == "off":
             return None
@@ -206,9 +206,9 @@ class GatedTask(PrunableTask):
         return FastTraining(mode, pad, eos)
 
     def optimizer_step(self, optimizer, model, update_num):
-        """Take a step of the gates, if they are learned, and one of the weights, unless these are frozen.
+        """Make a step of the gates, if they are learned, and one of the weights, unless they are frozen.
 
-        Heads that a fixed mask prunes do not move.
+        The weights of heads pruned by a fixed mask do not change.
         """
         learning = self._learning
         if learning is None:
@@ -221,24 +221,24 @@ class GatedTask(PrunableTask):
         else:
             super().optimizer_step(optimizer, model, update_num)
         if gradient is not None:
-            learning.step(gradient)  # on the host, while a GPU takes the step of the weights
+            learning.step(gradient)  # on the host, while a GPU makes the weights' step
 
     def valid_step(self, sample, model, criterion):
-        """Validate on one batch, with the same check; learned gates are at their hard set."""
+        """Validate on one batch, with the same check; learned gates use their hard set."""
         if self._learning is not None:
             self._learning.learned.refresh_mask()
         self.check_mask(model, sample)
         return super().valid_step(sample, model, criterion)
 
     def post_validate(self, model: Any, stats: dict, agg: Any) -> None:
-        """Write the results of a validation beside the gates that were validated."""
+        """Write the results of a validation to the gates' log."""
         if self._learning is not None:
             self._learning.record_validation(agg.get_smoothed_values())
 
     def reduce_metrics(self, logging_outputs, criterion) -> None:
-        """Log fairseq's metrics and, where a mask is set or waived, the active heads of each component.
+        """Log fairseq's metrics and, if there is a mask or ``--head-mask none``, the active heads of each component.
 
-        While gates are learned: what they are at.
+        While gates are learned, log their state instead.
         """
         super().reduce_metrics(logging_outputs, criterion)
         values: dict[str, float] = {f"heads_{component}": count for component, count in self._active_heads.items()}
@@ -250,10 +250,10 @@ class GatedTask(PrunableTask):
     _active_heads: dict[str, int] = {}
 
     def check_mask(self, model: Any, sample: dict) -> None:
-        """Before a model's first batch, note its active heads and make sure that its mask has an effect.
+        """Before a model's first batch, count its active heads and check that its mask has an effect.
 
         Raises:
-            RuntimeError: the mask has none.
+            RuntimeError: the mask has no effect.
         """
         while not hasattr(model, "encoder") and hasattr(model, "module"):
             model = model.module  # DistributedDataParallel and fairseq's wrappers
@@ -267,12 +267,12 @@ class GatedTask(PrunableTask):
             check_connected(model, self.net_input(sample))
 
     def net_input(self, sample: dict) -> dict:
-        """Return what the model takes of a batch."""
+        """Return the model's inputs from a batch."""
         return sample["net_input"]
 
 
 def _read_mask(path: Optional[str]) -> Optional[Mask]:
-    """Return the mask of ``--head-mask``; its source names the file, too."""
+    """Return the mask of ``--head-mask``; its source includes the file's path."""
     if path is None or path == NO_MASK:
         return None
     mask = Mask.load(path)

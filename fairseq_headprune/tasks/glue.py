@@ -32,7 +32,7 @@ from fairseq_headprune.training.fast import CUDA_GRAPHS_HELP, MODES
 
 logger = logging.getLogger(__name__)
 
-#: names under which predictions and labels of a validation are collected; the underscore hides them from logs
+#: keys of a validation's predictions and labels; the underscore hides them from logs
 _FOUND, _TARGET = "_found", "_target"
 
 
@@ -60,27 +60,27 @@ class GlueConfig(FairseqDataclass):
 
 
 class Labels:
-    """What fairseq's criterion asks of a dictionary of labels: to it, a label is its number."""
+    """The label dictionary that fairseq's criterion expects; labels are numbers already."""
 
     nspecial = 0
 
     def string(self, labels: Tensor) -> str:
-        """Return numbers as text."""
+        """Convert label numbers to text."""
         return " ".join(map(str, labels.tolist()))
 
 
 @register_task("glue", dataclass=GlueConfig)
 class GlueTask(GatedTask, FairseqTask):
-    """Classify (or, for STS-B, grade) sentences and pairs of sentences.
+    """Classify (or, for STS-B, score) sentences and sentence pairs.
 
-    Tokens have BERT's own ids. The vocabulary is kept in every checkpoint's ``task_state``, so that a checkpoint and
-    the data are all that evaluation needs. Splits are ``train``, ``valid``, ``dev``, ``test`` and the names of files.
+    Tokens have BERT's own ids. The vocabulary is stored in every checkpoint's ``task_state``, so that evaluation needs
+    only a checkpoint and the data. Splits are ``train``, ``valid``, ``dev``, ``test`` and file names.
 
     Attributes:
-        glue: what the task is.
-        metric: the metric called ``score``.
-        limit, holdout: ``--max-positions`` and ``--holdout`` with their defaults.
-        vocabulary: None until a model is built, or a checkpoint is loaded.
+        glue: GLUE's description of the task.
+        metric: the metric reported as ``score``.
+        limit, holdout: ``--max-positions`` and ``--holdout`` or their defaults.
+        vocabulary: None until a model is built or a checkpoint is loaded.
     """
 
     cfg: GlueConfig
@@ -102,12 +102,12 @@ class GlueTask(GatedTask, FairseqTask):
 
     @property
     def name(self) -> str:
-        """The task's name, as GLUE writes it."""
+        """The task's name in GLUE's spelling."""
         return self.glue.name
 
     @property
     def labels(self) -> list[str]:
-        """Names of the labels in the order of the logits."""
+        """Label names in the order of the logits."""
         return list(self.glue.labels)
 
     @property
@@ -134,50 +134,50 @@ class GlueTask(GatedTask, FairseqTask):
         return self.vocabulary
 
     def losses(self, loss: str, smoothing: float) -> ExampleLosses:
-        """Return the losses of examples; each has one label, so that its sum is its mean.
+        """Return the losses of examples; each has one label, so sum and mean are the same.
 
         Raises:
-            ValueError: label smoothing.
+            ValueError: label smoothing is not supported.
         """
         if loss == "label-smoothed":
             raise ValueError("--loss label-smoothed is for translation; examples of GLUE have one loss")
         return ExampleLosses(self.pad, self.glue.is_regression)
 
     def sides(self, sample: dict[str, Any]) -> dict[str, tuple[Tensor, Tensor]]:
-        """Return the tokens, which attend to each other."""
+        """Return the tokens, which all attend to each other."""
         tokens = sample["net_input"]["src_tokens"]
         return {"enc_self": (tokens, tokens)}
 
     def answer_settings(self, session: Any) -> dict[str, Any]:
-        """Return the metric by which predictions are scored."""
+        """Return the metric of the predictions."""
         return {"metric": self.metric}
 
     def read_split(self, split: str, saved: Any) -> None:
-        """Load a split to be read, not trained on: examples of similar length share a batch."""
+        """Load a split for evaluation, not training: examples of similar length share a batch."""
         super().read_split(split, saved)
         self.datasets[split].shuffle = False
 
     def identity(self, split: str) -> dict[str, Any]:
-        """Identify a split by its file's hash (not by its place), and say what was left out of it and cut."""
+        """Identify a split by its file's hash (not its path); include what was skipped and truncated."""
         about = dict(self.open_split(split, None).split.about)
         name, digest = Path(about.pop("path")).name.removesuffix(".gz"), about.pop("sha256")
         return {"split": split, "task": self.glue.name, "sha256": {name: digest}, **about}
 
     def evaluator(self, session: Any, split: str) -> Evaluator:
-        """Return what predicts the labels of a split."""
+        """Return the predictor of a split's labels."""
         from fairseq_headprune.glue.predict import Predictor
 
         return Predictor(session, split)
 
     def max_positions(self) -> int:
-        """Return the largest number of pieces of an example."""
+        """Return the maximum number of word pieces of an example."""
         return self.limit
 
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
-        """Build the model; the vocabulary comes with it, unless a checkpoint's was loaded.
+        """Build the model, and read its vocabulary unless a checkpoint's was loaded.
 
         Raises:
-            ValueError: a model that is no ``bert_gated``, or has fewer positions than ``--max-positions``.
+            ValueError: the model is not ``bert_gated``, or has fewer positions than ``--max-positions``.
         """
         arch = getattr(cfg, "arch", None) or getattr(cfg, "_name", None)
         if ARCH_MODEL_REGISTRY.get(arch) is not BertGatedModel:
@@ -190,13 +190,13 @@ class GlueTask(GatedTask, FairseqTask):
         return model
 
     def build_criterion(self, cfg: Any, from_checkpoint: bool = False) -> Any:
-        """Build the criterion and tell it whether this is regression."""
+        """Build the criterion and set whether this is regression."""
         criterion = super().build_criterion(cfg, from_checkpoint)
         criterion.regression_target = self.glue.is_regression
         return criterion
 
     def load_dataset(self, split: str, combine: bool = False, **kwargs: Any) -> None:
-        """Read and encode a split, and say what was found in its file.
+        """Read and encode a split, and log the faults of its file.
 
         Raises:
             KeyError: no such split.
@@ -213,21 +213,21 @@ class GlueTask(GatedTask, FairseqTask):
         self.datasets[split] = GlueDataset(found, split, vocabulary.pad, split == self.cfg.train_subset)
 
     def can_reuse_epoch_itr(self, dataset: Any) -> bool:
-        """Every epoch of training has batches of its own, as a run that was resumed has; elsewhere they stay."""
+        """Whether epochs share batches: not in training, where a resumed run has new ones too."""
         return not dataset.shuffle
 
     def valid_step(self, sample: dict, model: Any, criterion: Any) -> tuple:
-        """Validate on one batch, and note what the model predicts, on all ranks."""
+        """Validate on one batch, and collect the predictions of all ranks."""
         with noted_logits(model) as logits:
             loss, sample_size, logged = super().valid_step(sample, model, criterion)
-        # A rank that has run out of batches is given one of train, which does not count.
+        # A rank that has run out of batches gets one of train, which is ignored.
         is_dummy = sample["split"] == self.cfg.train_subset and distributed.get_data_parallel_world_size() > 1
         found = predictions(logits[-1], self.glue.is_regression)
         self._predicted += of_all_ranks(None if is_dummy else (found, sample["target"].cpu()))
         return loss, sample_size, logged
 
     def reduce_metrics(self, logging_outputs: list[dict], criterion: Any) -> None:
-        """Log the criterion's metrics and, of a validation, GLUE's (in percent), over all its examples."""
+        """Log the criterion's metrics and, for a validation, GLUE's (in percent), over all its examples."""
         super().reduce_metrics(logging_outputs, criterion)
         predicted, self._predicted = self._predicted, []
         if not predicted:
@@ -247,7 +247,7 @@ class GlueTask(GatedTask, FairseqTask):
         return scores(self.glue, self.metric, found, target)
 
     def state_dict(self) -> dict:
-        """Return what a checkpoint keeps of the task: the vocabulary, and what the mask is."""
+        """Return the task's state for checkpoints: the vocabulary and the mask's origin."""
         state = super().state_dict()
         return state if self.vocabulary is None else {**state, "vocabulary": self.vocabulary.to_text()}
 
@@ -261,10 +261,10 @@ class GlueTask(GatedTask, FairseqTask):
 
 
 def _vocabulary(cfg: Any) -> Vocabulary:
-    """Return the vocabulary that a model is trained with: of the checkpoint it starts from, else of a folder or file.
+    """Return the vocabulary for training: that of the checkpoint it starts from, otherwise that of a folder or file.
 
     Raises:
-        ValueError: nothing says which.
+        ValueError: none of them is given.
     """
     state = state_to_start_from(cfg) or {}
     text = (state.get("task_state") or {}).get("vocabulary")
@@ -274,5 +274,5 @@ def _vocabulary(cfg: Any) -> Vocabulary:
     if path is None:
         raise ValueError("no vocabulary: name a Hugging Face folder with --bert DIR, or a file with --vocabulary FILE")
     if getattr(cfg, "bert", None):
-        read_config(path)  # another model's vocabulary is of another kind; say first that it is another model
+        read_config(path)  # another kind of model has another kind of vocabulary; report the wrong model first
     return Vocabulary.from_folder(path)

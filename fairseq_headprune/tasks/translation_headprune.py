@@ -45,18 +45,18 @@ class TranslationHeadpruneConfig(TranslationConfig):
 
 
 class ImportedModels:
-    """What a translation task does for imported models: their dictionaries, and the token that translations begin with.
+    """A translation task's support for imported models: their dictionaries, and the forced first token of translations.
 
-    A mixin; name it before the task among the base classes.
+    A mixin; it must come before the task in the list of base classes.
     """
 
     @classmethod
     def load_dictionary(cls, filename: str) -> Dictionary:
-        """Load a dictionary: an imported model's if the file is of one, else fairseq's."""
+        """Load a dictionary, either an imported model's or fairseq's, depending on the file."""
         return ImportedDictionary.read(filename) or super().load_dictionary(filename)  # type: ignore[misc]
 
     def build_generator(self, models, args, seq_gen_cls=None, extra_gen_cls_kwargs=None, **kwargs: Any) -> Any:
-        """Build the search; translations begin with the token of the target language where the model wants it."""
+        """Build the search; translations begin with the token of the target language if the model requires it."""
         forced = None
         if isinstance(self.target_dictionary, ImportedDictionary):  # type: ignore[attr-defined]
             forced = self.target_dictionary.forced(self.cfg.target_lang)  # type: ignore[attr-defined]
@@ -70,8 +70,8 @@ class ImportedModels:
 class TranslationHeadpruneTask(GatedTask, ImportedModels, TranslationTask):
     """Translate with a model whose attention heads are gated.
 
-    Any fairseq model made of ``MultiheadAttention`` gets gates, stock architectures too. The mask is stored beside the
-    weights so that a program without the gates refuses the checkpoint instead of ignoring the mask.
+    Any fairseq model made of ``MultiheadAttention`` gets gates, including stock architectures. The mask is stored with
+    the weights so that a program without gates refuses the checkpoint instead of ignoring the mask.
     """
 
     cfg: TranslationHeadpruneConfig
@@ -79,7 +79,7 @@ class TranslationHeadpruneTask(GatedTask, ImportedModels, TranslationTask):
 
     @classmethod
     def opens(cls, name: Optional[str]) -> bool:
-        """Checkpoints of fairseq's translation tasks, and those whose task is not known here."""
+        """Opens checkpoints of fairseq's translation tasks, and those of unknown tasks."""
         task = TASK_REGISTRY.get(name or "")
         if name == "translation_lev":  # its models are not autoregressive
             return False
@@ -88,10 +88,10 @@ class TranslationHeadpruneTask(GatedTask, ImportedModels, TranslationTask):
         return issubclass(task, TranslationTask) and not issubclass(task, PrunableTask)
 
     def check_checkpoint(self, path: str, state: dict[str, Any]) -> None:
-        """Refuse a checkpoint of a model for dictionaries of other sizes.
+        """Refuse a checkpoint whose model has dictionaries of other sizes.
 
         Raises:
-            ValueError: its embeddings are more, or fewer, or its task adds symbols of its own to the dictionaries.
+            ValueError: it has more or fewer embeddings, or its task adds symbols of its own to the dictionaries.
         """
         refuse_task(task_settings(state).get("_name"))
         sides = {"encoder": self.source_dictionary, "decoder": self.target_dictionary}
@@ -104,17 +104,17 @@ class TranslationHeadpruneTask(GatedTask, ImportedModels, TranslationTask):
                 )
 
     def training_flags(self) -> list[str]:
-        """Return the flags of fairseq-train that name the task and its languages."""
+        """Return the flags of fairseq-train that select the task and its languages."""
         return [*super().training_flags(), "--source-lang", self.cfg.source_lang, "--target-lang", self.cfg.target_lang]
 
     def answer_settings(self, session: Any) -> dict[str, Any]:
-        """Return the settings of the search, and of what turns its tokens into text."""
+        """Return the settings of the search and of the conversion of tokens to text."""
         generation: Any = OmegaConf.to_container(session.cfg.generation, resolve=True, enum_to_str=True)
         given = {name: getattr(session.args, name) for name in ("post_process", "bpe", "tokenizer")}
         generation["print_step"] = False  # changes no translation
         settings: dict[str, Any] = {"generation": {**generation, **given}}
         if generation["max_len_a"]:
-            # The largest length of a translation then depends on the longest sentence of its batch.
+            # The maximum length of a translation then depends on the longest sentence of its batch.
             settings["batches"] = {name: session.cfg.dataset[name] for name in ("max_tokens", "batch_size")}
         return settings
 
@@ -123,7 +123,7 @@ class TranslationHeadpruneTask(GatedTask, ImportedModels, TranslationTask):
 
         Raises:
             FileNotFoundError: the data folder has no such split.
-            ValueError: the split is empty, or one of its sides is missing or of another length.
+            ValueError: the split is empty, one of its sides is missing, or their lengths differ.
         """
         load_split(self, split, saved)
         dataset = self.dataset(split)
@@ -133,9 +133,9 @@ class TranslationHeadpruneTask(GatedTask, ImportedModels, TranslationTask):
             raise ValueError(f"the split {split!r} of {self.cfg.data} has no target side, which is needed here")
 
     def identity(self, split: str) -> dict[str, Any]:
-        """Identify a split: hashes of its files and of the dictionaries (not their place), settings, direction.
+        """Identify a split: hashes of its files and dictionaries (not their paths), settings, direction.
 
-        Settings are named where they differ from fairseq's defaults, the direction where the files do not tell it.
+        Settings are included if they differ from fairseq's defaults, the direction if the files do not determine it.
         """
         root, source, target = Path(self.cfg.data.split(os.pathsep)[0]), self.cfg.source_lang, self.cfg.target_lang
         names = {f"dict.{source}.txt", f"dict.{target}.txt"}
@@ -154,13 +154,13 @@ class TranslationHeadpruneTask(GatedTask, ImportedModels, TranslationTask):
         return TokenLosses(self.pad, loss, smoothing)
 
     def sides(self, sample: dict[str, Any]) -> dict[str, tuple[Tensor, Tensor]]:
-        """Return the tokens that attend and are attended to."""
+        """Return the tokens that attend and the tokens that are attended to."""
         source, prefix = sample["net_input"]["src_tokens"], sample["net_input"]["prev_output_tokens"]
         return {"enc_self": (source, source), "enc_dec": (prefix, source), "dec_self": (prefix, prefix)}
 
     def evaluator(self, session: Any, split: str) -> Evaluator:
-        """Return what translates a split."""
-        from fairseq_headprune.evaluation.translate import Translator  # training needs none of it
+        """Return the translator of a split."""
+        from fairseq_headprune.evaluation.translate import Translator  # not needed for training
 
         return Translator(session, split)
 
@@ -168,7 +168,7 @@ class TranslationHeadpruneTask(GatedTask, ImportedModels, TranslationTask):
         """Build the model.
 
         Raises:
-            ValueError: as for every gated task, or the training starts from a checkpoint of other dictionaries.
+            ValueError: as for every gated task, or training starts from a checkpoint with other dictionaries.
         """
         if not from_checkpoint:
             run = self._settings_of_run()
@@ -177,7 +177,7 @@ class TranslationHeadpruneTask(GatedTask, ImportedModels, TranslationTask):
         return super().build_model(cfg, from_checkpoint)
 
     def state_dict(self) -> dict:
-        """Return what a checkpoint keeps of the task: its dictionaries' hashes, the mask in force and its origin."""
+        """Return the task's state for checkpoints: hashes of its dictionaries, the current mask and its origin."""
         return {**super().state_dict(), "dictionaries": dictionary_hashes(self)}
 
     def load_state_dict(self, state_dict: dict) -> None:
@@ -191,7 +191,7 @@ class TranslationHeadpruneTask(GatedTask, ImportedModels, TranslationTask):
         super().load_state_dict(state)
 
     def build_generator(self, *args, **kwargs):
-        """Build the search; with ``--print-alignment``, words are not aligned where no head is left that would."""
+        """Build the search; with ``--print-alignment``, omit alignments if no head is left to compute them."""
         generator = super().build_generator(*args, **kwargs)
         extract = getattr(generator, "extract_alignment", None)
         if extract is not None:
@@ -205,7 +205,7 @@ class TranslationHeadpruneTask(GatedTask, ImportedModels, TranslationTask):
         return super().inference_step(generator, models, sample, prefix_tokens, constraints)
 
     def net_input(self, sample: dict) -> dict:
-        """Give sentences without a translation (fairseq-interactive) the start of one."""
+        """Return the model's inputs; sentences without a target (fairseq-interactive) get an initial target token."""
         net_input = sample["net_input"]
         if "prev_output_tokens" in net_input:
             return net_input
@@ -214,13 +214,13 @@ class TranslationHeadpruneTask(GatedTask, ImportedModels, TranslationTask):
 
 
 def dictionary_hashes(task: TranslationTask) -> dict[str, str]:
-    """Hash each dictionary's entries in their order: equal sizes do not make equal dictionaries."""
+    """Hash each dictionary's entries in order, since dictionaries of equal size may differ."""
     sides = {"source": task.source_dictionary, "target": task.target_dictionary}
     return {side: hash_symbols(dictionary.symbols) for side, dictionary in sides.items()}
 
 
 def check_dictionaries(task: TranslationTask, noted: dict[str, str], data: str) -> None:
-    """Compare with the hashes that a checkpoint notes, if any.
+    """Compare the dictionaries with the hashes in a checkpoint, if it has any.
 
     Raises:
         ValueError: the checkpoint was trained with other dictionaries.
