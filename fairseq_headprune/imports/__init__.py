@@ -1,1 +1,1 @@
-"""What is in a Hugging Face folder of a translation model: configuration, weights, vocabulary, and how text is cut."""
+"""Read a translation model's Hugging Face folder: configuration, weights, vocabulary and tokenisation."""

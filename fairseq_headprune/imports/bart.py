@@ -1,4 +1,4 @@
-"""BART: learned positions with an offset of 2, a norm of the embeddings, symbols of bytes.
+"""BART: learned positions with an offset of 2, layer norm of the embeddings, byte-level symbols.
 
 Config keys as ``facebook/bart-base`` and ``facebook/bart-large-cnn`` have them.
 """

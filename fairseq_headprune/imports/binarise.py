@@ -1,4 +1,4 @@
-"""Raw text to a data folder of fairseq, with the numbers of an imported model."""
+"""Binarise raw text to a fairseq data folder, with the token ids of an imported model."""
 
 import itertools
 import json
@@ -11,18 +11,18 @@ from fairseq.data import indexed_dataset
 from fairseq_headprune.imports.dictionary import ImportedDictionary
 from fairseq_headprune.imports.pieces import FILE, Numbers
 
-#: lines that are cut at a time
+#: lines tokenised at a time
 _LINES = 10_000
 
 
 def binarise(
     folder: Path, output: Path, prefixes: dict[str, str], source: str | None = None, target: str | None = None
 ) -> dict[str, dict[str, int]]:
-    """Write the splits of a data folder, and return what was counted for each file.
+    """Write the splits of a data folder, and return counts for each file.
 
     Raises:
         ValueError: sides of different lengths, an unknown language.
-        FileNotFoundError: text that is not there.
+        FileNotFoundError: a text file is missing.
     """
     noted = json.loads((folder / FILE).read_text(encoding="utf-8"))
     given = {"source": source or noted["source_lang"], "target": target or noted["target_lang"]}
@@ -59,7 +59,7 @@ def _write(text: Path, stem: Path, numbers: Numbers, dictionary: ImportedDiction
 
 
 def _batches(path: Path) -> Iterator[list[str]]:
-    """Read lines, which only ``\\n`` ends, some at a time."""
+    """Yield lines in batches; only ``\\n`` ends a line."""
     if not path.is_file():
         raise FileNotFoundError(f"{path}: there is no such file")
     with open(path, encoding="utf-8", newline="\n") as stream:

@@ -1,4 +1,4 @@
-"""Dictionaries of imported models: every symbol has the number that it has in the model, special symbols included."""
+"""Dictionaries of imported models: every symbol, including special ones, keeps its id in the model."""
 
 import json
 from collections.abc import Sequence
@@ -11,18 +11,18 @@ from fairseq.data.data_utils import post_process
 from fairseq_headprune.files import PathLike, write_text
 from fairseq_headprune.imports.vocabulary import LANGUAGE
 
-#: what the first line of such a file begins with; stock fairseq refuses the file instead of shifting the numbers
+#: prefix of the file's first line; it makes stock fairseq refuse the file instead of shifting the ids
 MARK = "#headprune:numbers "
 
-#: value of ``--post-process`` for models whose symbols are bytes (BART)
+#: value of ``--post-process`` for models with byte-level symbols (BART)
 BYTES = "byte-level"
 
 
 class ImportedDictionary(Dictionary):
-    """A dictionary whose special symbols stand where the model has them, and which knows its languages.
+    """A dictionary with the model's own ids of special symbols, and its languages.
 
     Attributes:
-        about: what the first line of its file says: the special symbols by name (``bos``, ``pad``, ``eos``, ``unk``),
+        about: content of its file's first line: the special symbols by name (``bos``, ``pad``, ``eos``, ``unk``),
             ``language`` (how a language's token is spelled, as ``__{}__``; None where there are none),
             ``languages`` (their tokens), ``frames`` (side -> the symbols ``before`` and ``after`` a sentence),
             ``start`` (what the decoder starts with: None for the end of sentence, a symbol, or LANGUAGE),
@@ -49,7 +49,7 @@ class ImportedDictionary(Dictionary):
 
     @classmethod
     def read(cls, path: PathLike) -> Optional["ImportedDictionary"]:
-        """Read a file that :meth:`save` wrote; None for a dictionary of fairseq's own form.
+        """Read a file written by :meth:`save`; None for a dictionary in fairseq's own format.
 
         Raises:
             ValueError: a damaged file.
@@ -65,12 +65,12 @@ class ImportedDictionary(Dictionary):
             raise ValueError(f"{path}: a damaged dictionary ({error})") from error
 
     def save(self, f: PathLike) -> None:
-        """Write the dictionary, one symbol a line in the order of the numbers."""
+        """Write the dictionary, one symbol per line in the order of the ids."""
         lines = [f"{symbol} 1\n" for symbol in self.symbols]
         write_text(f, "".join([MARK, json.dumps(self.about, ensure_ascii=False, sort_keys=True), "\n", *lines]))
 
     def language(self, name: Optional[str]) -> Optional[int]:
-        """Return the number of a language's token; None for a model without such tokens.
+        """Return the id of a language's token; None for a model without language tokens.
 
         Raises:
             ValueError: the model does not know the language.
@@ -89,11 +89,11 @@ class ImportedDictionary(Dictionary):
         return token[len(before) : len(token) - len(after)]
 
     def start(self, language: Optional[str]) -> int:
-        """Return what the decoder starts with, in a model that translates into this language."""
+        """Return the decoder's start token for translation into this language."""
         return self._resolved("start", language, self.eos_index)
 
     def forced(self, language: Optional[str]) -> Optional[int]:
-        """Return what every translation into a language begins with, None where nothing is forced."""
+        """Return the forced first token of translations into a language, None if there is none."""
         return self._resolved("forced", language, None)
 
     def _resolved(self, name: str, language: Optional[str], default: Any) -> Any:
@@ -103,7 +103,7 @@ class ImportedDictionary(Dictionary):
         return self.language(language) if what == LANGUAGE else self.indices[what]
 
     def string(self, tensor, bpe_symbol=None, escape_unk=False, extra_symbols_to_ignore=None, **kwargs) -> str:
-        """Turn numbers into text as fairseq does, without any special symbol; ``byte-level`` joins symbols of bytes."""
+        """Convert ids to text as fairseq does, without special symbols; ``byte-level`` joins byte-level symbols."""
         ignored = {*(extra_symbols_to_ignore or ()), *(self.special - {self.unk_index})}
         if kwargs.get("include_eos"):
             ignored.discard(self.eos_index)
@@ -113,14 +113,14 @@ class ImportedDictionary(Dictionary):
 
 @cache
 def byte_of() -> dict[str, int]:
-    """Return the byte that each character stands for: printable Latin-1 is itself, the rest follows from U+0100 on."""
+    """Return the byte of each character: printable Latin-1 stands for itself, other bytes are U+0100 and up."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in printable]
     return {chr(byte): byte for byte in printable} | {chr(256 + place): byte for place, byte in enumerate(others)}
 
 
 def joined(text: str) -> str:
-    """Return the text that symbols, joined by spaces, spell; other characters are left as they are."""
+    """Decode space-joined byte-level symbols to text; other characters are kept."""
     known, data = byte_of(), bytearray()
     for character in text.replace(" ", ""):
         data += bytes([known[character]]) if character in known else character.encode()

@@ -26,7 +26,7 @@ def family_of(config: Mapping[str, Any]) -> Family:
     """Return the family of a configuration.
 
     Raises:
-        ValueError: it is of none that can be imported.
+        ValueError: the family is not supported.
     """
     kind = config.get("model_type")
     if kind in FAMILIES:

@@ -1,4 +1,4 @@
-"""What families of models have in common: settings of fairseq from a configuration, and checks of both."""
+"""Common base of model families: fairseq's settings from a configuration, and checks of both."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Any, Optional
 
 from fairseq_headprune.imports.vocabulary import Vocabulary
 
-#: activation of transformers -> fairseq's name of the same function
+#: activation in transformers -> fairseq's name of the same function
 _ACTIVATIONS = {
     "relu": "relu",
     "gelu": "gelu",
@@ -20,7 +20,7 @@ _ACTIVATIONS = {
     "linear": "linear",
 }
 
-#: sizes that a configuration has to have -> fairseq's setting
+#: sizes required in a configuration -> fairseq's setting
 _SIZES = {
     "d_model": ("encoder_embed_dim", "decoder_embed_dim"),
     "encoder_layers": ("encoder_layers",),
@@ -41,10 +41,10 @@ class Family:
 
     Attributes:
         arch: the architecture of the checkpoint.
-        fixed: settings that all models of the family have.
+        fixed: settings common to all models of the family.
         vocabulary: reads the vocabulary of a folder, given its configuration.
-        defaults: what the family's configuration class has for keys that are left out.
-        refused: key of the configuration -> the value that transformers' model has, whatever the key says.
+        defaults: the family's defaults for missing keys of the configuration.
+        refused: key of the configuration -> the value that transformers' model uses regardless of the key.
         bias: whether logits have a bias (``final_logits_bias``); ``embedding_norm``, ``final_norm``,
             ``learned_positions``: whether the model has these parameters.
     """
@@ -67,7 +67,7 @@ class Family:
         """Return fairseq's settings of a model.
 
         Raises:
-            ValueError: a size that is missing or impossible, or something that the family's models do not have.
+            ValueError: a size is missing or impossible, or the family does not support a setting.
         """
         result: dict[str, Any] = {}
         for name, ours in _SIZES.items():
@@ -111,16 +111,16 @@ class Family:
         }
 
     def ties(self, config: Mapping[str, Any]) -> tuple[bool, bool]:
-        """Return whether encoder and decoder share their embeddings, and whether the output layer has the decoder's."""
+        """Return whether encoder and decoder share embeddings, and whether the output layer shares the decoder's."""
         share = config.get("share_encoder_decoder_embeddings", True)
         return bool(share), bool(config.get("tie_word_embeddings", True))
 
 
 def single_token(value: Any, name: str) -> Optional[int]:
-    """Return a token number of a configuration that may be a list of one.
+    """Return a token id of a configuration, which may be a list with one element.
 
     Raises:
-        ValueError: several, or something else.
+        ValueError: it is anything else.
     """
     if isinstance(value, list) and len(value) == 1:
         value = value[0]

@@ -1,4 +1,4 @@
-"""A Hugging Face folder: its configuration, its weights (safe loading only) and its small files."""
+"""Read a Hugging Face folder: its configuration, weights (safe loading only) and small files."""
 
 import importlib.util
 import pickle
@@ -16,11 +16,11 @@ WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 
 
 def read_config(folder: PathLike) -> dict[str, Any]:
-    """Return ``config.json``, with ``generation_config.json`` (which has precedence) under ``"generation"``.
+    """Return ``config.json``, with ``generation_config.json`` (which takes precedence) under ``"generation"``.
 
     Raises:
         FileNotFoundError: there is no such folder, or it has no ``config.json``.
-        ValueError: it is no JSON object, or the weights are quantised.
+        ValueError: it is not a JSON object, or the weights are quantised.
     """
     folder = Path(folder)
     if not folder.is_dir():
@@ -43,13 +43,13 @@ def _object(path: Path) -> dict[str, Any]:
 
 
 def optional_json(folder: PathLike, name: str) -> dict[str, Any]:
-    """Return a JSON file of a folder, empty where there is none."""
+    """Return the content of a folder's JSON file, empty if there is none."""
     path = Path(folder, name)
     return _object(path) if path.is_file() else {}
 
 
 def read_weights(folder: PathLike) -> dict[str, Tensor]:
-    """Return the weights of a folder by name; they stay on disk until they are used.
+    """Return the weights of a folder by name; they are loaded lazily.
 
     ``model.safetensors`` or ``pytorch_model.bin``, each in one file or in parts that an index lists.
 
@@ -82,7 +82,7 @@ def _read(path: Path) -> dict[str, Tensor]:
 
 
 def read_weights_file(path: Path) -> dict[str, Tensor]:
-    """Return what one file of weights holds, ``.safetensors`` or read with torch's safe loader.
+    """Return the weights in one file: ``.safetensors``, or read with torch's safe loader.
 
     Raises:
         ValueError: a damaged file, one that would run code (it does not run), or safetensors is not installed.
@@ -118,7 +118,7 @@ def _checked(weights: dict[str, Tensor], folder: Path) -> dict[str, Tensor]:
 
 
 def copy_small_files(folder: PathLike, target: PathLike) -> list[str]:
-    """Copy the configuration and whatever the tokenizer has, and return the names."""
+    """Copy the configuration and the tokenizer's files, and return their names."""
     from shutil import copyfile
 
     copied = []

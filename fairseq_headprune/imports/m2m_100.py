@@ -1,4 +1,4 @@
-"""M2M-100 and dense NLLB-200: fairseq's own transformer with layer norm before each part, and tokens of languages.
+"""M2M-100 and dense NLLB-200: fairseq's own transformer with pre-layer norm, and language tokens.
 
 Config keys as ``facebook/m2m100_418M`` and ``facebook/nllb-200-distilled-600M`` have them.
 """
@@ -25,7 +25,7 @@ from fairseq_headprune.imports.vocabulary import (
     tokenizer_or_sentencepiece,
 )
 
-#: a sentence of either side, source and target
+#: symbols before and after a sentence, for source and target
 _FRAME = framed([LANGUAGE], ["</s>"])
 
 _MODEL = "sentencepiece.bpe.model"
@@ -38,7 +38,7 @@ def _vocabulary(folder: Path, config: Mapping[str, Any]) -> Vocabulary:
     if optional_json(folder, "tokenizer_config.json").get("legacy_behaviour"):
         raise ValueError(f"{folder}: legacy_behaviour (the language after the sentence) is not supported for NLLB")
     numbers, pieces = tokenizer_or_sentencepiece(folder, _MODEL, lambda: fairseq_order(folder, _MODEL, _listed(folder)))
-    # Three letters of ISO 639-3 and four of a script.
+    # Three letters of ISO 639-3 and four letters of the script.
     languages = [token for token in numbers if len(token) == 8 and token[3] == "_" and token[4].isupper()]
     return _made(folder, numbers, config["vocab_size"], "{}", languages, pieces)
 

@@ -1,4 +1,4 @@
-"""MarianMT (OPUS-MT): layer norm after each part, sine positions in halves from 0 on, padding starts a sentence.
+"""MarianMT (OPUS-MT): post-layer norm, sinusoidal positions from 0 (first half sines), padding as start token.
 
 Config keys as ``Helsinki-NLP/opus-mt-de-en`` has them.
 """

@@ -1,4 +1,4 @@
-"""mBART (cc25 and its descendants) and mBART-50: BART with layer norm before each part, and tokens of languages.
+"""mBART (cc25 and its descendants) and mBART-50: BART with pre-layer norm, and language tokens.
 
 Config keys as ``facebook/mbart-large-en-ro`` and ``facebook/mbart-large-50-many-to-many-mmt`` have them.
 """
@@ -27,7 +27,7 @@ _MODEL = "sentencepiece.bpe.model"
 _CC25 = "ar_AR cs_CZ de_DE en_XX es_XX et_EE fi_FI fr_XX gu_IN hi_IN it_IT ja_XX kk_KZ ko_KR lt_LT lv_LV my_MM ne_NP "
 _CC25 += "nl_XX ro_RO ru_RU si_LK tr_TR vi_VN zh_CN"
 
-#: in the order of their numbers
+#: in the order of their ids
 _FIFTY = f"{_CC25} af_ZA az_AZ bn_IN fa_IR he_IL hr_HR id_ID ka_GE km_KH mk_MK ml_IN mn_MN mr_IN pl_PL ps_AF pt_XX "
 _FIFTY += "sv_SE sw_KE ta_IN te_IN th_TH tl_XX uk_UA ur_PK xh_ZA gl_ES sl_SI"
 
@@ -42,7 +42,7 @@ def _vocabulary(folder: Path, config: Mapping[str, Any]) -> Vocabulary:
     symbols = in_order(numbers, config["vocab_size"], str(folder))
     sentence = {"source": framed([LANGUAGE], ["</s>"]), "target": framed([LANGUAGE], ["</s>"])}
     if not fifty:
-        # The decoder starts with the language instead; transformers' labels have it once more, after the end.
+        # The decoder starts with the language instead; transformers' labels have it again after the end of sentence.
         sentence = {"source": framed([], ["</s>", LANGUAGE]), "target": framed([], ["</s>"])}
     start, forced = (None, LANGUAGE) if fifty else (LANGUAGE, None)
     return Vocabulary(symbols, symbols, about(SPECIALS, sentence, "{}", languages, start, forced), pieces)

@@ -1,4 +1,4 @@
-"""Raw text as numbers of an imported model: what its tokenizer in transformers gives, line by line."""
+"""Tokenise raw text to an imported model's ids, the same as its tokenizer in transformers, line by line."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -8,24 +8,24 @@ from fairseq_headprune.files import PathLike, read_json
 from fairseq_headprune.imports.dictionary import ImportedDictionary
 from fairseq_headprune.imports.vocabulary import LANGUAGE, load_sentencepiece, load_tokenizer
 
-#: the file beside a checkpoint that says how text becomes symbols
+#: the file next to a checkpoint that defines the tokenisation
 FILE = "pieces.json"
 
-#: where the files of the tokenizer are, beside the checkpoint
+#: folder of the tokenizer files, next to the checkpoint
 FOLDER = "huggingface"
 
-#: cuts lines into numbers, without the symbols around a sentence
+#: tokenises lines to ids, without the symbols around a sentence
 Cut = Callable[[Sequence[str]], list[list[int]]]
 
 
 class Numbers:
-    """Numbers of sentences of one side.
+    """Converts sentences of one side to ids.
 
     Args:
-        folder: of an import, with ``pieces.json``.
+        folder: an import's folder, with ``pieces.json``.
         side: ``source`` or ``target``.
-        dictionary: that side's.
-        language: of the side, as the model names it.
+        dictionary: that side's dictionary.
+        language: that side's language, by the model's name for it.
 
     Raises:
         ValueError, FileNotFoundError: a language the model does not know, files that are missing or damaged.
@@ -41,7 +41,7 @@ class Numbers:
         self._cut = _CUTS[pieces["kind"]](path, dictionary)
 
     def __call__(self, lines: Sequence[str]) -> list[list[int]]:
-        """Return the numbers of sentences, with the symbols around them."""
+        """Return the ids of sentences, with the symbols around them."""
         return [[*self._before, *numbers, *self._after] for numbers in self._cut(lines)]
 
 
@@ -58,7 +58,7 @@ def _sentencepiece(path: Path, dictionary: ImportedDictionary) -> Cut:
 
 
 def _code(line: str) -> tuple[list[str], str]:
-    """Split Marian's code of the target language (``>>fra<<``) from the sentence behind it."""
+    """Split Marian's code of the target language (``>>fra<<``) from the sentence after it."""
     end = line.find("<<")
     return ([line[: end + 2]], line[end + 2 :]) if line.startswith(">>") and end >= 0 else ([], line)
 

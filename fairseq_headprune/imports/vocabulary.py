@@ -1,4 +1,4 @@
-"""The vocabulary of a folder: the symbol of each number, special symbols, languages, and what cuts text."""
+"""The vocabulary of a folder: the symbol of each id, special symbols, languages, and the tokeniser."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from typing import Any
 from fairseq_headprune.files import read_json
 from fairseq_headprune.imports.folder import optional_json
 
-#: stands for the token of a language: around a sentence, or as what a sentence starts with (``start``, ``forced``)
+#: placeholder for a language's token, around a sentence or as first token (``start``, ``forced``)
 LANGUAGE = "language"
 
 
@@ -17,7 +17,7 @@ class Vocabulary:
     """Both sides' vocabularies.
 
     Attributes:
-        source, target: the symbols in the order of their numbers; each as many as the model has embeddings.
+        source, target: the symbols in the order of their ids, as many as the model has embeddings.
         about: what the dictionaries note, see ``ImportedDictionary``; with ``frames``: side -> symbols before and after
             a sentence.
         pieces: how text becomes symbols: ``{"kind": "sentencepiece", "source": FILE, "target": FILE}`` or
@@ -31,10 +31,10 @@ class Vocabulary:
 
 
 def in_order(numbers: Mapping[str, int], size: int, name: str) -> list[str]:
-    """Return symbols in the order of their numbers; numbers without a symbol get ``madeupword0``, ….
+    """Return symbols in the order of their ids; ids without a symbol get ``madeupword0``, ….
 
     Raises:
-        ValueError: two symbols of one number, or a number outside of the model.
+        ValueError: two symbols have the same id, or an id is out of range.
     """
     found: dict[int, str] = {}
     for symbol, number in numbers.items():
@@ -56,10 +56,10 @@ def in_order(numbers: Mapping[str, int], size: int, name: str) -> list[str]:
 
 
 def read_numbers(path: Path) -> dict[str, int]:
-    """Read a ``vocab.json``: symbol -> number.
+    """Read a ``vocab.json``: symbol -> id.
 
     Raises:
-        FileNotFoundError, ValueError: there is none, or it is something else.
+        FileNotFoundError, ValueError: it does not exist, or has another form.
     """
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing")
@@ -70,11 +70,11 @@ def read_numbers(path: Path) -> dict[str, int]:
 
 
 def sentencepiece_symbols(path: Path) -> list[str]:
-    """Return the pieces of a sentencepiece model in the order of their numbers.
+    """Return the pieces of a sentencepiece model in the order of their ids.
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: it is no sentencepiece model.
+        ValueError: it is not a sentencepiece model.
     """
     processor = load_sentencepiece(path)
     return [processor.id_to_piece(i) for i in range(processor.get_piece_size())]
@@ -99,7 +99,7 @@ def load_sentencepiece(path: Path) -> Any:
 
 
 def added_tokens(folder: Path) -> dict[str, int]:
-    """Return the tokens with numbers that the tokenizer's files add to the vocabulary."""
+    """Return the tokens that the tokenizer's files add to the vocabulary, with their ids."""
     found: dict[str, int] = {}
     for number, token in optional_json(folder, "tokenizer_config.json").get("added_tokens_decoder", {}).items():
         found[str(token["content"])] = int(number)
@@ -107,7 +107,7 @@ def added_tokens(folder: Path) -> dict[str, int]:
 
 
 def listed_tokens(folder: Path) -> list[str]:
-    """Return the additional special tokens that the tokenizer's files list, without numbers, in their order."""
+    """Return the additional special tokens in the tokenizer's files, which have no ids there, in order."""
     found: dict[str, None] = {}
     for name in ("special_tokens_map.json", "tokenizer_config.json"):
         value = optional_json(folder, name)
@@ -119,7 +119,7 @@ def listed_tokens(folder: Path) -> list[str]:
 
 
 def tokenizer_numbers(path: Path) -> dict[str, int]:
-    """Return the vocabulary of a ``tokenizer.json``, added tokens included."""
+    """Return the vocabulary of a ``tokenizer.json``, including added tokens."""
     return load_tokenizer(path).get_vocab(with_added_tokens=True)
 
 
@@ -145,7 +145,7 @@ def framed(before: Sequence[str], after: Sequence[str]) -> dict[str, list[str]]:
 
 
 def cut_by(kind: str, file: str) -> dict[str, str]:
-    """Return how text becomes symbols where one file tells it for both sides; see :class:`Vocabulary`."""
+    """Return the tokenisation if one file is for both sides; see :class:`Vocabulary`."""
     return {"kind": kind, "source": file, "target": file}
 
 
@@ -157,7 +157,7 @@ def about(
     start: str | None = None,
     forced: str | None = None,
 ) -> dict[str, Any]:
-    """Return what dictionaries note."""
+    """Return the ``about`` of dictionaries."""
     return {
         **specials,
         "frames": dict(frames),
@@ -174,7 +174,7 @@ _NUMBERS = {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2}
 
 
 def check_specials(config: Mapping[str, Any], start: int | None = 2) -> None:
-    """Make sure that special symbols have fairseq's numbers, which the models of these families were trained with.
+    """Check that special symbols have fairseq's ids, with which the models of these families were trained.
 
     Raises:
         ValueError: they have others.
@@ -189,7 +189,7 @@ def check_specials(config: Mapping[str, Any], start: int | None = 2) -> None:
 def tokenizer_or_sentencepiece(
     folder: Path, model: str, numbers: Callable[[], dict[str, int]]
 ) -> tuple[dict[str, int], dict[str, str]]:
-    """Return the numbers of symbols, and how text becomes symbols: ``tokenizer.json`` if it is there, as transformers.
+    """Return the ids of symbols and the tokenisation: ``tokenizer.json`` if it exists, as in transformers.
 
     Raises:
         FileNotFoundError: neither is there.
@@ -202,6 +202,6 @@ def tokenizer_or_sentencepiece(
 
 
 def fairseq_order(folder: Path, model: str, further: Sequence[str]) -> dict[str, int]:
-    """Return numbers: fairseq's special symbols, those of a sentencepiece model, and further ones."""
+    """Return ids: fairseq's special symbols, those of a sentencepiece model, and further ones."""
     pieces = sentencepiece_symbols(folder / model)[3:]
     return {symbol: number for number, symbol in enumerate([*SPECIALS.values(), *pieces, *further])}

@@ -1,4 +1,4 @@
-"""Names of weights in Hugging Face folders and in fairseq's checkpoints, and the tensors of the one as of the other."""
+"""Convert weights between the names and forms of Hugging Face folders and of fairseq's checkpoints."""
 
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -18,12 +18,12 @@ _OUTPUT = "decoder.output_projection.weight"
 #: names there that hold nothing of their own: tables that are computed, and fairseq's own marks
 _COMPUTED = ("embed_positions.weights", "embed_positions._float_tensor", "encoder.version", "decoder.version")
 
-#: how far a stored table of sine positions may be from the computed one
+#: tolerance between a stored table of sinusoidal positions and the computed one
 _TABLE = 1e-3
 
 
 def layer_names(settings: Mapping[str, Any], family: Family) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of the parameters that have one name on both sides (there with ``model.`` before it)."""
+    """Return the shapes of the parameters with the same name on both sides (in Hugging Face prefixed by ``model.``)."""
     shapes: dict[str, tuple[int, ...]] = {}
     width = settings["encoder_embed_dim"]
     for side in ("encoder", "decoder"):
@@ -53,14 +53,14 @@ def _layer(place: str, parts: tuple[str, ...], width: int, inner: int) -> dict[s
 def to_fairseq(
     weights: Mapping[str, Tensor], settings: Mapping[str, Any], family: Family, sizes: tuple[int, int], ties: tuple
 ) -> "OrderedDict[str, Tensor]":
-    """Return the weights of a folder as a fairseq checkpoint has them, in float32; tied ones are one tensor.
+    """Convert the weights of a folder to a fairseq checkpoint's, in float32; tied ones are one tensor.
 
     Args:
-        sizes: entries of the source's and the target's vocabulary.
-        ties: whether embeddings are shared, and whether the output layer has the decoder's.
+        sizes: of the source and the target vocabulary.
+        ties: whether embeddings are shared, and whether the output layer shares the decoder's.
 
     Raises:
-        ValueError: weights that are missing, unknown, of another shape, or that contradict the ties; all are named.
+        ValueError: weights are missing, unknown, of the wrong shape, or contradict the ties; all are listed.
     """
     given = _named(weights)
     wanted = layer_names(settings, family)
@@ -98,7 +98,7 @@ def _shaped(tensor: Tensor, shape: tuple[int, ...], name: str) -> Tensor:
 def _embeddings(
     given: dict[str, Tensor], sizes: tuple[int, int], width: int, ties: tuple[bool, bool], missing: list[str]
 ) -> dict[str, Tensor]:
-    """Take the embeddings and the output layer, checking what the configuration ties."""
+    """Convert the embeddings and the output layer, checking the ties in the configuration."""
     share, tie = ties
     shared = given.pop("shared.weight", None)
     groups = [[("encoder", sizes[0])], [("decoder", sizes[1])], [("output", sizes[1])]]
@@ -125,7 +125,7 @@ def _embeddings(
 
 
 def _drop_computed(given: dict[str, Tensor], settings: Mapping[str, Any], family: Family) -> None:
-    """Take out tables of positions that are computed, after a look at their values."""
+    """Remove computed tables of positions after checking their values."""
     for name in [name for name in given if name.endswith(_COMPUTED)]:
         given.pop(name)
     if family.learned_positions:
@@ -138,7 +138,7 @@ def _drop_computed(given: dict[str, Tensor], settings: Mapping[str, Any], family
 
 
 def to_hugging_face(weights: Mapping[str, Tensor], family: Family, ties: tuple[bool, bool]) -> dict[str, Tensor]:
-    """Return the weights of a checkpoint with all its heads by transformers' names; tied ones once."""
+    """Return the weights of an unpruned checkpoint by transformers' names; tied ones once."""
     share, tie = ties
     result: dict[str, Tensor] = {}
     for name, tensor in weights.items():

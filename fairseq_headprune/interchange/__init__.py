@@ -1,1 +1,1 @@
-"""Whole models in and out: a Hugging Face folder becomes a checkpoint, is compared with transformers, and goes back."""
+"""Import a Hugging Face folder as a checkpoint, compare it with transformers, and export it again."""

@@ -1,4 +1,4 @@
-"""``headprune import --check``: numbers, logits and translations of an imported model against those of transformers."""
+"""``headprune import --check``: compare an imported model's ids, logits and translations with transformers."""
 
 import importlib.util
 import sys
@@ -14,15 +14,15 @@ from fairseq_headprune.files import read_lines
 from fairseq_headprune.imports.pieces import Numbers
 from fairseq_headprune.interchange.convert import CHECKPOINT
 
-#: how far logits in float32 may be apart
+#: tolerance between logits in float32
 TOLERANCE = 1e-3
 
-#: tokens that a translation of the check has at most, with start and end of sentence
+#: maximum number of tokens of the check's translations, including start and end of sentence
 LENGTH = 64
 
 
 def load_transformers() -> Any:
-    """Import transformers, also where a torchaudio that does not fit torch is installed, which it would import.
+    """Import transformers, even if an installed torchaudio, which it imports, does not fit torch.
 
     Raises:
         ValueError: it is not installed.
@@ -32,7 +32,7 @@ def load_transformers() -> Any:
     try:
         import torchaudio  # noqa: F401
     except Exception:
-        # None is Python's own word for a module that is not to be imported.
+        # In sys.modules, None marks a module that must not be imported.
         sys.modules["torchaudio"] = None  # type: ignore[assignment]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -43,7 +43,7 @@ def load_transformers() -> Any:
 
 
 def read_check(path: str, count: int) -> list[str]:
-    """Return the first lines of the text to compare on; transformers has to be there.
+    """Return the first lines of the text to compare on; requires transformers.
 
     Raises:
         ValueError, FileNotFoundError: no lines, no such file, or no transformers.
@@ -58,13 +58,13 @@ def read_check(path: str, count: int) -> list[str]:
 
 
 def check(folder: Path, output: Path, lines: list[str], value: dict[str, Any]) -> dict[str, Any]:
-    """Compare an import with the folder it was made of.
+    """Compare an import with the folder it was made from.
 
     Returns:
-        how many lines have other numbers and other translations, and the largest difference of logits.
+        how many lines differ in ids and in translations, and the largest difference of logits.
 
     Raises:
-        RuntimeError: the logits are those of another model.
+        RuntimeError: the logits differ by more than the tolerance.
     """
     transformers = load_transformers()
     languages = {"src_lang": value["source_lang"], "tgt_lang": value["target_lang"]}
@@ -131,7 +131,7 @@ def padded(rows: list[list[int]], pad: int) -> Tensor:
 def translations(
     model: Any, task: Any, rows: list[list[int]], beam: int = 4, length: int = LENGTH, penalty: float = 1.0
 ) -> list[list[int]]:
-    """Return the best translation of each sentence, by fairseq's search with the settings that transformers has too."""
+    """Return the best translation of each sentence by fairseq's search, with settings that transformers has as well."""
     settings = SimpleNamespace(beam=beam, max_len_a=0, max_len_b=length - 2, min_len=0, lenpen=penalty)
     tokens = padded(rows, task.source_dictionary.pad())
     sample = {"net_input": {"src_tokens": tokens, "src_lengths": torch.tensor([len(row) for row in rows])}}
@@ -142,7 +142,7 @@ def translations(
 def generated(
     model: Any, task: Any, rows: list[list[int]], beam: int = 4, length: int = LENGTH, penalty: float = 1.0
 ) -> list[list[int]]:
-    """Return what ``generate`` of transformers finds under the same settings."""
+    """Return the output of transformers' ``generate`` with the same settings."""
     dictionary = task.target_dictionary
     pad, eos, language = dictionary.pad(), dictionary.eos(), task.cfg.target_lang
     tokens = padded(rows, task.source_dictionary.pad())

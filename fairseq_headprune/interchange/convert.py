@@ -1,4 +1,4 @@
-"""``headprune import``: a Hugging Face folder as a fairseq checkpoint, with dictionaries and ``prepare.sh``."""
+"""``headprune import``: convert a Hugging Face folder to a fairseq checkpoint, dictionaries and ``prepare.sh``."""
 
 import json
 import os
@@ -35,10 +35,10 @@ exec "${{PYTHON:-python3}}" -m fairseq_headprune.cli.prepare "$here" "$@"
 def import_folder(
     folder: PathLike, output: Path, source_lang: str | None = None, target_lang: str | None = None
 ) -> dict[str, Any]:
-    """Write an imported model into a folder that is there and empty, and say what was written.
+    """Write an imported model into an existing empty folder, and describe what was written.
 
     Raises:
-        ValueError, FileNotFoundError: a folder that cannot be imported; the message says why.
+        ValueError, FileNotFoundError: the folder cannot be imported; the message says why.
     """
     folder = Path(folder)
     config = read_config(folder)
@@ -77,7 +77,7 @@ def import_folder(
 def _write_preparation(
     folder: Path, output: Path, pieces: Mapping[str, str], source_lang: str, target_lang: str
 ) -> list[str]:
-    """Write ``prepare.sh`` and what it reads, and return the names of the files that were copied."""
+    """Write ``prepare.sh`` and its input files, and return the names of the copied files."""
     (output / FOLDER).mkdir()
     copied = copy_small_files(folder, output / FOLDER)
     write_json(output / FILE, {**pieces, "source_lang": source_lang, "target_lang": target_lang})
@@ -99,14 +99,14 @@ def _languages(
     """Return the names of the languages, from the flags or from the tokenizer's files.
 
     Raises:
-        ValueError: neither tells them, or both are one.
+        ValueError: they are unknown, or both are the same.
     """
     tokenizer = optional_json(folder, "tokenizer_config.json")
     several = vocabulary.about["language"] is not None
     given: dict[str, str] = {}
     for side, keys in (("source", ("source_lang", "src_lang")), ("target", ("target_lang", "tgt_lang"))):
         noted = next((tokenizer[key] for key in keys if tokenizer.get(key)), None)
-        # What a multilingual model's tokenizer was saved with says nothing of what it is to translate.
+        # The languages saved with a multilingual tokenizer say nothing about which ones are to be translated.
         named = {"source": source, "target": target}[side]
         name = named or (None if several else noted)
         if name is None:
@@ -123,7 +123,7 @@ def _languages(
 def _state(
     args: Namespace, output: Path, source_lang: str, target_lang: str, dictionaries: Mapping[str, ImportedDictionary]
 ) -> dict[str, Any]:
-    """Return everything of a checkpoint but the weights, as a training of fairseq would have written it."""
+    """Return a checkpoint without weights, as fairseq-train would have written it."""
     from fairseq.dataclass.utils import convert_namespace_to_omegaconf
     from fairseq.models import ARCH_CONFIG_REGISTRY
     from omegaconf import OmegaConf
@@ -156,7 +156,7 @@ def _state(
 
 
 def generation_flags(config: Mapping[str, Any]) -> list[str]:
-    """Return the flags of fairseq-generate that stand for the folder's settings of ``generate``."""
+    """Return the flags of fairseq-generate that correspond to the folder's settings of ``generate``."""
     found = {**config, **(config.get("generation") or {})}
     flags = ["--beam", str(found.get("num_beams") or 1), "--lenpen", str(found.get("length_penalty", 1.0))]
     length = found.get("max_length") or found.get("max_new_tokens") or 200
@@ -164,10 +164,10 @@ def generation_flags(config: Mapping[str, Any]) -> list[str]:
     flags += ["--max-len-a", "0", "--max-len-b", str(max(1, int(length) - 2))]
     if found.get("no_repeat_ngram_size"):
         flags += ["--no-repeat-ngram-size", str(found["no_repeat_ngram_size"])]
-    # There the start counts, too; and fairseq's own default is 1, no empty translation.
+    # In transformers the start token counts, too; fairseq's default is 1, no empty translation.
     return [*flags, "--min-len", str(max(0, int(found.get("min_length") or 0) - 1))]
 
 
 def describe(path: PathLike) -> dict[str, str]:
-    """Return path and hash of the checkpoint that was written."""
+    """Return path and hash of the written checkpoint."""
     return {"path": str(path), "sha256": sha256(path)}

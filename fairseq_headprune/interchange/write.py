@@ -1,4 +1,4 @@
-"""An imported model (or what was trained from one) as a Hugging Face folder again."""
+"""Export an imported model, or one trained from it, as a Hugging Face folder."""
 
 import json
 from pathlib import Path
@@ -19,12 +19,12 @@ from fairseq_headprune.parts import Mask
 
 _WAY_OUT = "; models without some heads go to ctranslate2 or onnx, or export the masked checkpoint they were made of"
 
-#: types of weights that a configuration may name; others are written in float32
+#: dtypes that a configuration may name; otherwise weights are written in float32
 _TYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16}
 
 
 def is_imported(state: State) -> bool:
-    """Whether a checkpoint is of an architecture of imported models."""
+    """Whether a checkpoint has an architecture of imported models."""
     return hasattr(saved_settings(state), CONFIG)
 
 
@@ -32,15 +32,15 @@ def save(state: State, mask: Mask, folder: Path, origin: PathLike) -> dict[str, 
     """Write the folder and read its weights again.
 
     Args:
-        mask: heads that it prunes become zeros in the attention's output projection, which computes the same.
-        origin: the folder of the import, which has the files of the tokenizer under ``huggingface/``.
+        mask: pruned heads become zeros in the attention's output projection, which is equivalent.
+        origin: the folder of the import, which has the tokenizer's files under ``huggingface/``.
 
     Returns:
-        what is to be said of it.
+        what to report about it.
 
     Raises:
         ValueError: heads were removed, or feed-forward parts are pruned.
-        RuntimeError: what was written is something else.
+        RuntimeError: the written weights differ from the model's.
     """
     from safetensors.torch import save_file
 
@@ -70,7 +70,7 @@ def save(state: State, mask: Mask, folder: Path, origin: PathLike) -> dict[str, 
 
 
 def _copy(origin: Path, folder: Path) -> list[str]:
-    """Copy the files of the tokenizer, where the import's folder is known."""
+    """Copy the tokenizer's files if the import's folder is known."""
     names = sorted(path.name for path in origin.iterdir()) if origin.is_dir() else []
     for name in names:
         copyfile(origin / name, folder / name)

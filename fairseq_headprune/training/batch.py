@@ -1,4 +1,4 @@
-"""Which shape a batch is padded to, which shapes have a recording, and a batch at fixed addresses, which it reads."""
+"""Padded shapes of batches, the recordings (CUDA graphs) of shapes, and a batch at fixed addresses for them."""
 
 from collections import Counter, OrderedDict
 from typing import Any, Generic, NamedTuple, Optional, TypeVar
@@ -9,16 +9,16 @@ from torch import Tensor
 SENTENCES = 16
 #: source and target lengths are padded to multiples of this
 LENGTH = 8
-#: recordings that are kept; the one that has not been used for longest is dropped for a new one
+#: maximum number of recordings; the least recently used one is dropped for a new one
 KEPT = 160
-#: a shape is recorded when it comes up for this time; before, its batches run eagerly
+#: a shape is recorded at this use; before that its batches run eagerly
 WORTH = 2
 
 T = TypeVar("T")
 
 
 class Shape(NamedTuple):
-    """Size of a batch: sentences, and tokens of the longest source and target, end of sentence included."""
+    """Size of a batch: sentences, and tokens of the longest source and target, including the end of sentence."""
 
     sentences: int
     source: int
@@ -26,7 +26,7 @@ class Shape(NamedTuple):
 
 
 def padded(shape: Shape, longest_source: int, longest_target: int) -> Shape:
-    """Return the shape that a batch is padded to; lengths stay within the model's longest ones.
+    """Return the shape that a batch is padded to; lengths stay within the model's maximum.
 
     Args:
         shape: of the batch itself.
@@ -44,14 +44,14 @@ def _up(number: int, multiple: int) -> int:
 
 
 class Recordings(Generic[T]):
-    """What was recorded for each shape, bounded in number."""
+    """The recordings by shape, limited in number."""
 
     def __init__(self, kept: int = KEPT, worth: int = WORTH) -> None:
         """Start empty.
 
         Args:
-            kept: how many recordings there may be at once.
-            worth: at which use of a shape it is worth a recording.
+            kept: maximum number of recordings.
+            worth: record a shape at this use.
         """
         self._kept, self._worth = kept, worth
         self._found: OrderedDict[Shape, T] = OrderedDict()
@@ -61,7 +61,7 @@ class Recordings(Generic[T]):
         return len(self._found)
 
     def get(self, shape: Shape) -> Optional[T]:
-        """Return the recording of a shape, which counts as a use of it; None where there is none."""
+        """Return the recording of a shape, or None; counts as a use of the shape."""
         self._uses[shape] += 1
         if shape in self._found:
             self._found.move_to_end(shape)
@@ -72,23 +72,23 @@ class Recordings(Generic[T]):
         return self._uses[shape] >= self._worth
 
     def add(self, shape: Shape, recording: T) -> None:
-        """Keep a recording; where there are too many, drop the one that was not used for longest."""
+        """Add a recording; if there are too many, drop the least recently used one."""
         while len(self._found) >= max(1, self._kept):
             oldest, _ = self._found.popitem(last=False)
             self._uses[oldest] = 0
         self._found[shape] = recording
 
     def clear(self) -> None:
-        """Drop all recordings; how often shapes were used stays known."""
+        """Drop all recordings, but keep the counts of uses."""
         self._found.clear()
 
 
-#: What a batch may hold for its model; a batch with anything else (prefixes, constraints) is not copied.
+#: Supported model inputs; a batch with any other (prefixes, constraints) is not copied.
 INPUTS = {"src_tokens", "src_lengths", "prev_output_tokens"}
 
 
 def shape_of(sample: dict[str, Any]) -> Shape:
-    """Return a batch's own shape."""
+    """Return a batch's shape."""
     source, target = sample["net_input"]["src_tokens"], sample["target"]
     return Shape(source.size(0), source.size(1), target.size(1))
 
@@ -96,16 +96,16 @@ def shape_of(sample: dict[str, Any]) -> Shape:
 class PaddedBatch:
     """Tensors of one shape into which batches are copied.
 
-    Padding stands behind the tokens, on the right, and below them: positions are counted without padding, and no
-    token attends to it. A row that holds no sentence has one token on each side, so that attention has somewhere to
-    go, and nothing but padding as its target: it adds nothing to the loss, and exactly 0 to every gradient.
+    Padding is added on the right and as extra rows: positions are counted without padding, and no token attends to it.
+    A row without a sentence has one source and one target input token, so that attention is defined, and only padding
+    as its target: it adds nothing to the loss, and exactly 0 to every gradient.
 
     Attributes:
         sample: the padded batch in fairseq's form, always the same tensors.
     """
 
     def __init__(self, shape: Shape, like: dict[str, Any], pad: int, eos: int) -> None:
-        """Make the tensors, of the device and types of a batch."""
+        """Create the tensors, on the device and with the dtypes of a batch."""
         inputs = like["net_input"]
         self._pad, self._eos, rows = pad, eos, shape.sentences
         self._source = inputs["src_tokens"].new_empty(rows, shape.source)

@@ -1,4 +1,4 @@
-"""Record what a function launches on the GPU, and launch it again at once (CUDA graphs)."""
+"""Record the kernels that a function launches, and replay them in one launch (CUDA graphs)."""
 
 import gc
 from collections.abc import Callable, Iterator
@@ -11,10 +11,10 @@ from torch.overrides import TorchFunctionMode
 
 
 class AssumePadding(TorchFunctionMode):
-    """Answer every question whether there is any (padding) with yes, without asking the device.
+    """Let every ``Tensor.any()`` (is there padding?) be true, without asking the device.
 
-    fairseq's encoder and decoder look whether a batch has padding before they mask it: the program would wait for the
-    device, which cannot be recorded. Masking no padding changes nothing.
+    fairseq's encoder and decoder check whether a batch has padding before they mask it. This waits for the device,
+    which cannot be recorded. Masking without padding changes nothing.
     """
 
     def __init__(self) -> None:
@@ -22,7 +22,7 @@ class AssumePadding(TorchFunctionMode):
         self._answers: list[Tensor] = []
 
     def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: Optional[dict] = None) -> Any:
-        """Replace ``Tensor.any()`` over a whole tensor and the truth of its result; leave everything else."""
+        """Replace ``Tensor.any()`` over a whole tensor and the truth value of its result, nothing else."""
         if func is Tensor.any and len(args) == 1 and not kwargs:
             answer = torch.ones((), dtype=torch.bool, device=args[0].device)
             self._answers.append(answer)
@@ -33,29 +33,29 @@ class AssumePadding(TorchFunctionMode):
 
 
 class CudaRecorder:
-    """Records functions as CUDA graphs that share one pool of memory; nothing they compute may be kept in it."""
+    """Records functions as CUDA graphs that share one memory pool; no result may be kept in the pool."""
 
     def __init__(self) -> None:
         self._stream = torch.cuda.Stream()
         self._pool = torch.cuda.graph_pool_handle()
-        # torch takes a pool that was in use once for gone when its last graph is: this one stays.
+        # torch considers a used pool released when its last graph is freed: this graph is kept to prevent it.
         self._keeper = self.record(lambda: torch.zeros((), device="cuda").add_(1))
 
     def record(self, work: Callable[[], object]) -> Callable[[], None]:
-        """Record what ``work`` launches, without running it, and return the function that runs it.
+        """Record what ``work`` launches, without running it, and return a function that replays it.
 
-        Random numbers come from CUDA's default generator, and are those that ``work`` itself would have drawn.
+        Random numbers come from CUDA's default generator, the same ones that ``work`` itself would draw.
 
         Raises:
-            RuntimeError: something in it cannot be recorded, or there is too little memory. Recordings made before then
-                draw random numbers from a generator that is no longer seeded: drop them.
+            RuntimeError: something cannot be recorded, or there is too little memory. Drop all earlier recordings then:
+                they draw random numbers from a generator that is no longer seeded.
         """
         graph = torch.cuda.CUDAGraph()
         torch.cuda.synchronize()
         self._stream.wait_stream(torch.cuda.current_stream())
         try:
             with torch.cuda.stream(self._stream), _without_collection():
-                # Other threads load batches meanwhile: only this one's calls count.
+                # Other threads load batches meanwhile: only check this thread's calls.
                 graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
                 try:
                     work()
@@ -69,13 +69,13 @@ class CudaRecorder:
 
 
 def _free_generator() -> None:
-    """Give CUDA's generator a new state: a recording that failed leaves it waiting for that recording's end."""
+    """Give CUDA's generator a new state: a failed recording leaves it in recording mode."""
     generator = torch.cuda.default_generators[torch.cuda.current_device()]
     generator.graphsafe_set_state(generator.clone_state())
 
 
 class PlainRecorder:
-    """The same without a graph: what was recorded is run anew. For tests on a CPU."""
+    """The same without a graph: replaying runs the function again. For tests on a CPU."""
 
     def record(self, work: Callable[[], object]) -> Callable[[], object]:
         """Return the work itself."""
@@ -84,7 +84,7 @@ class PlainRecorder:
 
 @contextmanager
 def _without_collection() -> Iterator[None]:
-    """A tensor or graph that Python frees meanwhile would spoil the recording."""
+    """Turn off garbage collection: freeing a tensor or graph meanwhile would break the recording."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -95,9 +95,9 @@ def _without_collection() -> Iterator[None]:
 
 
 def loose_tensors(model: nn.Module) -> list[Tensor]:
-    """Return the tensors that modules hold beside their parameters and may replace (masks and tables that grow).
+    """Return the tensors that modules hold besides their parameters and may replace (masks and tables that grow).
 
-    A recording reads them where they were, so whoever keeps it must keep them, too.
+    A recording reads them at their old addresses, so they must be kept alive as long as it.
     """
     held = []
     for module in model.modules():

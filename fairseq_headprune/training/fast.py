@@ -1,4 +1,4 @@
-"""What ``--cuda-graphs`` does to a training: the task asks here before each micro-batch."""
+"""Implementation of ``--cuda-graphs``, which the task calls before each micro-batch."""
 
 import logging
 from typing import Any, Optional
@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 #: values of --cuda-graphs
 MODES = ChoiceEnum(["off", "auto", "on"])
-#: what ``--cuda-graphs`` says in every task's help
+#: help text of ``--cuda-graphs`` for all tasks
 CUDA_GRAPHS_HELP = (
     "replay forward and backward of a batch as one CUDA graph, and take the optimizer's step with few launches: "
     "off; auto, where it is known to help (translation on one GPU); on, and say why where it cannot be done. Batches "
@@ -30,7 +30,7 @@ class FastTraining:
     """Speeds up the updates of one run of fairseq-train.
 
     Attributes:
-        passes: runs micro-batches; None where they go fairseq's way.
+        passes: runs micro-batches; None if fairseq runs them.
     """
 
     passes: Optional[Passes] = None
@@ -43,7 +43,7 @@ class FastTraining:
         self._reads = False
 
     def begin(self, model: nn.Module, criterion: Any, optimizer: Any, gates: Any = None) -> None:
-        """Before a micro-batch: get everything ready for a model and an optimizer that are new.
+        """Call before a micro-batch: sets everything up if the model or the optimizer is new.
 
         Args:
             gates: learned gates (see ``LearnedGates``), if there are any.
@@ -90,7 +90,7 @@ class FastTraining:
             logger.warning(f"--cuda-graphs: {reason} cannot be recorded; it runs eagerly")
 
     def takes(self, sample: dict[str, Any], ignored: bool) -> bool:
-        """Whether :meth:`run` can take a micro-batch; else it is fairseq's, whose gradients are added to the same."""
+        """Whether :meth:`run` can run a micro-batch; otherwise fairseq does, accumulating the same gradients."""
         if self.passes is None:
             return False
         reason = "a dummy batch" if ignored else why_not_batch(sample)
@@ -99,7 +99,7 @@ class FastTraining:
         return reason is None
 
     def run(self, sample: dict[str, Any], update: int) -> tuple[Any, Any, dict[str, Any]]:
-        """Train on a micro-batch; return what a task's ``train_step`` does: loss, sample size and what is logged."""
+        """Train on a micro-batch; return loss, sample size and logging output, like a task's ``train_step``."""
         passes, work = self.passes, self._work
         assert passes is not None  # takes() said so
         scale = _loss_scale(self._optimizer)
@@ -109,7 +109,7 @@ class FastTraining:
         passes.run(sample, padded(shape_of(sample), *self._limits))
         if isinstance(self._optimizer, FP16Optimizer):
             self._optimizer._needs_sync = True
-        # While the GPU works: no module's output depends on it.
+        # Done while the GPU works: no module's output depends on it.
         self._model.set_num_updates(update)
         if passes.failure is not None:
             self._tell(f"another shape ({passes.failure})")
@@ -121,7 +121,7 @@ class FastTraining:
         return loss, size, logged
 
     def note(self, logged: dict[str, Any]) -> None:
-        """After a micro-batch, whoever ran it: its losses are read later, with the gradient's norm."""
+        """Call after any micro-batch: its losses are read later, together with the gradient norm."""
         if self._reads:
             self._readings.note(logged)
 

@@ -1,4 +1,4 @@
-"""What fairseq does on the host in every update, with less of it: modes of modules and seeds."""
+"""Cheaper versions of fairseq's work on the host in every update: module modes and seeds."""
 
 from typing import Any
 
@@ -8,10 +8,10 @@ from torch import nn
 
 
 class ModeSwitch:
-    """Takes the place of a model's ``train``: modules that are in the mode already are left alone.
+    """Replaces a model's ``train``; skips modules that are in the mode already.
 
-    fairseq asks for training mode in every update, and torch sets it anew in every module: a millisecond in which the
-    GPU has nothing to do.
+    fairseq sets training mode in every update, and torch sets it again in every module: a millisecond in which the GPU
+    is idle.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -19,7 +19,7 @@ class ModeSwitch:
 
     @classmethod
     def install(cls, model: nn.Module) -> None:
-        """Put a switch on a model, unless one of its modules does more when the mode changes."""
+        """Install the switch in a model, unless one of its modules overrides ``train``."""
         if all(type(module).train is nn.Module.train for module in model.modules()):
             model.train = cls(model)  # type: ignore[method-assign]
 
@@ -32,9 +32,9 @@ class ModeSwitch:
 
 
 class QuickSeed(fairseq.utils.set_torch_seed):
-    """fairseq's ``set_torch_seed`` for the generators that a training draws from: the CPU's and CUDA's.
+    """fairseq's ``set_torch_seed`` for only the generators that training uses: the CPU's and CUDA's.
 
-    ``torch.manual_seed`` also notes the seed, with a stack trace, for every kind of device that was never used.
+    ``torch.manual_seed`` also queues the seed, with a stack trace, for every unused kind of device.
     """
 
     def __init__(self, seed: int) -> None:
@@ -45,6 +45,6 @@ class QuickSeed(fairseq.utils.set_torch_seed):
 
     @classmethod
     def install(cls) -> None:
-        """Let fairseq's trainer use it from now on."""
+        """Make fairseq's trainer use it."""
         if fairseq.utils.xm is None:
             fairseq.utils.set_torch_seed = cls

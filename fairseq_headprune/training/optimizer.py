@@ -1,4 +1,4 @@
-"""The rest of an update with multi-tensor operations and one launch of Adam, and one wait for the device."""
+"""The rest of an update: multi-tensor operations, fused Adam, and a single wait for the device."""
 
 import math
 from typing import Any, Optional
@@ -10,27 +10,27 @@ from torch import Tensor
 
 
 class Readings:
-    """Numbers that passes of one update left on the device; they are read together with the gradient's norm.
+    """Numbers of one update's passes that are on the device; they are read together with the gradient norm.
 
-    fairseq needs that norm on the host in every update, and would wait for the device once more for each metric.
+    fairseq needs that norm on the host in every update, and would wait for the device again for each metric.
     """
 
     def __init__(self) -> None:
         self._waiting: list[tuple[dict[str, Any], list[str]]] = []
-        #: learned gates, whose gradient is read, too (see ``LearnedGates``)
+        #: learned gates, whose gradient is read as well (see ``LearnedGates``)
         self.gates: Any = None
 
     def forget(self) -> None:
-        """Drop what was not read: an update begins."""
+        """Drop unread numbers: a new update begins."""
         self._waiting.clear()
 
     def note(self, logged: dict[str, Any]) -> None:
-        """Remember to read the losses of what a pass logs: tensors of one number that is no count."""
+        """Queue the losses in a pass' logging output (one-element tensors other than counts) for reading."""
         numbers = {name: value for name, value in logged.items() if isinstance(value, Tensor) and value.numel() == 1}
         self._waiting.append((logged, [name for name, value in numbers.items() if value.is_floating_point()]))
 
     def read(self, norm: Tensor) -> Tensor:
-        """Read the norm and all that waits, whose place in what was logged numbers take; return the norm on the CPU."""
+        """Read the norm and the queued tensors, which are replaced by numbers; return the norm on the CPU."""
         tensors = [norm] + [logged[name] for logged, names in self._waiting for name in names]
         gradient = [] if self.gates is None else [self.gates.take_gradient()]
         on_cpu = torch.cat([v.detach().reshape(-1).to(norm.device, torch.float32) for v in tensors + gradient]).cpu()
@@ -44,10 +44,10 @@ class Readings:
 
 
 def speed_up(optimizer: Any, readings: Readings) -> None:
-    """Let an optimizer of fairseq's copy, measure and step with multi-tensor operations, from now on.
+    """Make an optimizer of fairseq copy gradients, compute their norm and step with multi-tensor operations.
 
-    The numbers stay the same, and what checkpoints hold of it, too. fairseq's FP16Optimizer (fp16 and bf16) copies one
-    parameter at a time, its Adam launches a dozen operations for each, and the gradient's norm one.
+    Results and checkpoints stay the same. fairseq's FP16Optimizer (fp16 and bf16) copies one parameter at a time, its
+    Adam launches a dozen operations per parameter, and the gradient norm one.
     """
     inner = optimizer.fp32_optimizer if isinstance(optimizer, FP16Optimizer) else optimizer
     if isinstance(optimizer, FP16Optimizer):
@@ -69,7 +69,7 @@ def speed_up(optimizer: Any, readings: Readings) -> None:
 
 @torch.no_grad()
 def _clip(parameters: list[Tensor], max_norm: float, aggregate: Any, readings: Readings) -> Tensor:
-    """Do what fairseq's ``utils.clip_grad_norm_`` does, with few launches; the norm comes on the CPU."""
+    """Like fairseq's ``utils.clip_grad_norm_``, with few launches; the returned norm is on the CPU."""
     found = [p.grad.detach() for p in parameters if p.grad is not None]
     norm = total_norm([p.grad.detach() for p in parameters if p.grad is not None and not hasattr(p, "expert")])
     norm = norm if aggregate is None else aggregate(norm)
@@ -80,7 +80,7 @@ def _clip(parameters: list[Tensor], max_norm: float, aggregate: Any, readings: R
 
 
 def total_norm(gradients: list[Tensor]) -> Tensor:
-    """Return the norm over all gradients, float32; 0 where there are none."""
+    """Return the norm over all gradients, float32; 0 if there are none."""
     if not gradients:
         return torch.zeros(())
     norms = [n.float() for n in torch._foreach_norm([g if g.dtype == torch.float32 else g.float() for g in gradients])]
@@ -88,7 +88,7 @@ def total_norm(gradients: list[Tensor]) -> Tensor:
 
 
 class _Copies:
-    """Gradients to float32 and parameters back, all of them at once."""
+    """Copies all gradients to float32 and all parameters back, at once."""
 
     def __init__(self, optimizer: FP16Optimizer) -> None:
         self._optimizer = optimizer
@@ -96,7 +96,7 @@ class _Copies:
         self._master: Optional[list[tuple[Tensor, Tensor]]] = None
 
     def _pairs(self) -> list[tuple[Tensor, Tensor]]:
-        """float32 parameter and gradient of each of the model's parameters, views where they are flat."""
+        """Return the float32 parameter and gradient of each model parameter (views if they are flat)."""
         params = self._optimizer.fp32_params
         if not self._optimizer.has_flat_params:
             for parameter in params:
@@ -131,15 +131,15 @@ class _Copies:
 
 
 class FusedAdam(Adam):
-    """Takes the place of fairseq's Adam in an optimizer that has been built (:meth:`adopt`).
+    """Replaces fairseq's Adam in an existing optimizer (:meth:`adopt`).
 
     fairseq adds epsilon to the square root of the second moment before the bias correction, torch after it; torch's
-    step with epsilon / sqrt(1 - beta2 ** step) is fairseq's.
+    step with epsilon / sqrt(1 - beta2 ** step) is the same as fairseq's.
     """
 
     @staticmethod
     def adopt(optimizer: Any) -> bool:
-        """Make fairseq's Adam a fused one, in place; return whether it was fairseq's Adam, and could be."""
+        """Replace fairseq's Adam by the fused one, in place; return whether this was possible."""
         if type(optimizer) is not Adam or not hasattr(torch, "_fused_adamw_"):
             return type(optimizer) is FusedAdam
         optimizer.__class__ = FusedAdam

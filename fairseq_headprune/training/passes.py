@@ -1,4 +1,4 @@
-"""Forward and backward of a micro-batch as one function of a padded batch, which can be recorded."""
+"""Forward and backward pass of a micro-batch as one function of a padded batch, which can be recorded."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,12 +14,12 @@ from fairseq_headprune.training.capture import AssumePadding, loose_tensors
 
 
 class Gradients:
-    """One tensor for the gradients of all parameters of a type, and a view of it for each.
+    """One tensor with the gradients of all parameters of a dtype, and a view of it for each parameter.
 
-    A parameter that no pass has reached has no gradient (``p.grad`` is None), as in eager training.
+    A parameter that no pass has reached has no gradient (``p.grad`` is None), as in eager mode.
 
     Attributes:
-        parameters: whose gradients they are.
+        parameters: the parameters.
     """
 
     def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
@@ -39,13 +39,13 @@ class Gradients:
                 self._views[place] = part.view_as(parameter)
 
     def clear(self) -> None:
-        """Begin an update: every gradient is 0."""
+        """Begin an update: set every gradient to 0."""
         for flat in self._flat:
             flat.zero_()
         self.attach()
 
     def attach(self) -> None:
-        """Make the views the parameters' gradients again; what was put in their place meanwhile is added to them."""
+        """Make the views the parameters' gradients again; gradients that replaced them meanwhile are added to them."""
         for place, reached in enumerate(self._reached):
             if reached:
                 self._attach(place)
@@ -58,7 +58,7 @@ class Gradients:
             parameter.grad = view
 
     def add(self, found: Sequence[Optional[Tensor]]) -> None:
-        """Add the gradients of one pass, None where it did not reach a parameter."""
+        """Add the gradients of one pass; None for parameters that it did not reach."""
         for place, gradient in enumerate(found):
             if gradient is not None and not self._reached[place]:
                 self._reached[place] = True
@@ -67,18 +67,18 @@ class Gradients:
         torch._foreach_add_(views, [gradient for gradient in found if gradient is not None])
 
 
-#: Attributes of gated modules whose value a recording depends on; learned gates are read from a tensor instead.
+#: Attributes of gated modules that a recording depends on; learned gates are read from a tensor instead.
 _SET = ("row_keep", "row_block", "head_gate", "on_weights", "ffn_keep", "unit_gate", "block_gate")
-#: While gates are learned, this one counts in evaluation alone.
+#: While gates are learned, this one is used only in evaluation.
 _MASK = "head_keep"
 
 
 class Work:
-    """One pass over a padded batch: losses are written, gradients are added, at fixed addresses.
+    """One pass over a padded batch: writes losses and adds gradients at fixed addresses.
 
     Attributes:
         scale: factor of the loss in the backward pass, a tensor.
-        losses: loss and negative log-likelihood of the last pass, (2,), not scaled.
+        losses: unscaled loss and negative log-likelihood of the last pass, (2,).
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class Work:
         """Make the tensors.
 
         Args:
-            gates: learned gates, which stay at one place (see ``LearnedGates``).
+            gates: learned gates at fixed addresses (see ``LearnedGates``).
         """
         self._model, self._criterion, self._gates = model, criterion, gates
         self.gradients = Gradients(parameters)
@@ -111,7 +111,7 @@ class Work:
                 module.few_launches = False
 
     def __call__(self, batch: PaddedBatch) -> None:
-        """Run it: on a GPU, launch it."""
+        """Run the pass; on a GPU, launch it."""
         leaves: list[Tensor] = list(self.gradients.parameters)
         with AssumePadding(), self._few_launches():
             if self._gates is not None:
@@ -129,13 +129,13 @@ class Work:
 
 
 class Passes:
-    """Runs batches: padded, recorded where their shape comes up often enough."""
+    """Runs padded batches, and records them if their shape is frequent enough."""
 
     def __init__(self, work: Work, model: nn.Module, recorder: Any, pad: int, eos: int, learned: bool = False) -> None:
         """Start without recordings.
 
         Args:
-            learned: whether gates are learned: masks then change with every validation, and do not count in training.
+            learned: whether gates are learned: masks then change with every validation, and have no effect in training.
         """
         self._work, self._model, self._recorder, self._pad, self._eos = work, model, recorder, pad, eos
         self.recordings: Recordings[tuple[PaddedBatch, Callable[[], None], list[Tensor]]] = Recordings()
@@ -148,7 +148,7 @@ class Passes:
     def run(self, sample: dict[str, Any], shape: Shape) -> None:
         """Run one batch, padded to a shape.
 
-        The random numbers and the results are the same, recorded or not.
+        Random numbers and results are the same whether recorded or not.
         """
         self._notice_masks()
         known = self.recordings.get(shape)
@@ -169,7 +169,7 @@ class Passes:
         try:
             replay = self._recorder.record(lambda: self._work(batch))
         except RuntimeError as error:
-            # Out of memory, or an operation that waits for the device.
+            # Out of memory, or an operation waits for the device.
             self.failure, self._recorder = str(error).strip().split("\n")[0], None
             self.recordings.clear()
             return None
@@ -178,7 +178,7 @@ class Passes:
         return recording
 
     def _notice_masks(self) -> None:
-        """Forget recordings that were made under another mask."""
+        """Drop recordings that were made under another mask."""
         state = [place[name] for place, name in self._places]
         if any(map(is_not, state, self._state)):
             if not all(map(_same, state, self._state)):

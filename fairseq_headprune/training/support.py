@@ -1,4 +1,4 @@
-"""What recorded passes can be used for; the reason where they cannot."""
+"""Where recorded passes are supported, or the reason why they are not."""
 
 from typing import Any, Optional
 
@@ -13,7 +13,7 @@ from fairseq_headprune.training.batch import INPUTS
 
 
 def why_not(model: nn.Module, criterion: Any, optimizer: Any) -> Optional[str]:
-    """Say why a training cannot have its passes recorded; None where it can."""
+    """Return why the passes of this training cannot be recorded; None if they can."""
     return _device(model) or _loss(criterion) or _model(model) or _precision(optimizer)
 
 
@@ -26,7 +26,7 @@ def _device(model: nn.Module) -> Optional[str]:
 
 
 def _loss(criterion: Any) -> Optional[str]:
-    # Subclasses too, such as those with learned gates, if they leave the loss as it is.
+    # Also subclasses that do not change the loss, such as those with learned gates.
     known = (CrossEntropyCriterion, LabelSmoothedCrossEntropyCriterion)
     mine = type(criterion)
     if not any(isinstance(criterion, k) and _loss_of(mine) == _loss_of(k) for k in known):
@@ -62,12 +62,12 @@ def _precision(optimizer: Any) -> Optional[str]:
 
 
 def can_speed_up(model: nn.Module, optimizer: Any) -> bool:
-    """Whether the optimizer's part of an update can be faster where passes are not recorded, such as on GLUE."""
+    """Whether the optimizer can be sped up although passes are not recorded, such as on GLUE."""
     return _device(model) is None and _precision(optimizer) is None
 
 
 def why_not_batch(sample: dict[str, Any]) -> Optional[str]:
-    """Say why a batch cannot be copied to a fixed place; None where it can."""
+    """Return why a batch cannot be copied to fixed addresses; None if it can."""
     more = set(sample.get("net_input", {})) ^ INPUTS
     if more or "target" not in sample:
         return f"batches with {', '.join(sorted(more)) or 'no target'}"
