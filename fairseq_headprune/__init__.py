@@ -35,11 +35,12 @@ def _be_one_package() -> None:
         ImportError: the folder is not a link to the package ``fairseq_headprune``.
     """
     folder = os.path.realpath(os.path.dirname(__file__))
-    sys.path.append(os.path.dirname(folder))
+    # First: where another copy is installed, the one that the link names is meant.
+    sys.path.insert(0, os.path.dirname(folder))
     try:
         package = importlib.import_module(_NAME)
     finally:
-        sys.path.pop()
+        sys.path.remove(os.path.dirname(folder))
     if os.path.realpath(os.path.dirname(str(package.__file__))) != folder:
         raise ImportError(f"{folder} is a copy of {_NAME} under another name; give the folder {_NAME} itself")
     importlib.import_module(f"{_NAME}.plugin")

@@ -177,7 +177,11 @@ def test_a_foreign_file_is_not_overwritten(tmp_path):
 
 
 def test_binary_data_has_a_joined_dictionary_and_all_sentences(tmp_path):
+    from fairseq_cli import preprocess
+
+    logs = list(preprocess.logger.handlers)
     make(tmp_path, SMALL)
+    assert preprocess.logger.handlers == logs  # its log lay in a folder that is gone
     data = tmp_path / "data-bin"
     assert (data / "dict.de.txt").read_bytes() == (data / "dict.en.txt").read_bytes()
     from fairseq.data import Dictionary, data_utils

@@ -130,10 +130,16 @@ def _preprocess(flags: list[str]) -> None:
         from fairseq import options
         from fairseq_cli import preprocess
 
+        before = list(preprocess.logger.handlers)
         try:
             preprocess.main(options.get_preprocessing_parser().parse_args(flags))
         except Exception as error:
             raise RuntimeError(f"fairseq-preprocess failed: {error}") from error
+        finally:
+            # fairseq opens a log in the folder it writes, and the next call in this process would write there again.
+            for handler in [h for h in preprocess.logger.handlers if h not in before]:
+                preprocess.logger.removeHandler(handler)
+                handler.close()
 
 
 try:
