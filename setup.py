@@ -36,6 +36,7 @@ setup(
         "six",  # compare-mt imports it and does not declare it
         "matplotlib>=3.7",
         "tqdm",
+        "shtab>=1.7",
     ],
     extras_require={
         "fairseq": [f"ve-fairseq==0.12.3; {WHEELS}", f"fairseq-fixed==0.12.3.1; {SOURCE}"],

@@ -156,6 +156,22 @@ def test_examples_are_right(verb, monkeypatch):
     assert not unknown or unknown[0] in ("data", "data-bin") and "--help-fairseq" in parsers[0].format_help()
 
 
+def test_bash_completes_verbs_flags_choices_and_files(capsys, tmp_path):
+    (tmp_path / "checkpoint_best.pt").touch()
+    assert cli.main(["completion", "bash"]) == 0
+    script = (
+        capsys.readouterr().out
+        + """
+try() { COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMPREPLY=(); _shtab_headprune; echo "${COMPREPLY[*]}"; }
+try headprune pru; try headprune lottery re; try headprune prune --ord; try headprune ablate --pa
+try headprune compare --engine comp; try headprune score data-bin --path check
+"""
+    )
+    done = subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True)
+    expected = ["prune", "retrain", "--order --order-seeds", "--partition --path", "compare-mt", "checkpoint_best.pt"]
+    assert done.stdout.splitlines() == expected
+
+
 def test_help_of_all_flags(capsys):
     with pytest.raises(SystemExit) as leave:
         cli.main(["ablate", "--help-fairseq"])
@@ -199,7 +215,7 @@ def test_help_and_compare_do_not_import_fairseq(tmp_path):
     (tmp_path / "ref").write_text("a b c d\n" * 4)
     (tmp_path / "sys").write_text("a b c e\n" * 4)
     compare = ["compare", "ref", "sys", "sys", "--resamples", "10"]
-    for arguments, status in ((["--help"], 0), (["--version"], 0), (["nothing"], 2), (compare, 0)):
+    for arguments, status in ((["--help"], 0), (["completion", "bash"], 0), (["nothing"], 2), (compare, 0)):
         done = tiny.run_python("-c", WATCHED, *arguments, cwd=tmp_path)
         assert done.returncode == status, done.stderr
         assert done.stderr.splitlines()[-1] == "fairseq imported: False", done.stderr

@@ -33,6 +33,7 @@ VERBS = {
     "average": "average the weights of checkpoints with the same heads",
     "export": "write a model for CTranslate2, ONNX or transformers",
     "compare": "is one system better than another? Translations, or labels of GLUE",
+    "completion": "a script that completes verbs and flags in bash, zsh or tcsh",
 }
 
 

@@ -1,10 +1,11 @@
 """Common code of the verbs: a parser with one-line errors, checks of output files, and printing of results."""
 
 import argparse
+import contextlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, ClassVar, NoReturn, TypeVar
 
 from fairseq_headprune.cli.examples import EXAMPLES
 from fairseq_headprune.errors import one_line_error
@@ -27,6 +28,8 @@ class _Help(argparse.ArgumentDefaultsHelpFormatter):
 class Parser(argparse.ArgumentParser):
     """An argument parser that reports errors in one line (exit status 2) and does not accept abbreviated flags."""
 
+    _collected: ClassVar[list["Parser"] | None] = None
+
     def __init__(self, **kwargs: Any) -> None:
         kwargs.setdefault("allow_abbrev", False)
         kwargs.setdefault("formatter_class", _Help)
@@ -37,6 +40,23 @@ class Parser(argparse.ArgumentParser):
         verb = self.prog.removeprefix("headprune ")
         example = f"\nexample:\n  {self.prog} {EXAMPLES[verb]}\n" if verb in EXAMPLES else ""
         return super().format_help() + example
+
+    def print_help(self, file: Any = None) -> None:
+        """Print the help, or only collect the parser."""
+        if Parser._collected is None:
+            super().print_help(file)
+        else:
+            Parser._collected.append(self)
+
+    @classmethod
+    @contextlib.contextmanager
+    def collecting(cls, found: list["Parser"]) -> Iterator[None]:
+        """Collect the parsers whose help is asked for, instead of printing it."""
+        Parser._collected = found
+        try:
+            yield
+        finally:
+            Parser._collected = None
 
     def error(self, message: str) -> NoReturn:
         """Exit with status 2 and one line on stderr."""

@@ -29,4 +29,5 @@ EXAMPLES = {
     "average": "checkpoint8.pt checkpoint9.pt checkpoint10.pt -o average.pt",
     "export": "slim.pt --to ctranslate2 folder --data data-bin",
     "compare": "reference.txt baseline.txt pruned.txt --resamples 1000",
+    "completion": "bash",
 }

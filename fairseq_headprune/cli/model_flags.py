@@ -5,6 +5,10 @@ from collections.abc import Callable
 
 from fairseq_headprune.cli.common import Parser
 
+#: fairseq-generate's flags that matter here -> whether they take a value
+FAIRSEQ_FLAGS = dict.fromkeys(("--path", "--gen-subset", "--beam", "--batch-size", "--remove-bpe"), True)
+FAIRSEQ_FLAGS |= dict.fromkeys(("--fp16", "--cpu"), False)
+
 _FAIRSEQ = (
     "fairseq-generate's flags, before or after them; those that matter: DATA (the folder that fairseq-preprocess "
     "wrote), --path CHECKPOINT, --gen-subset SPLIT (default: {subset}), --beam N (default: 5), --batch-size N, --fp16, "
