@@ -1,15 +1,18 @@
 """Redraw the figures of the stored results from the JSON files under examples/*/results (``make pictures``).
 
 The repository only keeps the few figures that a README shows or names; this script draws all of them, beside their JSON
-files or under ``--out``. If files are given, only those are drawn. The importance scores of a pruning study are in its
-folder, not in its JSON file, so their head map is not drawn.
+files or under ``--out``, and the README's picture, ``docs/front.png``. If files are given, only those are drawn. The
+importance scores of a pruning study are in its folder, not in its JSON file, so their head map is not drawn.
 """
 
 import argparse
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
+
+from PIL import Image
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
@@ -145,6 +148,21 @@ def drawable(paths: list[Path]) -> Iterator[tuple[Path, Callable[[], None]]]:
             yield path, lambda stem, draw=draw, value=value: draw(value, str(stem))
 
 
+def front(path: Path) -> None:
+    """The README's picture: the head map and the pruning curves of one model of Multi30k, side by side."""
+    results = _EXAMPLES / "multi30k" / "results"
+    with TemporaryDirectory() as folder:
+        importance(read_json(results / "scores.json"), f"{folder}/scores")
+        curves(read_json(results / "prune-each.json"), f"{folder}/prune")
+        sides = [Image.open(f"{folder}/{name}.png").convert("RGB") for name in ("scores", "prune-pruning")]
+    height = max(side.height for side in sides)
+    sides = [side.resize((round(side.width * height / side.height), height)) for side in sides]
+    picture = Image.new("RGB", (sum(side.width for side in sides), height), "white")
+    picture.paste(sides[0], (0, 0))
+    picture.paste(sides[1], (sides[0].width, 0))
+    picture.save(path, optimize=True)
+
+
 def main() -> None:
     """Draw the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -159,6 +177,8 @@ def main() -> None:
             stem.parent.mkdir(parents=True, exist_ok=True)
         draw(stem)
         print(stem)
+    if not args.files and not args.out:
+        front(_EXAMPLES.parent / "docs" / "front.png")
 
 
 if __name__ == "__main__":

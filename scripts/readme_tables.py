@@ -1,7 +1,8 @@
-"""Generate the README's tables from the JSON files under examples/*/results, so that no number is typed by hand.
+"""Generate the manual's tables from the JSON files under examples/*/results, so that no number is typed by hand.
 
-Without arguments, all tables are printed as Markdown. ``--write FILE …`` replaces the text between
-``<!-- table NAME EXAMPLE -->`` and ``<!-- end -->`` in Markdown files; a table whose results are missing is unchanged.
+Without arguments, all tables are printed as Markdown. ``--write`` replaces the text between
+``<!-- table NAME EXAMPLE -->`` and ``<!-- end -->`` in the manual and the READMEs; a table whose results are missing is
+unchanged.
 The tables of trained models, their sizes and speed are in bench_tables.py.
 """
 
@@ -247,7 +248,13 @@ def rendered(name: str, example: str) -> str | None:
         return None
 
 
-def _replaced(lines: list[str], path: str) -> str:
+def pages() -> list[Path]:
+    """Return the Markdown files that may hold tables."""
+    root = _EXAMPLES.parent
+    return [root / "README.md", *sorted(root.glob("examples/*/README.md")), *sorted(root.glob("docs/**/*.md"))]
+
+
+def _replaced(lines: list[str], path: Path | str) -> str:
     kept: list[str] = []
     skipping = False
     for number, line in enumerate(lines, 1):
@@ -266,12 +273,12 @@ def _replaced(lines: list[str], path: str) -> str:
 def main() -> None:
     """Print the tables or write them into files."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    text = "replace the tables in these Markdown files (default: print all)"
-    parser.add_argument("--write", metavar="FILE", nargs="+", default=[], help=text)
+    text = "replace the tables in these Markdown files, or in all (default: print the tables)"
+    parser.add_argument("--write", metavar="FILE", nargs="*", help=text)
     args = parser.parse_args()
-    for path in args.write:
+    for path in pages() if args.write == [] else args.write or []:
         write_text(path, _replaced(read_lines(path), path))
-    for results in [] if args.write else sorted(_EXAMPLES.glob("*/results")):
+    for results in [] if args.write is not None else sorted(_EXAMPLES.glob("*/results")):
         for name in TABLES:
             table = rendered(name, results.parent.name)
             if table is not None:

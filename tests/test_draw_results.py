@@ -40,7 +40,7 @@ def test_results_without_a_picture_are_passed_over():
 
 
 @pytest.mark.parametrize(
-    "readme", [ROOT / "README.md", *ROOT.glob("examples/*/README.md")], ids=lambda p: p.parent.name
+    "readme", [ROOT / "README.md", *ROOT.glob("examples/*/README.md"), *ROOT.glob("docs/**/*.md")], ids=str
 )
 def test_pictures_that_are_shown_are_there(readme):
     shown = re.findall(r"!\[[^]]*\]\(([^)]+)\)", readme.read_text())

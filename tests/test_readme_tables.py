@@ -216,9 +216,8 @@ def test_without_results_there_is_no_table(tmp_path, name):
 
 
 def test_the_readmes_are_what_the_command_writes():
-    for path in [
-        tiny.ROOT / "README.md",
-        *(_EXAMPLES / name / "README.md" for name in ("domains", "glue", "multi30k")),
-    ]:
+    found = [path for path in readme_tables.pages() if "<!-- table" in path.read_text()]
+    assert len(found) >= 8
+    for path in found:
         text = path.read_text()
         assert readme_tables._replaced(text.splitlines(), path) == text

@@ -1,0 +1,112 @@
+"""A hook of MkDocs: the reference of the verbs, pages of the repository outside docs/, equations as MathML."""
+
+import argparse
+import contextlib
+import re
+from pathlib import Path
+from typing import Any
+
+from latex2mathml.converter import convert
+from mkdocs.structure.files import File, Files
+
+from fairseq_headprune import cli
+from fairseq_headprune.cli.common import Parser
+from fairseq_headprune.cli.lottery import PARTS
+
+_ROOT = Path(__file__).resolve().parents[1]
+_OUTSIDE = ["CHANGELOG.md", "CONTRIBUTING.md", "examples/*/README.md", "examples/*/results/**/*.png"]
+
+
+def on_files(files: Files, config: Any) -> Files:
+    """Add the generated page and the files outside docs/, under the paths that they have in the repository."""
+    files.append(File.generated(config, "reference/verbs.md", content=verbs()))
+    for path in sorted(found for pattern in _OUTSIDE for found in _ROOT.glob(pattern)):
+        name = path.relative_to(_ROOT).as_posix()
+        files.append(File.generated(config, name, abs_src_path=str(path)))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Let links that hold in the repository hold in the manual, whose root is docs/."""
+    if not page.file.src_uri.startswith("examples/"):
+        markdown = re.sub(r"(\]\()\.\./((?:\.\./)*(?:examples/|[A-Z]+\.md))", r"\1\2", markdown)
+    return re.sub(r"(\]\((?:\.\./)*)docs/", r"\1", markdown)
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    """Turn equations into MathML, which a browser shows without a network."""
+    for tag, ends, display in (("span", (r"\\\(", r"\\\)"), "inline"), ("div", (r"\\\[", r"\\\]"), "block")):
+        found = rf'<{tag} class="arithmatex">{ends[0]}(.*?){ends[1]}</{tag}>'
+        html = re.sub(found, lambda match, display=display: _mathml(match[1], display), html, flags=re.DOTALL)
+    return html
+
+
+def _mathml(latex: str, display: str) -> str:
+    return convert(latex.replace("&amp;", "&").replace("&lt;", "<").replace("&gt;", ">"), display=display)
+
+
+def parser_of(verb: str) -> argparse.ArgumentParser:
+    """Return the parser with a verb's own flags: the one whose help ``headprune VERB --help`` prints."""
+    found: list[argparse.ArgumentParser] = []
+    shown = Parser.print_help
+    Parser.print_help = lambda self, file=None: found.append(self)  # type: ignore[method-assign]
+    try:
+        with contextlib.suppress(SystemExit):
+            cli.main([*verb.split(), "--help"])
+    finally:
+        Parser.print_help = shown  # type: ignore[method-assign]
+    return found[0]
+
+
+def verbs() -> str:
+    """Return the reference of all verbs in Markdown."""
+    names = [
+        name for verb in cli.VERBS for name in ([f"lottery {part}" for part in PARTS] if verb == "lottery" else [verb])
+    ]
+    lines = ["# Verbs", "", "| verb | what it does |", "|---|---|"]
+    texts = cli.VERBS | {f"lottery {part}": text for part, text in PARTS.items()}
+    lines += [f"| [`headprune {name}`](#headprune-{name.replace(' ', '-')}) | {texts[name]} |" for name in names]
+    lines += ["", _COMMON]
+    for name in names:
+        lines += ["", f"## headprune {name}", "", *_reference(parser_of(name))]
+    return "\n".join(lines) + "\n"
+
+
+_COMMON = """Verbs that load a model take all flags of `fairseq-generate`, too; `headprune VERB --help-fairseq` lists
+them. Results go to stdout, progress to stderr; the exit status is 0 (done), 1 (failed) or 2 (wrong input, one line says
+what). This page is made from the programs' own `--help`."""
+
+
+def _reference(parser: argparse.ArgumentParser) -> list[str]:
+    *usage, _ = parser.format_usage().removeprefix("usage: ").rstrip().split("\n") + [""]
+    lines = [parser.description or "", "", "```text", *usage, "```"]
+    for group in parser._action_groups:
+        actions = [action for action in group._group_actions if action.help != argparse.SUPPRESS]
+        if actions:
+            lines += ["", f"**{group.title or ''}**", "", *filter(None, [group.description, ""])]
+            lines += ["| flag | meaning |", "|---|---|"]
+            lines += [f"| {_flag(action)} | {_meaning(parser, action)} |" for action in actions]
+    return lines + ["", *_example(parser)]
+
+
+def _flag(action: argparse.Action) -> str:
+    value = action.metavar or (action.dest if not action.option_strings else action.dest.upper())
+    if action.choices is not None and action.metavar is None:
+        value = "{" + ",".join(map(str, action.choices)) + "}"
+    value = " ".join(value) if isinstance(value, tuple) else value
+    several = " …" if action.nargs in ("+", "*") else ""
+    names = ", ".join(action.option_strings)
+    text = names if action.nargs == 0 else f"{names} {value}{several}".strip()
+    return f"`{text}`".replace("|", "\\|")
+
+
+def _meaning(parser: argparse.ArgumentParser, action: argparse.Action) -> str:
+    text = parser._get_formatter()._expand_help(action) if action.help else ""
+    return re.sub(r"([|<*_`\[])", r"\\\1", " ".join(text.split()))
+
+
+def _example(parser: argparse.ArgumentParser) -> list[str]:
+    from fairseq_headprune.cli.examples import EXAMPLES
+
+    verb = parser.prog.removeprefix("headprune ")
+    return ["```bash", f"{parser.prog} {EXAMPLES[verb]}", "```"] if verb in EXAMPLES else []
