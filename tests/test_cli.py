@@ -6,14 +6,19 @@ import runpy
 import shlex
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import setuptools
 import tiny
+from ablations import SHAPE, write_ablation
+from reports import COMPARISON
+from test_dynamics import write_run
 
 from fairseq_headprune import __version__, cli
 from fairseq_headprune.cli.common import Parser, emit
 from fairseq_headprune.cli.examples import EXAMPLES
+from fairseq_headprune.parts import Mask
 
 #: Runs the command as ``python -m`` does and then tells on stderr whether fairseq was imported.
 WATCHED = """
@@ -120,6 +125,7 @@ HELP_OF_ALL = """
 import contextlib, io, json, sys
 from fairseq_headprune import cli
 from fairseq_headprune.cli.examples import EXAMPLES
+from fairseq_headprune.parts import Mask
 texts = {}
 for verb in EXAMPLES:
     with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.suppress(SystemExit):
@@ -144,6 +150,37 @@ def test_help_of_every_verb_loads_neither_fairseq_nor_torch():
             assert flag in text, (verb, flag)
         assert ("--path" in text) == (verb != "sweep-epochs")
         assert "--max-len-a" not in text
+
+
+VERBS_WITHOUT_A_MODEL = """
+import contextlib, io, json, sys
+from fairseq_headprune import cli
+found = {}
+for line in json.loads(sys.argv[1]):
+    with contextlib.redirect_stdout(io.StringIO()):
+        status = cli.main(line)
+    found[" ".join(line[:1])] = [status, sorted({"fairseq", "torch"} & set(sys.modules))]
+print(json.dumps(found))
+"""
+
+
+def test_verbs_that_need_no_model_load_neither_fairseq_nor_torch(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Mask.full(SHAPE).save("mask.json")
+    Path("reference.txt").write_text("a house\na dog\n")
+    Path("system.txt").write_text("a house\na cat\n")
+    for name in ("a", "b"):
+        write_ablation(tmp_path / name, [0.1, -0.5, 0.3, -2.0, 0.05], name, **COMPARISON)
+    write_run(tmp_path / "run")
+    lines = [
+        "mask --like mask.json --random 50% --seed 1 -o half.json",
+        "compare reference.txt system.txt system.txt",
+        "correlate a b",
+        "dynamics run",
+        "report a b -o page.html",
+    ]
+    done = tiny.run_python("-c", VERBS_WITHOUT_A_MODEL, json.dumps([line.split() for line in lines]))
+    assert json.loads(done.stdout) == {line.split()[0]: [0, []] for line in lines}, done.stderr
 
 
 @pytest.mark.parametrize("verb", [verb for verb in EXAMPLES if verb != "lottery"])

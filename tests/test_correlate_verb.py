@@ -4,7 +4,6 @@ import math
 import xml.etree.ElementTree as ET
 
 import pytest
-import tiny
 from ablations import write_ablation
 from scipy import stats
 from verbs import refused, run_json
@@ -138,10 +137,3 @@ def test_doubtful_pairs_are_warned_of(studies, tmp_path, capsys):
     assert "of the same test set" in capsys.readouterr().err
     run_json("correlate", first, write_ablation(tmp_path / "c", SECOND, "mtnt", generation={"beam": 1}))
     assert "translate with different settings" in capsys.readouterr().err
-
-
-def test_fairseq_is_not_imported(studies):
-    code = "import sys; sys.argv[0] = '-m'\nfrom fairseq_headprune.cli import main\n"
-    code += f"main(['correlate', {str(studies[0])!r}, {str(studies[1])!r}]); sys.exit('fairseq' in sys.modules)"
-    done = tiny.run_python("-c", code)
-    assert done.returncode == 0 and "correlate with r" in done.stdout, done.stderr

@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
+import tiny
 from learning import same, weights
 from trainings import Here
 
@@ -119,3 +120,9 @@ def test_a_training_that_is_killed_goes_on_from_its_last_epoch(data_bin, tmp_pat
     with pytest.raises(RuntimeError, match="unrecognized arguments: --no-such-flag"):
         list(run_trainings([broken], killed, Claims(killed), 1))
     assert capfd.readouterr().err.count("b died (") == 1
+
+
+def test_a_training_does_not_load_the_compiler():
+    code = "import sys, torch; from fairseq_headprune.jobs import train; train.skip_dynamo()\n"
+    code += "torch.optim.Adam([torch.nn.Parameter(torch.zeros(1))]).zero_grad(); print('torch._dynamo' in sys.modules)"
+    assert tiny.run_python("-c", code).stdout.split() == ["False"]
