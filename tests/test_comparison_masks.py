@@ -1,5 +1,8 @@
 """Random masks, and masks by importance that is estimated anew on the way."""
 
+import math
+from dataclasses import replace
+
 import pytest
 
 from fairseq_headprune.choosing.random_heads import parse_amount, prune_random
@@ -75,6 +78,18 @@ def test_importance_is_estimated_anew_after_each_step(session, reduction):
         assert len(made[count].mask.kept()) == count
         assert made[count].mask.kept() == expected[count].kept()
         assert made[count].facts["estimates"] == facts[count]
+
+
+def test_frozen_norms_are_those_of_the_full_model(session):
+    """Against scores without normalisation, divided by each module's l2 norm in the full model."""
+    plain = ScoreSettings(sentences=10, normalize="none")
+    norms = {c: [math.hypot(*row) for row in rows] for c, rows in estimate_scores(session, plain).rows.items()}
+    first = importance_masks(session, [7], replace(plain, normalize="layer"), 5)[7].mask
+    with session.gates.masked(first):
+        rows = estimate_scores(session, plain).rows
+    scores = {head: rows[head[0]][head[1]][head[2]] / norms[head[0]][head[1]] for head in first.kept()}
+    expected = first.without(lowest(scores, first.kept())[:5])
+    assert importance_masks(session, [2], replace(plain, normalize="layer-frozen"), 5)[2].mask == expected
 
 
 def test_masks_do_not_depend_on_which_numbers_are_asked_for(session):

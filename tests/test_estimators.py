@@ -1,18 +1,23 @@
 """Estimators that need no derivative, normalisation, and the settings of an estimate."""
 
+import argparse
 import math
+from dataclasses import replace
 
 import pytest
 import tiny
 import torch
 
+from fairseq_headprune.cli.scoring_flags import add_scoring_flags, scoring_settings
+from fairseq_headprune.importance.concerns import TIED, UNEVEN, concerns
 from fairseq_headprune.importance.confidence import confidence
 from fairseq_headprune.importance.estimate import estimate
-from fairseq_headprune.importance.normalize import normalize
+from fairseq_headprune.importance.normalize import module_norms, normalize
 from fairseq_headprune.importance.part_weights import heads_with_broken_weights, random_scores, weight_norm
-from fairseq_headprune.importance.settings import ScoreSettings
+from fairseq_headprune.importance.settings import METHODS, ScoreSettings
 from fairseq_headprune.modules.attach import find_gates
 from fairseq_headprune.parts import Mask, Part, all_heads
+from fairseq_headprune.parts.scores import Scores
 
 SIZES = {"encoder_attention_heads": 4, "decoder_attention_heads": 2}
 SHAPE = {"enc_self": [4, 4], "enc_dec": [2, 2], "dec_self": [2, 2]}
@@ -150,6 +155,36 @@ def test_normalize_layer_by_hand():
     }
 
 
+def test_normalize_layer_rms_and_layer_frozen_by_hand():
+    # Source: by hand. Root mean squares of the kept heads: 5 / sqrt(2), and 2 for one head alone.
+    root = 2**0.5
+    found = normalize(VALUES, MASK, "layer-rms")
+    assert found["enc_self"][0] == [pytest.approx(0.6 * root), pytest.approx(0.8 * root), None]
+    assert found["enc_dec"] == [[None, None, 1.0]] and found["enc_self"][1] == [0.0] * 3
+    # Norms of the model before pruning; a module that was all zero then stays 0.
+    full = Mask({c: [[1] * len(row) for row in rows] for c, rows in VALUES.items()})
+    norms = module_norms(VALUES, full)
+    assert norms == {"enc_self": [pytest.approx(106**0.5), 0.0], "enc_dec": [pytest.approx(117**0.5)]}
+    frozen = normalize(VALUES, MASK, "layer-frozen", norms)
+    assert frozen["enc_self"] == [[pytest.approx(3 / 106**0.5), pytest.approx(4 / 106**0.5), None], [0.0] * 3]
+    assert frozen["enc_dec"] == [[None, None, pytest.approx(2 / 117**0.5)]]
+    assert normalize(VALUES, MASK, "layer-frozen") == normalize(VALUES, MASK, "layer")
+
+
+def test_scores_biased_by_count_and_equal_scores_are_told():
+    # Source: by hand. Two modules with one head each: both get 1 with layer and layer-rms.
+    values, mask = {"enc_self": [[1.0, 2.0], [3.0, 4.0]]}, Mask({"enc_self": [[0, 1], [1, 0]]})
+    norms = module_norms(values, Mask.full({"enc_self": [2, 2]}))
+    told = {m: concerns(Scores(normalize(values, mask, m, norms), estimator="gradient", normalize=m)) for m in METHODS}
+    last = ": the last head of a module always gets 1 with --normalize"
+    assert {m: [text.startswith(TIED + last) for text in texts] for m, texts in told.items()} == {
+        "layer": [True], "layer-rms": [True], "layer-frozen": [], "none": [], "minmax": [],
+    }  # fmt: skip
+    uneven = Scores(normalize(VALUES, MASK, "layer"), estimator="gradient", normalize="layer")
+    assert concerns(uneven) == [UNEVEN, TIED]  # three zeros are equal
+    assert concerns(Scores({"enc_self": [[0.6, 0.8]]}, estimator="gradient", normalize="layer")) == []
+
+
 def test_normalize_minmax_by_hand():
     # Source: by hand. Kept heads run from 0 to 4.
     assert normalize(VALUES, MASK, "minmax") == {
@@ -180,7 +215,7 @@ def test_normalize_refuses_what_is_not_finite(bad):
         normalize({"enc_self": [[bad, 1.0]]}, mask)
     # A pruned head is not ranked: its value does not matter.
     assert normalize({"enc_self": [[1.0, bad]]}, mask) == {"enc_self": [[1.0, None]]}
-    with pytest.raises(ValueError, match="unknown normalisation 'l2'; known are layer, none, minmax"):
+    with pytest.raises(ValueError, match="unknown normalisation 'l2'; known are layer, .*none, minmax"):
         normalize(VALUES, MASK, "l2")
 
 
@@ -200,6 +235,16 @@ def test_normalize_refuses_what_is_not_finite(bad):
 def test_wrong_settings_are_refused(setting, message):
     with pytest.raises(ValueError, match=message):
         ScoreSettings(**setting)
+
+
+def test_a_preset_names_the_settings_of_its_paper():
+    """Michel et al. 2019: eq. 2 (sentences, absolute values) and §4.1 (l2 norm by layer); flags override it."""
+    parser = argparse.ArgumentParser()
+    add_scoring_flags(parser)
+    found = scoring_settings(parser.parse_args(["--preset", "michel-2019"]), "train")
+    assert (found.estimator, found.reduction, found.normalize) == ("gradient", "sentence", "layer")
+    args = parser.parse_args(["--normalize", "none", "--preset", "michel-2019"])
+    assert scoring_settings(args, "train") == replace(found, normalize="none")
 
 
 def test_only_settings_that_matter_are_reported():

@@ -100,7 +100,7 @@ def test_matrices_of_a_model(tiny_model):
 def toy(monkeypatch):
     """A study of 12 heads whose k-th head costs a word in every (k + 2)-th sentence: the first ones matter most."""
 
-    def estimated(session, _):
+    def estimated(session, *_):
         mask, number = session.gates.mask(), iter(range(100))
         rows = {c: [[1.0 / (1 + next(number)) for _ in row] for row in rows] for c, rows in mask.rows.items()}
         scores = Scores(rows, "toy")

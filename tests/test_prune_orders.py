@@ -26,7 +26,7 @@ def ranking(reverse):
 
 def test_reestimated_importance_decides_the_next_step(flags, tmp_path, monkeypatch):
     # Source: by hand. The full model ranks heads from the first, every pruned one from the last.
-    def estimate(session, settings):
+    def estimate(session, settings, first):
         pruned = session.gates.mask()
         rows = ranking(reverse=bool(pruned.dropped()))
         for component, layer, head in pruned.dropped():

@@ -2,7 +2,7 @@
 
 import argparse
 
-from fairseq_headprune.importance.settings import ESTIMATORS, LOSSES, METHODS, REDUCTIONS, ScoreSettings
+from fairseq_headprune.importance.settings import ESTIMATORS, LOSSES, METHODS, PRESETS, REDUCTIONS, ScoreSettings
 from fairseq_headprune.parts import ffn_parts
 
 
@@ -12,21 +12,23 @@ def add_scoring_flags(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("importance")
     add = group.add_argument
     add(
+        "--preset",
+        choices=list(PRESETS),
+        help="a paper's --estimator, --reduction, --loss and --normalize; these flags override it (default: none)",
+    )
+    add(
         "--estimator",
         choices=ESTIMATORS,
-        default=default.estimator,
         help="what is estimated (default: gradient: Michel et al. 2019, eq. 2)",
     )
     add(
         "--reduction",
         choices=REDUCTIONS,
-        default=default.reduction,
         help="how derivatives are averaged (default: sentence, the mean of each sentence's absolute derivative)",
     )
     add(
         "--loss",
         choices=LOSSES,
-        default=default.loss,
         help="a sentence's loss: sum or mean over its tokens, or label-smoothed (default: sum)",
     )
     add(
@@ -39,8 +41,8 @@ def add_scoring_flags(parser: argparse.ArgumentParser) -> None:
     add(
         "--normalize",
         choices=METHODS,
-        default=default.normalize,
-        help="over what scores are normalised (default: layer: l2 norm of each attention module)",
+        help="how scores of modules are made comparable: layer (Michel et al. 2019: l2 norm of a module's kept heads), "
+        "layer-rms (their root mean square), layer-frozen (the norm before pruning), none, minmax (default: layer)",
     )
     add(
         "--norm-order",
@@ -72,12 +74,11 @@ def scoring_settings(args: argparse.Namespace, subset: str) -> ScoreSettings:
     Raises:
         ValueError: a number out of range.
     """
+    given = {name: getattr(args, name) for name in ("estimator", "reduction", "loss", "normalize")}
+    chosen = PRESETS.get(args.preset or "", {}) | {name: value for name, value in given.items() if value is not None}
     return ScoreSettings(
-        estimator=args.estimator,
-        reduction=args.reduction,
-        loss=args.loss,
+        **chosen,
         smoothing=args.score_label_smoothing,
-        normalize=args.normalize,
         subset=args.score_subset or subset,
         sentences=args.score_sentences,
         seed=args.score_seed,

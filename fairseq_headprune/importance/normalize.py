@@ -8,9 +8,11 @@ from fairseq_headprune.parts import FFN, Mask
 
 #: scores, with None for pruned parts
 Kept = dict[str, list[list[float | None]]]
+#: component -> one norm per layer
+Norms = dict[str, list[float]]
 
 
-def normalize(values: Values, mask: Mask, method: str = "layer") -> Kept:
+def normalize(values: Values, mask: Mask, method: str = "layer", norms: Norms | None = None) -> Kept:
     """Normalise scores over the kept parts of each module; pruned parts get None.
 
     Heads and feed-forward parts are normalised separately.
@@ -20,15 +22,18 @@ def normalize(values: Values, mask: Mask, method: str = "layer") -> Kept:
         method: ``layer``: divide by the l2 norm over the module's kept parts (Michel et al. 2019, §4.1, after Molchanov
             et al. 2017); enc_dec and dec_self of a decoder layer are separate modules; an all-zero module stays 0.
             Blocks, one per layer, are unchanged (Prasanna et al. 2020).
+            ``layer-rms``: divide by the root mean square instead, which does not depend on how many parts are kept.
+            ``layer-frozen``: divide by ``norms``, those of the model before anything was pruned.
             ``minmax``: scale to 0..1 over all kept heads together (Li et al. 2021's code); if all are equal, 0.
             ``none``: unchanged.
+        norms: for ``layer-frozen`` (see :func:`module_norms`); None: those of ``values`` themselves.
 
     Raises:
         ValueError: an unknown method, or a score that is not finite.
     """
     if method not in METHODS:
         raise ValueError(f"unknown normalisation {method!r}; known are {', '.join(METHODS)}")
-    kept: Kept = {c: [_alive(*pair) for pair in zip(rows, mask.rows[c], strict=True)] for c, rows in values.items()}
+    kept = _kept(values, mask)
     if not all(math.isfinite(v) for rows in kept.values() for row in rows for v in row if v is not None):
         raise ValueError("a score is not finite (NaN or infinity); nothing can be ranked by it")
     if method == "none":
@@ -36,7 +41,18 @@ def normalize(values: Values, mask: Mask, method: str = "layer") -> Kept:
     if method == "minmax":
         groups = [{c: rows for c, rows in kept.items() if (c in FFN) == ffn} for ffn in (False, True)]
         return {c: rows for group in groups for c, rows in _to_unit_range(group).items()}
-    return {c: [row if c in FFN and len(row) == 1 else _by_norm(row) for row in rows] for c, rows in kept.items()}
+    norms = norms if norms and method == "layer-frozen" else module_norms(values, mask, method == "layer-rms")
+    return {c: [_divided(*pair) for pair in zip(rows, norms[c], strict=True)] for c, rows in kept.items()}
+
+
+def module_norms(values: Values, mask: Mask, mean: bool = False) -> Norms:
+    """Return the l2 norm (``mean``: root mean square) of the kept parts of each module; 1 for blocks, one per layer."""
+    kept = _kept(values, mask)
+    return {c: [1.0 if c in FFN and len(row) == 1 else _norm(row, mean) for row in rows] for c, rows in kept.items()}
+
+
+def _kept(values: Values, mask: Mask) -> Kept:
+    return {c: [_alive(*pair) for pair in zip(rows, mask.rows[c], strict=True)] for c, rows in values.items()}
 
 
 def _alive(row: list[float], mask: list[int]) -> list[float | None]:
@@ -53,6 +69,10 @@ def _to_unit_range(kept: Kept) -> Kept:
     return {c: [[None if v is None else (v - low) / span for v in row] for row in rows] for c, rows in kept.items()}
 
 
-def _by_norm(row: list[float | None]) -> list[float | None]:
-    norm = math.sqrt(sum(v * v for v in row if v is not None))
+def _norm(row: list[float | None], mean: bool) -> float:
+    squares = [v * v for v in row if v is not None]
+    return math.sqrt(sum(squares) / (len(squares) or 1 if mean else 1))
+
+
+def _divided(row: list[float | None], norm: float) -> list[float | None]:
     return [None if v is None else v / norm if norm else 0.0 for v in row]

@@ -14,7 +14,12 @@ REDUCTIONS = ("sentence", "token", "batch", "signed")
 LOSSES = ("sum", "mean", "label-smoothed")
 
 #: how scores are normalised
-METHODS = ("layer", "none", "minmax")
+METHODS = ("layer", "layer-rms", "layer-frozen", "none", "minmax")
+
+#: --preset -> the settings of a paper
+PRESETS = {
+    "michel-2019": {"estimator": "gradient", "reduction": "sentence", "loss": "sum", "normalize": "layer"},
+}
 
 #: estimators that read sentences
 _WITH_DATA = ("gradient", "fisher", "confidence")

@@ -22,8 +22,11 @@ def scoring_batches(session: Session, settings: ScoreSettings, shared: bool = Fa
     return tqdm(batches, "importance", unit="batch", leave=False, file=sys.stderr, disable=session.args.quiet or None)
 
 
-def estimate_scores(session: Session, settings: ScoreSettings) -> Scores:
+def estimate_scores(session: Session, settings: ScoreSettings, first: Scores | None = None) -> Scores:
     """Estimate importance under the model's current mask.
+
+    Args:
+        first: the scores before anything was pruned, whose norms ``--normalize layer-frozen`` divides by.
 
     Raises:
         ValueError, FileNotFoundError: no such split, no sentences, or non-finite values.
@@ -34,6 +37,7 @@ def estimate_scores(session: Session, settings: ScoreSettings) -> Scores:
         total = len(session.dataset(settings.subset))
         batches = scoring_batches(session, settings, shared=True)
         data = {"path": session.args.data, "of": total, "seed": settings.seed, **session.data(settings.subset)}
-    scores = estimate(session.model, session.gates, batches, settings, session.task)
+    norms = first.details.get("norms") if first else None
+    scores = estimate(session.model, session.gates, batches, settings, session.task, norms)
     scores.data, scores.checkpoint, scores.precision = data, session.checkpoint, session.precision
     return scores

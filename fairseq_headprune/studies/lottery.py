@@ -190,8 +190,9 @@ class LotteryFind(MaskStudy):
             from fairseq_headprune.studies.estimates import estimate_scores
 
             path.parent.mkdir(exist_ok=True)
+            first = None if accepted == UNPRUNED else self._scores(UNPRUNED)
             with self.session.gates.masked(read_mask(self.folder, accepted)):
-                estimate_scores(self.session, self.how.score).save(path)
+                estimate_scores(self.session, self.how.score, first).save(path)
         return Scores.load(path)
 
     def _facts(self, number: int, mask: Mask, more: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
+from fairseq_headprune.importance.concerns import concerns
 from fairseq_headprune.importance.settings import ScoreSettings
 from fairseq_headprune.parts import PAPER_NAMES, Mask
 from fairseq_headprune.parts.scores import Scores
@@ -188,7 +189,7 @@ class Prune(MaskStudy):
         used = _used(scores) if scores else {}
         chrf = f"; chrF: {unpruned['chrf_signature']}" if "chrf" in unpruned else ""
         how = f"{unpruned['signature']}{chrf}; order: {settings['order']}; importance from {_source(used)}"
-        document.notes = [family.legend(), how]
+        document.notes = [family.legend(), how, *self._concerns()]
         document.findings = [] if missing else [curve_found(*curve, family, measure) for curve in found.items()]
         document.data = {
             "baseline": unpruned,
@@ -204,7 +205,7 @@ class Prune(MaskStudy):
         if before.number:
             mask = read_mask(self.folder, _cell_id(label, before))
             with self.session.gates.masked(mask):
-                scores = self._estimate(self.how.score)
+                scores = self._estimate(self.how.score, self._first_scores())
             path = self.folder.path / "scores" / f"{_cell_id(label, step)}.json"
             path.parent.mkdir(exist_ok=True)
             scores.save(path)
@@ -213,10 +214,10 @@ class Prune(MaskStudy):
         mask = mask.without(next_heads(mask, scores, components, self.start, step.pruned))
         return Cell(_cell_id(label, step), mask, _facts(label, step, mask))
 
-    def _estimate(self, settings: ScoreSettings) -> Scores:
+    def _estimate(self, settings: ScoreSettings, first: Scores | None = None) -> Scores:
         from fairseq_headprune.studies.estimates import estimate_scores  # torch: a finished study is read without it
 
-        return estimate_scores(self.session, settings)
+        return estimate_scores(self.session, settings, first)
 
     def _order(self, label: str) -> Scores | None:
         """The random order of a curve with its own seed."""
@@ -237,6 +238,14 @@ class Prune(MaskStudy):
     def _stored_scores(self) -> Scores | None:
         path = self.folder.path / "scores.json"
         return Scores.load(path) if path.is_file() else None
+
+    def _concerns(self) -> list[str]:
+        """What makes the order say less than it seems to, and from which step on (see ``importance.concerns``)."""
+        folder, found = self.folder.path, dict[str, str]()
+        for path in [folder / "scores.json", *sorted((folder / "scores").glob("*.json"))]:
+            for text in concerns(Scores.load(path)) if path.is_file() else ():
+                found.setdefault(text, "" if path.stem == "scores" else f" (from {path.stem} on)")
+        return [text + where for text, where in found.items()]
 
     def _unfinished(self, done: int) -> str:
         return (

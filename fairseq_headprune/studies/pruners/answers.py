@@ -136,10 +136,12 @@ def importance_masks(session: Any, counts: Sequence[int], settings: ScoreSetting
     if not 0 <= min(counts) <= max(counts) <= total:
         raise ValueError(f"cannot keep {max(counts)} heads of {total}: give 0 to {total}")
     made: dict[int, MadeMask] = {}
+    first = None
     began = time.perf_counter()
     for number, present in enumerate(range(total, min(counts), -step), 1):
         with session.gates.masked(mask):
-            scores = estimate_scores(session, settings)
+            scores = estimate_scores(session, settings, first)
+        first = first or scores
         seconds = round(time.perf_counter() - began, 1)
         facts = {"estimates": number, "scoring_seconds": seconds}
         for count in (c for c in counts if present - step <= c < present):
