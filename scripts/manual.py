@@ -1,7 +1,6 @@
 """A hook of MkDocs: the reference of the verbs, pages of the repository outside docs/, equations as MathML."""
 
 import argparse
-import contextlib
 import re
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,8 @@ from latex2mathml.converter import convert
 from mkdocs.structure.files import File, Files
 
 from fairseq_headprune import cli
-from fairseq_headprune.cli.common import Parser
+from fairseq_headprune.cli.completion import parser_of
+from fairseq_headprune.cli.examples import EXAMPLES
 from fairseq_headprune.cli.lottery import PARTS
 
 _ROOT = Path(__file__).resolve().parents[1]
@@ -43,19 +43,6 @@ def on_page_content(html: str, **_: Any) -> str:
 
 def _mathml(latex: str, display: str) -> str:
     return convert(latex.replace("&amp;", "&").replace("&lt;", "<").replace("&gt;", ">"), display=display)
-
-
-def parser_of(verb: str) -> argparse.ArgumentParser:
-    """Return the parser with a verb's own flags: the one whose help ``headprune VERB --help`` prints."""
-    found: list[argparse.ArgumentParser] = []
-    shown = Parser.print_help
-    Parser.print_help = lambda self, file=None: found.append(self)  # type: ignore[method-assign]
-    try:
-        with contextlib.suppress(SystemExit):
-            cli.main([*verb.split(), "--help"])
-    finally:
-        Parser.print_help = shown  # type: ignore[method-assign]
-    return found[0]
 
 
 def verbs() -> str:
@@ -106,7 +93,5 @@ def _meaning(parser: argparse.ArgumentParser, action: argparse.Action) -> str:
 
 
 def _example(parser: argparse.ArgumentParser) -> list[str]:
-    from fairseq_headprune.cli.examples import EXAMPLES
-
     verb = parser.prog.removeprefix("headprune ")
     return ["```bash", f"{parser.prog} {EXAMPLES[verb]}", "```"] if verb in EXAMPLES else []

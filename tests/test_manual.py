@@ -1,0 +1,98 @@
+"""Every command in the README and the manual is one that its program takes. Source: the programs' own parsers."""
+
+import itertools
+import re
+import shlex
+import sys
+
+import pytest
+import tiny
+from fairseq import options
+
+from fairseq_headprune import cli, generation_flags
+from fairseq_headprune.cli.common import Parser
+
+PAGES = [
+    tiny.ROOT / "README.md",
+    *sorted(tiny.ROOT.glob("docs/**/*.md")),
+    *sorted(tiny.ROOT.glob("examples/*/README.md")),
+]
+PARSERS = {"fairseq-train": options.get_training_parser, "fairseq-preprocess": options.get_preprocessing_parser}
+PARSERS |= dict.fromkeys(("fairseq-generate", "fairseq-validate"), options.get_generation_parser)
+PARSERS |= {"fairseq-interactive": lambda: options.get_interactive_generation_parser()}
+
+
+class Parsed(BaseException):
+    """Takes the place of a verb's work once its flags are read."""
+
+
+def commands(text):
+    """Yield the words of each command of our programs in the bash blocks of a page, variables filled in."""
+    for block in re.findall(r"```bash\n(.*?)```", text, flags=re.DOTALL):
+        block = block.replace("\\\n", " ")
+        for name, value in re.findall(r'^(\w+)="(.*)"$', block, flags=re.MULTILINE):
+            block = block.replace(f"${name}", value)
+        for line in block.splitlines():
+            words = [word for word in shlex.split(line, comments=True) if word != "…"]
+            words = list(itertools.takewhile(lambda word: word not in (">", "|", "&&", ">>"), words))
+            if "fairseq_headprune" in words and words[0] == "torchrun":
+                words = ["headprune", *words[words.index("fairseq_headprune") + 1 :]]
+            if words and (words[0] == "headprune" or words[0] in PARSERS):
+                yield words
+
+
+def parse(words, task, monkeypatch):
+    """Read a command's flags as its program does, and nothing else."""
+    program, *flags = words
+    if program != "headprune":
+        parser = PARSERS[program]()
+        monkeypatch.setattr(sys, "argv", words)
+        monkeypatch.setattr(parser, "error", refuse)
+        options.parse_args_and_arch(parser, flags)
+        return
+    read, shown = generation_flags.parse_generation_args, Parser.parse_args
+
+    def parse_args(parser, *args, **more):
+        found = shown(parser, *args, **more)
+        if parser.prog != "headprune lottery":
+            raise Parsed
+        return found
+
+    def parse_generation_args(*args):
+        read(*args)
+        raise Parsed
+
+    monkeypatch.setattr(Parser, "parse_args", parse_args)
+    monkeypatch.setattr(generation_flags, "parse_generation_args", parse_generation_args)
+    monkeypatch.setattr(generation_flags, "read_state", lambda path: {"cfg": {"task": {"_name": task}}})
+    with pytest.raises(Parsed):
+        assert cli.main(flags) == 0
+
+
+def refuse(message):
+    raise AssertionError(message)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(tiny.ROOT)))
+def test_commands_are_taken_by_their_programs(page, capsys):
+    text = page.read_text()
+    assert not re.findall(r"```\n(?:\$ )?(?:headprune|fairseq-\w+|bash|pip|make) ", text), "a block without ```bash"
+    for words in commands(text):
+        # fairseq would import the folder of the package a second time, under another name.
+        kept = [w for before, w in zip(["", *words], words, strict=False) if "--user-dir" not in (before, w)]
+        with pytest.MonkeyPatch.context() as patch:
+            try:
+                parse(kept, "glue" if "GLUE" in words or "glue" in words else "translation_headprune", patch)
+            except (SystemExit, AssertionError, pytest.fail.Exception) as error:
+                raise AssertionError(f"{shlex.join(words)}\n{capsys.readouterr().err}{error}") from None
+
+
+@pytest.mark.parametrize("command", ["headprune slim a.pt --nosuch", "headprune score d --path a.pt --nosuch"])
+def test_a_wrong_flag_is_told(command, monkeypatch):
+    with pytest.raises(SystemExit):
+        parse(command.split(), "translation_headprune", monkeypatch)
+
+
+def test_variables_continued_lines_and_placeholders():
+    text = '```bash\nrun="headprune score DATA"\n$run --path a.pt \\\n    --fp16 … > out.txt  # why\nmake test\n```\n'
+    assert list(commands(text)) == ["headprune score DATA --path a.pt --fp16".split()]
