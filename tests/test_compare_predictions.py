@@ -91,14 +91,15 @@ def test_scores_are_tested_by_squared_errors(tmp_path):
     assert main(["compare", *map(str, paths), "--resamples", "20"]) == 0
 
 
-def test_tables(files, capsys):
-    command = ["compare", *map(str, files)]
+def test_tables(files, capsys, monkeypatch):
+    monkeypatch.chdir(files[0].parent)
+    command = ["compare", *(file.name for file in files)]
     assert main(command) == 0
     text = capsys.readouterr().out.splitlines()
     assert text[0].split() == "system accuracy 95% interval lost gained t-test McNemar bootstrap".split()
-    nine = next(line for line in text if line.startswith(str(files[1])))
+    nine = next(line for line in text if line.startswith(files[1].name))
     assert nine.split()[3:5] == ["1", "9"] and "0.021 (0.064)" in nine
-    assert any(line.startswith(f"{files[2]}: McNemar: no example that only one of the two") for line in text)
+    assert any(line.startswith(f"{files[2].name}: McNemar: no example that only one of the two") for line in text)
     assert "20 examples" in "".join(text) and "1000 resamples, seed 12345" in "".join(text)
     assert main([*command, "--format", "markdown"]) == 0
     assert sum(line.startswith("|") for line in capsys.readouterr().out.splitlines()) == 6

@@ -144,8 +144,8 @@ def test_output(make_mask, tmp_path, capsys):
     assert value["config"] == {"ES": "22", "ED": "2", "DS": "2"}
     make_mask("--drop", "E:1:1")
     lines = capsys.readouterr().out.splitlines()
-    assert lines[1].split() == ["enc_self", "Enc-Enc", "4", "5", "22"]
-    assert lines[4].split() == ["all", "8", "9"]
+    assert lines[2].split() == ["enc_self", "Enc-Enc", "4", "5", "22"]
+    assert lines[5].split() == ["all", "8", "9"]
     assert lines[-1] == f"written: {tmp_path / 'out.json'}"
 
 

@@ -1,10 +1,17 @@
 """Tables: expected texts were laid out by hand; numbers are from Michel et al. (2019), Table 1."""
 
 import csv
+import random
+import re
+import sys
 
 import pytest
+import tiny
 
 from fairseq_headprune.report.tables import Marked, Table, paper_head_table, render_parts
+
+sys.path.insert(0, str(tiny.ROOT / "scripts"))
+import readme_tables  # noqa: E402
 
 # Michel et al. (2019), Table 1: layer 1, heads 5 to 8, and layer 5, heads 1 and 3; marks and a pruned head added here.
 DELTAS = [[0.03, -0.53, 0.09, -0.33], [-0.31, None, -0.04]]
@@ -19,6 +26,67 @@ def test_text_lines_numbers_up_whatever_their_marks():
         "full        36.05**",
         "pruned-50%   9.10",
     ]
+
+
+def test_wide_titles_and_texts_are_folded_and_numbers_are_not():
+    title = "share of the sentences of the test set without a word"
+    rows = [["a", Marked("1,234.5", "raw"), "word " * 12]]
+    assert Table(["system", title, "what"], rows, "lrl").render("text").split("\n") == [
+        f"{' ' * 14}share of the sentences of the test set",
+        f"system{' ' * 32}without a word   what",
+        f"------  {'-' * 45}  {'-' * 45}",
+        f"a{' ' * 44}1,234.5*  {'word ' * 9}".rstrip(),
+        f"{' ' * 55}word word word",
+    ]
+
+
+def test_columns_that_do_not_fit_come_below_with_the_labels():
+    number = "1" * 30
+    lines = Table(["task", "seed", *"abc"], [["CoLA", "1", *[number] * 3]], "llrrr").render("text").split("\n")
+    first, last = "task  seed" + " " * 31, " " * 31
+    assert lines == [
+        f"{first}a{last}b", "----  ----" + f"  {'-' * 30}" * 2, f"CoLA  1     {number}  {number}", "",
+        f"{first}c", f"----  ----  {'-' * 30}", f"CoLA  1     {number}",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_table_is_wider_than_100_columns_and_nothing_is_lost(seed):
+    draw = random.Random(seed)
+
+    def cell(longest):
+        text = " ".join("x" * draw.randint(1, longest) for _ in range(draw.randint(0, 4)))
+        return draw.choice([None, draw.randint(0, 10**9), text, Marked(text, draw.choice(["raw", "holm"]))])
+
+    for _ in range(20):
+        columns, longest = draw.randint(1, 12), draw.choice([5, 20, 150])
+        align = "".join(draw.choice("lcr") for _ in range(columns))
+        rows = [[cell(longest) for _ in range(columns)] for _ in range(draw.randint(0, 5))]
+        table = Table(["x " * draw.randint(0, 12) for _ in range(columns)], rows, align)
+        text = table.render("text")
+        assert max(map(len, text.split("\n"))) <= 100
+        letters = re.sub(r"[^x0-9]", "", "".join(str(c) for row in [table.header, *rows] for c in row if c is not None))
+        assert len(re.sub(r"[^x0-9]", "", text)) >= len(letters)  # labels may be repeated
+
+
+@pytest.mark.parametrize(
+    "results", sorted((tiny.ROOT / "examples").glob("*/results")), ids=lambda path: path.parent.name
+)
+def test_the_tables_of_all_results_fit_with_their_numbers_to_the_right(results):
+    number = re.compile(r"[-+<]?[\d.,]+[%x]?")
+    found = 0
+    for make in readme_tables.TABLES.values():
+        try:
+            table = make(results)
+        except FileNotFoundError:
+            continue
+        found += 1
+        assert max(map(len, table.render("text").split("\n"))) <= 100
+        labels = min(2, len(table.align) - len(table.align.lstrip("l"))) or 1
+        for title, align, *cells in list(zip(table.header, table.align, *table.rows, strict=True))[labels:]:
+            shown = [str(cell) for cell in cells if cell is not None]
+            assert align == "r" or not shown or not all(map(number.fullmatch, shown)), title
+    assert found
 
 
 def test_paper_form_counts_from_one_and_shows_pruned_and_missing_heads():

@@ -27,7 +27,8 @@ def run(argv: list[str]) -> int:
 
 def parser_of(verb: str) -> Parser:
     """Return the parser of a verb, or of a part of ``lottery``, whose help ``headprune VERB --help`` prints."""
-    module, found = verb.replace("-", "_").replace(" ", "_"), []
+    found: list[Parser] = []
+    module = verb.replace("-", "_").replace(" ", "_")
     with Parser.collecting(found):
         try:
             importlib.import_module(f"fairseq_headprune.cli.{module}").run(["--help"])

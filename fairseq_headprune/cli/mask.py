@@ -12,6 +12,7 @@ from fairseq_headprune.cli.mask_ways import chosen_way, parts_in_play, with_ffn_
 from fairseq_headprune.files import PathLike, sha256
 from fairseq_headprune.parts import FFN, HEADS, PAPER_NAMES, Mask
 from fairseq_headprune.parts.notation import format_config, format_descriptor
+from fairseq_headprune.report.tables import Table
 
 if TYPE_CHECKING:
     from fairseq_headprune.parts.layout import Layout
@@ -136,13 +137,12 @@ def _value(mask: Mask, path: PathLike) -> dict[str, Any]:
 
 def _text(mask: Mask, path: PathLike) -> str:
     value = _value(mask, path)
-    rows = [("component", "", "kept", "of", "kept in each layer")]
-    for (component, n), config in zip(value["components"].items(), value["config"].values(), strict=True):
-        rows.append((component, PAPER_NAMES[component], str(n["kept"]), str(n["total"]), config))
-    rows.append(("all", "", str(value["kept"]), str(value["total"]), ""))
-    lines = [
-        f"{name:<10} {paper:<8} {kept:>5} {total:>5}  {config}".rstrip() for name, paper, kept, total, config in rows
+    rows = [
+        [component, PAPER_NAMES[component], n["kept"], n["total"], config]
+        for (component, n), config in zip(value["components"].items(), value["config"].values(), strict=True)
     ]
+    rows.append(["all", "", value["kept"], value["total"], ""])
+    lines = [Table(["component", "", "kept", "of", "kept in each layer"], rows, "llrrl").render()]
     for component, layers in mask.only(FFN).rows.items():
         kept = [f"{sum(row)}/{len(row)}" if len(row) > 1 else ("none", "all")[row[0]] for row in layers]
         lines.append(f"feed-forward units ({component}), layer 1 first: {' '.join(kept)}")

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from fairseq_headprune.report.columns import Column, layout
+
 #: The forms in which a table can be rendered.
 FORMS = ("text", "markdown", "latex", "csv")
 
@@ -90,12 +92,8 @@ class Table:
         return {"text": self._text, "markdown": self._markdown, "latex": self._latex, "csv": self._csv}[form]()
 
     def _text(self) -> str:
-        columns = list(zip(self.header, *self.rows, strict=True)) if self.header else []
-        padded = [_pad(cells, align) for cells, align in zip(columns, self.align, strict=True)]
-        lines = ["  ".join(cells).rstrip() for cells in zip(*padded, strict=True)]
-        if lines:
-            lines.insert(1, "  ".join("-" * len(cells[0]) for cells in padded))
-        return "\n".join(lines)
+        columns = zip(self.header, *self.rows, strict=True)
+        return "\n".join(layout([_column(cells, align) for cells, align in zip(columns, self.align, strict=True)]))
 
     def _markdown(self) -> str:
         rules = {"l": ":--", "c": ":-:", "r": "--:"}
@@ -184,15 +182,8 @@ def _mark(cell: Any) -> str:
     return cell.mark if isinstance(cell, Marked) else ""
 
 
-def _pad(cells: Sequence[Any], align: str) -> list[str]:
-    """Pad a column to one width; marks extend to the right, so that marked and unmarked numbers line up."""
-    texts, marks = [_plain(cell) for cell in cells], [MARKS[_mark(cell)] for cell in cells]
-    hang = max(map(len, marks))
-    width = max(map(len, texts))
-    place = {"l": str.ljust, "c": str.center, "r": str.rjust}[align]
-    if align != "r":
-        return [place(text + mark, width + hang) for text, mark in zip(texts, marks, strict=True)]
-    return [place(text, width) + mark.ljust(hang) for text, mark in zip(texts, marks, strict=True)]
+def _column(cells: Sequence[Any], align: str) -> Column:
+    return Column([_plain(cell) for cell in cells], [MARKS[_mark(cell)] for cell in cells], align)
 
 
 def _markdown_cell(cell: Any) -> str:
