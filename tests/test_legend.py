@@ -1,9 +1,10 @@
-"""The legend of tables of significance: what few resamples cannot show. By hand: n tests, 2n / resamples."""
+"""p of resamples, and the legend: what few resamples cannot show. By hand: m tests, 2 m / (resamples + 1)."""
 
 import pytest
 from reports import hand_ablation, hand_pruning
 
 from fairseq_headprune.cli.report import document
+from fairseq_headprune.evaluation.p_values import enough_resamples, least_resamples, p_text, resampled_p
 from fairseq_headprune.files import read_json, write_json
 from fairseq_headprune.report.marks import Family, marks_named
 
@@ -32,7 +33,9 @@ def test_what_cannot_be_a_finding_is_told(tests, alpha, needed):
 @pytest.mark.parametrize(
     ("resamples", "tests", "p", "p_holm", "mark"),
     [
-        (1000, 5, 0.0, 0.0, "holm"),  # below 5 x 0.002 = 0.01
+        (1000, 5, 2 / 1001, 10 / 1001, "holm"),
+        (1000, 6, 2 / 1001, 12 / 1001, "raw"),
+        (1000, 5, 0.0, 0.0, "holm"),  # of an older version: below 5 x 0.002 = 0.01
         (1000, 6, 0.0, 0.0, "raw"),  # below 0.012 only
         (10000, 44, 0.0, 0.0, "holm"),
         (1000, 44, 0.0, 0.0, "raw"),  # issue: a mark of p < 0.01 beside "p (Holm) < 0.088"
@@ -44,6 +47,21 @@ def test_what_cannot_be_a_finding_is_told(tests, alpha, needed):
 )
 def test_no_mark_that_so_few_resamples_cannot_carry(resamples, tests, p, p_holm, mark):
     assert Family(0.01, resamples, 1, tests).mark({"p": p, "p_holm": p_holm}) == mark
+
+
+def test_the_estimate_of_p_and_its_text():
+    # By hand: 2 (b + 1) / (n + 1), at most 1; with b = 0 only a bound is known.
+    assert [resampled_p(b, 999) for b in (0, 4, 499, 999)] == [0.002, 0.01, 1.0, 1.0]
+    assert [p_text(2 / 1001, 1000), p_text(4 / 1001, 1000), p_text(1.0, 1000)] == ["<0.002", "0.004", "1.000"]
+    assert [p_text(2 / 1001, 1000, 0.04, 20), p_text(4 / 1001, 1000, 0.08, 20)] == ["<0.04", "0.080"]
+    assert p_text(0.0, 1000) == "<0.002"  # of an older version
+
+
+@pytest.mark.parametrize("tests", [1, 5, 44, 72, 144])
+def test_as_many_resamples_as_the_family_needs(tests):
+    least, enough = least_resamples(tests, 0.01), enough_resamples(tests, 0.01)
+    assert least == 200 * tests and Family(0.01, least, 1, tests).fine and not Family(0.01, least - 1, 1, tests).fine
+    assert enough == max(1000, 200 * tests + 100) and Family(0.01, enough, 1, tests).fine
 
 
 def test_the_marks_have_the_names_of_their_form():

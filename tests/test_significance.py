@@ -10,6 +10,7 @@ from sacrebleu.metrics import BLEU
 
 from fairseq_headprune.evaluation.compare_mt import compare_mt_bootstrap
 from fairseq_headprune.evaluation.significance import (
+    _kept_draws,
     bootstrap_statistics,
     draw_counts,
     paired_bootstrap,
@@ -62,7 +63,7 @@ def test_all_256_resamples_of_four_sentences():
     # Bound: five standard deviations of a share of 20,000 draws.
     for share, exact in ((result.wins, wins), (result.losses, losses), (result.ties, ties)):
         assert abs(share - exact) <= 5 * math.sqrt(exact * (1 - exact) / resamples) + 1e-12
-    exact_p = min(1, 2 * min(losses + ties, wins + ties))
+    exact_p = min(1, 2 * min(losses + ties, wins + ties))  # the limit of 2 (b + 1) / (n + 1)
     half = exact_p / 2
     assert abs(result.p - exact_p) <= 10 * math.sqrt(half * (1 - half) / resamples)
     assert result.score == pytest.approx(bleu.corpus_score(RIGHT, [REFERENCES]).score, abs=1e-9)
@@ -93,11 +94,14 @@ def test_mean_and_variance_of_resampled_means():
 
 def test_draws_do_not_depend_on_the_chunks(monkeypatch):
     whole = np.concatenate(list(draw_counts(50, 50, 30, seed=3)))
+    _kept_draws.cache_clear()
     monkeypatch.setattr("fairseq_headprune.evaluation.significance._CHUNK", 100)
     chunks = list(draw_counts(50, 50, 30, seed=3))
     assert len(chunks) == 15
-    # The same generator gives the same stream in pieces.
+    # The same generator gives the same stream in pieces, kept for the next comparison or not.
     assert np.array_equal(np.concatenate(chunks), whole)
+    monkeypatch.setattr("fairseq_headprune.evaluation.significance._KEPT", 0)
+    assert np.array_equal(np.concatenate(list(draw_counts(50, 50, 30, seed=3))), whole)
 
 
 def test_swapped_systems_swap_wins_and_keep_p():
@@ -108,7 +112,7 @@ def test_swapped_systems_swap_wins_and_keep_p():
     # Source: definition of the two-sided p.
     assert (forth.wins, forth.losses, forth.p) == (back.losses, back.wins, back.p)
     assert forth.wins > 0.9
-    assert forth.p == min(1, 2 * min(round(500 * (1 - forth.wins)), round(500 * (1 - forth.losses))) / 500)
+    assert forth.p == 2 * (round(500 * (1 - forth.wins)) + 1) / 501
 
 
 def test_identical_systems_do_not_differ():
@@ -172,7 +176,7 @@ def test_compare_mt_is_repeatable_and_leaves_numpys_generator_alone():
 def test_empty_hypotheses_score_zero():
     baseline, empty = paired_bootstrap("bleu", REFERENCES, {"a": LEFT, "b": [""] * 4}, 100)
     # Source: definition; the empty translation loses every resample.
-    assert (empty.score, empty.ci, empty.losses, empty.p) == (0, (0, 0), 1, 0)
+    assert (empty.score, empty.ci, empty.losses, empty.p) == (0, (0, 0), 1, 2 / 101)
 
 
 @pytest.mark.parametrize(

@@ -103,7 +103,7 @@ def test_it_is_shown_in_every_form(finished):
     document = finished.result(finished.cells())
     text, markdown, latex = (document.render(form, ["f.png"]) for form in ("text", "markdown", "latex"))
     delta = f"{document.data['cells'][0]['delta']:+.2f}"
-    assert document.data["cells"][0]["p_holm"] == 0.0
+    assert document.data["cells"][0]["p_holm"] == 4 * 2 / 1001  # no resample of 1,000 is against it
     assert text.startswith("Each component masked whole\nComponent") and f"{delta}**" in text
     assert "** differs from unpruned" in text and text.endswith(f"study {finished.folder.path}\n{document.findings[0]}")
     assert rf"| enc\_self | {delta}\*\* |" in markdown
@@ -136,8 +136,19 @@ def test_a_folder_of_format_1_opens_and_resumes(tmp_path, monkeypatch):
     assert packs == [1] and (folder / "cells.jsonl").read_bytes().startswith(before)
     document = study.result(study.cells())
     assert [round(cell["delta"], 2) for cell in document.data["cells"]][-1] == -4.4 and not document.missing
-    # Four tests of 1,000 resamples: p = 0 is below 0.008 after correction. Two heads have p = 0, by the old cells.
+    # Four tests of 1,000 resamples: b = 0 gives 8 / 1001 after correction; the old cells have p = 0 there.
     assert document.data["found"]["significant"] == sum(cell["p_holm"] < 0.01 for cell in study_cells(document))
+
+
+def test_the_number_of_resamples_follows_the_tests_unless_the_folder_has_one(tmp_path):
+    # By hand: 12 heads are 12 tests, which need more than 2,400 resamples at .01.
+    study = Ablate.of(toys.ToySession(), "test", "all", Comparison())
+    assert study.tests == 12 and study.settings["resamples"] == 2500
+    assert "2.5 times the work of 1,000" in study.notices()[0] and "fewer than 2,400" in study.notices()[0]
+    assert Ablate.of(toys.ToySession(), "test", "all", Comparison(resamples=1000)).notices() == []
+    Ablate.of(toys.ToySession(), "test", "all", Comparison(resamples=30)).open(tmp_path / "s")
+    study.open(tmp_path / "s")
+    assert study.settings["resamples"] == 30
 
 
 def test_chrf_stands_beside_bleu(tmp_path):

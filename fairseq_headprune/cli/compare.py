@@ -13,12 +13,12 @@ from fairseq_headprune.cli.compared_files import are_predictions, predictions, t
 from fairseq_headprune.cli.comparison_flags import add_bootstrap_flags, add_keep_marks_flag
 from fairseq_headprune.evaluation.compare_mt import SAMPLE_FRACTION, compare_mt_bootstrap
 from fairseq_headprune.evaluation.compared import Compared, Subject, compare
-from fairseq_headprune.evaluation.p_values import bootstrap_p_values
+from fairseq_headprune.evaluation.p_values import LEAST, enough_resamples, p_text
 from fairseq_headprune.evaluation.significance import SystemResult
 from fairseq_headprune.evaluation.statistics import METRICS
 from fairseq_headprune.evaluation.tokenisers import TOKENISED
 from fairseq_headprune.report.document import Document
-from fairseq_headprune.report.marks import Family
+from fairseq_headprune.report.marks import SENTENCES, Family, resamples_notice
 from fairseq_headprune.report.tables import MARKS, Marked, Table, mark_of
 
 _DESCRIPTION = """Paired bootstrap resampling (Koehn 2004) of translation systems against the first one, the
@@ -43,6 +43,11 @@ def run(argv: list[str]) -> int:
     if len(args.files) < (2 if labelled else 3):
         parser.error(f"the following arguments are required: {'OTHER.json' if labelled else 'SYS'}")
     subject = (predictions if labelled else translations)(args)
+    tests = len(subject.answers) - 1
+    if args.resamples is None:
+        args.resamples = enough_resamples(tests, args.alpha)
+        if args.resamples > LEAST:
+            print(f"headprune compare: {resamples_notice(args.resamples, tests, args.alpha)}", file=sys.stderr)
     results = compare(subject, args.resamples, args.seed, subject.facts.get("sample_fraction", 1.0))
     document = _document(args, subject, results)
     if args.engine == "compare-mt":
@@ -120,13 +125,15 @@ def _document(args: argparse.Namespace, subject: Subject, results: Sequence[Comp
     baseline, tests = systems[0].name, _tests(args, subject)
     if subject.tests:
         notes.append(
-            f"bootstrap: paired, of {subject.metric.name}, {args.resamples} resamples, seed {args.seed}; "
+            f"bootstrap: paired, of {subject.metric.name}, {args.resamples} resamples, seed {args.seed}; all tests: "
+            "this model against that model, not one method against another; "
             f"{{holm}} p (Holm) < {args.alpha:g}, {{raw}} only p < {args.alpha:g}"
         )
     else:
         marks = f"{{raw}} {'only ' if tests.fine else ''}p < {args.alpha:g}"
         marks = f"{{holm}} p (Holm) < {args.alpha:g}, {marks}" if tests.fine else f"{marks} before Holm's correction"
-        notes.append(f"{args.resamples} resamples, seed {args.seed}; wins are the system's against {baseline}; {marks}")
+        how = f"{SENTENCES}; {args.resamples} resamples, seed {args.seed}"
+        notes.append(f"{how}; wins are the system's against {baseline}; {marks}")
         notes += [f"{r.name}: no difference to the baseline in any resample" for r in systems[1:] if r.ties == 1]
     labels = {test.key: test.label for test in subject.tests}
     for result in results[1:]:
@@ -150,7 +157,7 @@ def _bootstrap_table(args: argparse.Namespace, subject: Subject, results: Sequen
     rows = []
     for result in (compared.bootstrap for compared in results):
         shares = [f"{100 * share:.1f}%" for share in (result.wins, result.losses, result.ties)]
-        p_values = bootstrap_p_values(result, args.resamples, len(results) - 1)
+        p_values = _p_values(args, result, len(results) - 1)
         scored = [result.name, f"{result.score:.2f}", f"{result.ci[0]:.2f}-{result.ci[1]:.2f}"]
         rows.append([*scored, *shares, *p_values, MARKS[_mark(args, subject, result)]])
     header = ["system", "score", "95% interval", "wins", "losses", "ties", "p", "p (Holm)", ""]
@@ -173,13 +180,17 @@ def _test_table(args: argparse.Namespace, subject: Subject, results: Sequence[Co
         for test in tests.values():
             assert test is not None
             row.append(Marked(f"{_p(test.p)} ({_p(test.p_holm)})", mark_of(test.p, test.p_holm, args.alpha)))
-        p, p_holm = bootstrap_p_values(bootstrap, args.resamples, len(results) - 1)
+        p, p_holm = _p_values(args, bootstrap, len(results) - 1)
         row.append(Marked(f"{p} ({p_holm})", _mark(args, subject, bootstrap)))
     return Table(["system", subject.metric.name, "95% interval", *labels], rows)
 
 
+def _p_values(args: argparse.Namespace, result: SystemResult, tests: int) -> list[str]:
+    return [p_text(result.p, args.resamples), p_text(result.p, args.resamples, result.p_holm, tests)]
+
+
 def _p(p: float) -> str:
-    return f"{p:.3f}" if p >= 0.0005 else f"{p:.0e}" if p > 0 else "0"
+    return f"{p:.3f}" if p >= 0.0005 else f"{p:.0e}" if p > 0 else "<1e-300"
 
 
 def _add_compare_mt(args: argparse.Namespace, subject: Subject, value: dict[str, Any]) -> list[str]:

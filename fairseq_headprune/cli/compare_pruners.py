@@ -163,7 +163,7 @@ def _check(args: argparse.Namespace, total: int) -> None:
     if min(args.seeds, default=-1) < 0:
         raise ValueError("--seeds: name one or more, each 0 or above")
     for name in ("jobs", "updates", "step", "resamples"):
-        if getattr(args, name) < 1:
+        if getattr(args, name) is not None and getattr(args, name) < 1:
             raise ValueError(f"--{name} {getattr(args, name)}: it must be at least 1")
     unknown = [stage for stage in args.stages if stage not in STAGES]
     if unknown:

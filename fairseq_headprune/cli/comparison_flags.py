@@ -6,6 +6,9 @@ from typing import Any
 from fairseq_headprune.cli.common import add_ffn_flag, add_output_flags
 from fairseq_headprune.studies.run import MASKS_AT_ONCE
 
+#: Default of ``--resamples``.
+_RESAMPLES = "(default: what Holm's correction over the tests needs, more than 2 tests / alpha, and at least 1000)"
+
 
 def add_study_flags(group: Any, choices: str, components: str) -> None:
     """Add ``--output``, ``--masks-at-once``, and ``--components`` with the verb's choices and help text."""
@@ -50,7 +53,7 @@ def add_comparison_flags(parser: argparse.ArgumentParser) -> None:
 def add_test_flags(group: Any) -> None:
     """Add the flags of the paired bootstrap."""
     add = group.add_argument
-    add("--resamples", type=int, default=1000, help="resamples of the paired bootstrap (default: 1000)")
+    add("--resamples", type=int, metavar="N", help=f"resamples of the paired bootstrap {_RESAMPLES}")
     add("--bootstrap-seed", type=int, default=12345, help="seed of the resamples; 0 is a seed too (default: 12345)")
     add("--alpha", type=float, default=0.01, help="level of significance (default: 0.01)")
 
@@ -63,7 +66,7 @@ def add_keep_marks_flag(group: Any) -> None:
 
 def add_bootstrap_flags(parser: argparse.ArgumentParser) -> None:
     """Add the flags of a comparison of systems: resamples, seed and level."""
-    parser.add_argument("--resamples", type=int, default=1000, help="how often the test set is drawn")
+    parser.add_argument("--resamples", type=int, metavar="N", help=f"how often the test set is drawn {_RESAMPLES}")
     parser.add_argument("--seed", type=int, default=12345, help="seed of the draws; 0 is a seed too")
     parser.add_argument("--alpha", type=float, default=0.01, help="level of the marks ** (Holm) and * (raw p only)")
 
@@ -74,7 +77,7 @@ def comparison_settings(args: argparse.Namespace) -> dict[str, Any]:
     Raises:
         ValueError: a number out of range.
     """
-    if args.resamples < 1:
+    if args.resamples is not None and args.resamples < 1:
         raise ValueError(f"--resamples must be at least 1, got {args.resamples}")
     if not 0 < args.alpha < 1:
         raise ValueError(f"--alpha must be between 0 and 1, got {args.alpha}")

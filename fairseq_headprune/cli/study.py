@@ -52,9 +52,9 @@ def run_study(
 
 
 def warn(study: Any) -> None:
-    """Print the warnings of a study to stderr."""
-    for text in study.warnings():
-        print(f"headprune {study.name}: warning: {text}", file=sys.stderr)
+    """Print the warnings of a study, and what was chosen for the user, to stderr."""
+    for text in [*(f"warning: {text}" for text in study.warnings()), *study.notices()]:
+        print(f"headprune {study.name}: {text}", file=sys.stderr)
 
 
 def show(study: Any, args: argparse.Namespace) -> int:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from fairseq_headprune.evaluation.evaluator import AnswerMetric
+from fairseq_headprune.evaluation.p_values import LEAST
 from fairseq_headprune.evaluation.paired_tests import McNemarTest, TTest, corrected
 from fairseq_headprune.evaluation.significance import SystemResult, bootstrap_statistics
 
@@ -60,7 +61,7 @@ class Compared:
     tests: Mapping[str, TTest | McNemarTest | None]
 
 
-def compare(subject: Subject, resamples: int = 1000, seed: int = 12345, fraction: float = 1.0) -> list[Compared]:
+def compare(subject: Subject, resamples: int = LEAST, seed: int = 12345, fraction: float = 1.0) -> list[Compared]:
     """Test every system against the first one, with Holm's correction over the systems for each of the tests.
 
     Args:

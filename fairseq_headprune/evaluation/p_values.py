@@ -1,10 +1,10 @@
-"""p-values of many comparisons: Holm's correction, and their text in tables."""
+"""p values: their estimate from resamples, Holm's correction, how many resamples a family needs, and their text."""
 
+import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from fairseq_headprune.evaluation.significance import SystemResult
+#: Fewest resamples that are drawn unless told otherwise.
+LEAST = 1000
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -26,10 +26,42 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return adjusted
 
 
-def bootstrap_p_values(result: "SystemResult", resamples: int, comparisons: int) -> list[str]:
-    """Return p and p (Holm) as text; 0 is shown as below the smallest p above 0 that these resamples allow."""
-    smallest = (2 / resamples, 2 / resamples * comparisons)
-    return [
-        f"{p:.3f}" if p > 0 else f"<{min(1, least):.2g}"
-        for p, least in zip((result.p, result.p_holm), smallest, strict=True)
-    ]
+def resampled_p(against: int, resamples: int) -> float:
+    """Return the two-sided p of a bootstrap, min(1, 2 (b + 1) / (n + 1)) (Davison and Hinkley 1997, eq. 4.11).
+
+    Args:
+        against: b, the number of the n resamples in which the difference is 0 or has the other sign.
+    """
+    return min(1.0, 2 * (against + 1) / (resamples + 1))
+
+
+def smallest_p(resamples: int) -> float:
+    """Return the smallest two-sided p that this many resamples can give, that of b = 0."""
+    return resampled_p(0, resamples)
+
+
+def at_floor(p: float, resamples: int) -> bool:
+    """Whether no resample was against a difference: its p is only known to be below a bound."""
+    return p <= smallest_p(resamples) * (1 + 1e-9)
+
+
+def least_resamples(tests: int, alpha: float) -> int:
+    """Return the fewest resamples with which Holm's correction over ``tests`` can leave a p below ``alpha``."""
+    return math.floor(2 * tests / alpha * (1 + 1e-12))
+
+
+def enough_resamples(tests: int, alpha: float) -> int:
+    """Return the default number of resamples of a family: above ``2 tests / alpha``, in hundreds, at least 1,000."""
+    return max(LEAST, 100 * (least_resamples(tests, alpha) // 100 + 1))
+
+
+def p_text(p: float, resamples: int, p_holm: float | None = None, tests: int = 1) -> str:
+    """Return p as text, or ``p_holm`` if given; where no resample is against the difference, as "<" and a bound.
+
+    Args:
+        p: before correction.
+        tests: number of tests in Holm's correction.
+    """
+    if at_floor(p, resamples):
+        return f"<{min(1, 2 / resamples * (1 if p_holm is None else tests)):.2g}"
+    return f"{p if p_holm is None else p_holm:.3f}"

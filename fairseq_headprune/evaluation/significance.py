@@ -1,11 +1,12 @@
 """Paired bootstrap resampling (Koehn 2004) on cached sentence statistics, for many systems at once."""
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from fairseq_headprune.evaluation.p_values import holm
+from fairseq_headprune.evaluation.p_values import LEAST, holm, resampled_p
 from fairseq_headprune.evaluation.statistics import check_lengths, corpus_metric
 
 #: Differences below this many points are rounding and count as ties.
@@ -13,6 +14,9 @@ TIE = 1e-9
 
 #: Maximum number of entries of the matrix of counts in memory at once (float64).
 _CHUNK = 4_000_000
+
+#: Maximum number of counts that are kept for the next comparison of the same study, most in one byte each.
+_KEPT = 256_000_000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,8 +28,8 @@ class SystemResult:
         ci: percentile interval of the score over the resamples.
         wins, losses, ties: shares of the resamples where the system is better than, worse than, or equal to the
             baseline; they sum to 1.
-        p: two-sided, min(1, 2 min(P[delta <= 0], P[delta >= 0])) with delta = system - baseline. The smallest value
-            above 0 is 2 / resamples, so 0 means "less than that".
+        p: two-sided, min(1, 2 (b + 1) / (n + 1)): b of the n resamples have a delta = system - baseline of 0 or of
+            the rarer sign. It is never 0; with b = 0 it is only a bound.
         p_holm: p after Holm's correction over all systems but the baseline.
     """
 
@@ -43,7 +47,7 @@ def paired_bootstrap(
     metric: str,
     references: Sequence[str],
     systems: Mapping[str, Sequence[str]],
-    resamples: int = 1000,
+    resamples: int = LEAST,
     seed: int = 12345,
     alpha_ci: float = 0.05,
     sample_fraction: float = 1.0,
@@ -73,7 +77,7 @@ def paired_bootstrap(
 def bootstrap_statistics(
     score: Callable[[np.ndarray], np.ndarray],
     statistics: Mapping[str, np.ndarray],
-    resamples: int = 1000,
+    resamples: int = LEAST,
     seed: int = 12345,
     alpha_ci: float = 0.05,
     sample_fraction: float = 1.0,
@@ -105,8 +109,8 @@ def bootstrap_statistics(
     delta = sampled - sampled[:, :1]
     wins, losses = (delta > TIE).sum(axis=0), (delta < -TIE).sum(axis=0)  # [systems], numbers of resamples
     ties = resamples - wins - losses
-    p_values = np.minimum(1.0, 2 * np.minimum(losses + ties, wins + ties) / resamples)
-    corrected = [1.0, *holm(p_values[1:].tolist())]
+    p_values = [resampled_p(int(against), resamples) for against in np.minimum(losses, wins) + ties]
+    corrected = [1.0, *holm(p_values[1:])]
     low, high = np.quantile(sampled, [alpha_ci / 2, 1 - alpha_ci / 2], axis=0)
     shares = (number / resamples for number in (wins, losses, ties))
     rows = np.column_stack([scores, low, high, *shares, p_values, corrected]).tolist()
@@ -118,14 +122,27 @@ def draw_counts(sentences: int, size: int, resamples: int, seed: int) -> Iterato
 
     Every row sums to ``size``: draws with replacement, each sentence equally likely.
     """
+    draws = _kept_draws if resamples * sentences <= _KEPT else _draws
+    for counts in draws(sentences, size, resamples, seed):
+        yield counts.astype(np.float64)
+
+
+@functools.lru_cache(maxsize=1)
+def _kept_draws(*settings: int) -> list[np.ndarray]:
+    """The draws of a study, which are the same for all its cells."""
+    return list(_draws(*settings))
+
+
+def _draws(sentences: int, size: int, resamples: int, seed: int) -> Iterator[np.ndarray]:
+    """Yield the counts as integers, in one byte each where they fit."""
     generator = np.random.default_rng(seed)
     rows = max(1, _CHUNK // max(sentences, size))
     for first in range(0, resamples, rows):
         count = min(rows, resamples - first)
         indices = generator.integers(0, sentences, size=(count, size))
         indices += np.arange(count)[:, None] * sentences
-        counts = np.bincount(indices.ravel(), minlength=count * sentences)
-        yield counts.reshape(count, sentences).astype(np.float64)
+        counts = np.bincount(indices.ravel(), minlength=count * sentences).reshape(count, sentences)
+        yield counts.astype(np.uint8) if counts.max() < 256 else counts
 
 
 def sample_size(sentences: int, sample_fraction: float) -> int:

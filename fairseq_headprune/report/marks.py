@@ -1,14 +1,18 @@
 """Significance marks: a family of tests, the meaning of its marks, and whether the resamples are enough."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from fairseq_headprune.evaluation.p_values import LEAST, at_floor, least_resamples, smallest_p
+
+#: What the paired bootstrap of one training's sentences speaks of.
+SENTENCES = "paired bootstrap of sentences: this model against that model, not one method against another"
+
 
 @dataclass(frozen=True)
 class Family:
-    """The tests of a study, as one family for Holm's correction.
+    """The tests of a study over the sentences of single models, as one family for Holm's correction.
 
     Attributes:
         alpha: significance level.
@@ -25,22 +29,23 @@ class Family:
     def fine(self) -> bool:
         """Whether there are enough resamples for any difference to be significant after correction.
 
-        p = 0 only means "below 2 / resamples". Holm's correction multiplies the smallest p by the number of tests; if
-        that one is not significant, no other is.
+        Holm's correction multiplies the smallest p by the number of tests; if that one is not significant, no other is.
         """
-        return 2 * self.count / self.resamples <= self.alpha
+        return self.count * smallest_p(self.resamples) < self.alpha
 
     def nominal(self, cell: Mapping[str, Any]) -> bool:
-        """Whether the corrected p is below alpha, even if there are too few resamples to trust p = 0."""
-        return cell["p_holm"] is not None and cell["p_holm"] < self.alpha
+        """Whether a difference is significant, or may be: no resample is against it, and there are too few to tell."""
+        if self.fine or cell["p_holm"] is None:
+            return self.significant(cell)
+        return at_floor(cell["p"], self.resamples)
 
     def significant(self, cell: Mapping[str, Any]) -> bool:
         """Whether a difference is significant after correction; never while ``p_holm`` is None."""
-        return self.fine and self.nominal(cell)
+        return self.fine and cell["p_holm"] is not None and cell["p_holm"] < self.alpha
 
     def raw(self, cell: Mapping[str, Any]) -> bool:
         """Whether a difference is significant before correction."""
-        return cell["p"] < self.alpha and (cell["p"] > 0 or 2 / self.resamples <= self.alpha)
+        return max(cell["p"], smallest_p(self.resamples)) < self.alpha
 
     def mark(self, cell: Mapping[str, Any]) -> str:
         """Return ``holm`` (significant after correction), ``raw`` (only before it) or an empty string."""
@@ -48,7 +53,7 @@ class Family:
 
     def legend(self, base: str = "unpruned") -> str:
         """Return the legend of the marks of tests against ``base``; ``{holm}`` and ``{raw}`` are placeholders."""
-        how = f"paired bootstrap, {self.resamples} resamples, seed {self.seed}"
+        how = f"{SENTENCES}, {self.resamples} resamples, seed {self.seed}"
         differs = f"differs from {base} at p < {self.alpha:g}"
         if not self.fine:
             return f"{{raw}} {differs} before Holm's correction ({how}); {self.limit}"
@@ -62,13 +67,22 @@ class Family:
         return (
             f"no difference can be a finding after it: {self.resamples} resamples show no p below "
             f"{2 / self.resamples:.2g}, and for {self.count} test{'' if self.count == 1 else 's'} it takes "
-            f"{math.ceil(2 * self.count / self.alpha)} or more (--resamples)"
+            f"{least_resamples(self.count, self.alpha)} or more (--resamples)"
         )
 
     @property
     def too_few(self) -> str:
         """A phrase for a nominal finding, saying that the resamples are too few; empty if there are enough."""
         return "" if self.fine else f"; {self.resamples} resamples are too few to call that significant"
+
+
+def resamples_notice(resamples: int, tests: int, alpha: float) -> str:
+    """Say why so many resamples are drawn, and what that costs."""
+    return (
+        f"{resamples:,} resamples, {resamples / LEAST:.1f} times the work of {LEAST:,}: Holm's correction over {tests} "
+        f"tests leaves no p below {alpha:g} with fewer than {least_resamples(tests, alpha):,} (--resamples {LEAST} is "
+        "quicker and marks no finding)"
+    )
 
 
 #: The two significance marks in each form of output.

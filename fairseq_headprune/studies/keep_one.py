@@ -71,6 +71,11 @@ class KeepOne(OneHeadStudy):
         cells = self.cells_of({head: masks[head] for head in best}, self.split)
         return [] if all(cell.id in done for cell in cells) else cells
 
+    @property
+    def tests(self) -> int:
+        """The candidates; the reported heads are fewer."""
+        return len(self.masks)
+
     def planned(self) -> int:
         """Heads, layers, and the unpruned model on each split."""
         return 1 + len(self.masks) + (0 if self.select == self.split else 1 + self._layers())

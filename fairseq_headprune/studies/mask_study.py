@@ -1,14 +1,18 @@
 """Studies whose cells are masks of one loaded model: settings, checks, and the common parts of their documents."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fairseq_headprune.evaluation.evaluator import Evaluator
+from fairseq_headprune.evaluation.p_values import LEAST, enough_resamples
+from fairseq_headprune.files import PathLike
 from fairseq_headprune.parts import Mask
 from fairseq_headprune.report.document import Document
-from fairseq_headprune.report.marks import Family
+from fairseq_headprune.report.marks import Family, resamples_notice
 from fairseq_headprune.studies.finished import finished_cells
+from fairseq_headprune.studies.folder import StudyFolder
 from fairseq_headprune.studies.study import UNPRUNED, Cell, Done, Study
 
 if TYPE_CHECKING:
@@ -23,11 +27,11 @@ class Comparison:
 
     Attributes:
         tokenize: sacrebleu's tokeniser, or ``tok`` (tokenised BLEU); ignored for predictions.
-        resamples, seed, alpha: settings of the paired bootstrap.
+        resamples, seed, alpha: settings of the paired bootstrap; None: as many resamples as the study's tests need.
     """
 
     tokenize: str = "13a"
-    resamples: int = 1000
+    resamples: int | None = None
     seed: int = 12345
     alpha: float = 0.01
 
@@ -52,13 +56,37 @@ def mean_test(
     from fairseq_headprune.evaluation.statistics import mean_score
 
     systems = {"base": np.concatenate(base, axis=1), "mean": np.concatenate(mine, axis=1)}
-    found = bootstrap_statistics(mean_score(score, len(mine)), systems, how.resamples, how.seed)
+    found = bootstrap_statistics(mean_score(score, len(mine)), systems, how.resamples or LEAST, how.seed)
     result = asdict(found[1])
     return found[0].score, {name: result[name] for name in ("score", "ci", "wins", "losses", "ties", "p")}
 
 
 class MaskStudy(Study):
     """A study whose cells are masks of one model; its settings are those of :func:`model_settings` and more."""
+
+    def __init__(self, settings: Mapping[str, Any], session: Any = None, folder: StudyFolder | None = None) -> None:
+        """Make the study; if its settings leave the number of resamples open, choose it by the number of tests."""
+        super().__init__(settings, session, folder)
+        self.chosen = self.settings.get("resamples", LEAST) is None
+        if self.chosen:
+            self.settings["resamples"] = enough_resamples(self.tests, self.alpha)
+
+    def open(self, path: PathLike, environment: Mapping[str, Any] | None = None) -> StudyFolder:
+        """Open the folder; one begun with another number of resamples goes on with that, unless one is given."""
+        if self.chosen and (Path(path) / "study.json").is_file():
+            stored = StudyFolder(path).settings.get("resamples")
+            self.settings["resamples"] = stored if isinstance(stored, int) else self.settings["resamples"]
+        return super().open(path, environment)
+
+    @property
+    def tests(self) -> int:
+        """The number of tests in the largest family for Holm's correction; 1 if it is not known in advance."""
+        return max(1, (self.planned() or 2) - 1)
+
+    def notices(self) -> list[str]:
+        """Say how many resamples were chosen, and what they cost."""
+        count = self.settings["resamples"]
+        return [resamples_notice(count, self.tests, self.alpha)] if self.chosen and count > LEAST else []
 
     def cells(self) -> dict[str, Done]:
         """Return the finished cells by id; raises ValueError if one lacks a required number."""

@@ -75,6 +75,10 @@ class Study:
         """Return warnings about what weakens the results, one sentence each."""
         return []
 
+    def notices(self) -> list[str]:
+        """Return what a user should know of settings that were chosen for them, one sentence each."""
+        return []
+
     def plan(self) -> Sequence[Cell]:
         """Return the cells that are known in advance."""
         return []

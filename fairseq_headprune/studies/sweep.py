@@ -65,8 +65,13 @@ class Sweep(MaskStudy):
         """Make the sweep from the pruning study of its first checkpoint."""
         settings = {name: value for name, value in first.settings.items() if name != "checkpoint"}
         study = cls({**settings, "study": cls.name}, first.session)
-        study.checkpoints, study.follow = checkpoints, follow
+        study.checkpoints, study.follow, study.chosen = checkpoints, follow, first.chosen
         return study
+
+    @property
+    def tests(self) -> int:
+        """The number of tests in an epoch's family."""
+        return Prune(self.settings).tests
 
     def open(self, path: PathLike, environment: Mapping[str, Any] | None = None) -> StudyFolder:
         """Open the folder.
@@ -182,6 +187,7 @@ class EpochWork:
             if session is None:
                 continue
             study = self.prune(session)
+            study.settings["resamples"] = self.sweep.settings["resamples"]
             folder = study.open(epoch_path(self.sweep.folder.path, cell.job), self.environment)
             for one in run(study, MaskWork(study)):
                 self.tick({**one, "id": f"epoch {cell.job}, {one['id']}"})

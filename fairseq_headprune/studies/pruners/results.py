@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fairseq_headprune.evaluation.hypotheses import read_references
-from fairseq_headprune.evaluation.p_values import holm
+from fairseq_headprune.evaluation.p_values import enough_resamples, holm
 from fairseq_headprune.files import read_lines
 from fairseq_headprune.jobs.methods import NAMES
 from fairseq_headprune.report.document import Document
@@ -39,6 +39,9 @@ def document(
     if references is None:
         references = read_references(folder.path / "references" / f"{split}.txt").lines
     metric = task.metric(references, how)
+    if how.resamples is None:
+        points = {(cell["method"], cell["count"]) for cell in mine if cell["method"] not in ("unpruned", "l0-lambda")}
+        how = replace(how, resamples=enough_resamples(max(1, len(points)), how.alpha))
     sentences, rows = {}, []
     for cell in mine:
         path = folder.hyp_path(cell["id"])

@@ -41,7 +41,7 @@ function pointFacts(point, study, comparisons) {
     ...(point.sd === undefined ? [
       point.ci ? ["95% interval", interval(point.ci)] : null,
       ["p", pText(point.p, study.resamples)],
-      ["p (Holm)", pText(point.p_holm, study.resamples, comparisons)],
+      ["p (Holm)", pText(point.p_holm, study.resamples, point.p, comparisons)],
     ] : []),
   ].filter(Boolean);
 }

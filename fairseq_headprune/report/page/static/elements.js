@@ -18,10 +18,10 @@ const signed = (value, digits = 2) => (value < 0 ? "" : "+") + value.toFixed(dig
 const percent = (share) => `${(100 * share).toFixed(1)}%`;
 const interval = (ci) => `${fixed(ci[0])} to ${fixed(ci[1])}`;
 
-// A p of 0 says no more than "below the smallest p that this number of resamples can show".
-function pText(p, resamples, comparisons = 1) {
+// The smallest p that this number of resamples can show is only a bound (results of older versions have 0 there).
+function pText(p, resamples, own = p, comparisons = 1) {
   if (p === null || p === undefined) return "not known before all cells are done";
-  if (p > 0) return p < 0.001 ? p.toPrecision(2) : p.toFixed(3);
+  if (own > (2 / (resamples + 1)) * 1.000001) return p < 0.001 ? p.toPrecision(2) : p.toFixed(3);
   return `< ${Number(Math.min(1, (2 / resamples) * comparisons).toPrecision(2))}`;
 }
 

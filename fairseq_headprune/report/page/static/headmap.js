@@ -103,7 +103,7 @@ function numbers(cell, study, comparisons) {
     ["Difference", `${signed(cell.delta)} ${study.measure}`],
     ["Score", `${fixed(cell.score)} ${study.measure}`],
     ["p", pText(cell.p, study.resamples)],
-    ["p (Holm)", pText(cell.p_holm, study.resamples, comparisons)],
+    ["p (Holm)", pText(cell.p_holm, study.resamples, cell.p, comparisons)],
     cell.ci ? ["95% interval of the score", interval(cell.ci)] : null,
   ];
 }
