@@ -1,6 +1,7 @@
-"""A hook of MkDocs: the reference of the verbs, pages of the repository outside docs/, equations as MathML."""
+"""A hook of MkDocs: the reference of verbs and messages, pages of the repository outside docs/, equations as MathML."""
 
 import argparse
+import ast
 import re
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,9 @@ _OUTSIDE = ["CHANGELOG.md", "CONTRIBUTING.md", "examples/*/README.md", "examples
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Add the generated page and the files outside docs/, under the paths that they have in the repository."""
+    """Add the generated pages and the files outside docs/, under the paths that they have in the repository."""
     files.append(File.generated(config, "reference/verbs.md", content=verbs()))
+    files.append(File.generated(config, "reference/messages.md", content=messages()))
     for path in sorted(found for pattern in _OUTSIDE for found in _ROOT.glob(pattern)):
         name = path.relative_to(_ROOT).as_posix()
         files.append(File.generated(config, name, abs_src_path=str(path)))
@@ -95,3 +97,36 @@ def _meaning(parser: argparse.ArgumentParser, action: argparse.Action) -> str:
 def _example(parser: argparse.ArgumentParser) -> list[str]:
     verb = parser.prog.removeprefix("headprune ")
     return ["```bash", f"{parser.prog} {EXAMPLES[verb]}", "```"] if verb in EXAMPLES else []
+
+
+#: words with which a message names the way out
+_WAY_OUT = re.compile(
+    r"\b(give|name|choose|use|take|run|make|leave|omit|say|ask|copy|save|raise|lower|install|train|finish|put|report|start|"
+    r"select|set|slim|must be|known are|needs?|at least)\b"
+)
+
+
+def messages() -> str:
+    """Return every message with a way out that the package raises, by package, from its source."""
+    lines = [
+        "# Messages",
+        "",
+        "What the programs say when they refuse an input, as far as a line names the way out. `…` stands",
+    ]
+    lines += ["for a file, a value or a limit.", ""]
+    for folder in sorted({path.parent for path in (_ROOT / "fairseq_headprune").rglob("*.py")}):
+        trees = [ast.parse(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.py"))]
+        nodes = [node.exc for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Raise)]
+        texts = {_text(node.args[0]) for node in nodes if isinstance(node, ast.Call) and node.args}
+        if found := sorted(text for text in texts if _WAY_OUT.search(text)):
+            lines += ["", f"## {'.'.join(folder.relative_to(_ROOT).parts)}", "", *(f"- `{text}`" for text in found)]
+    return "\n".join(lines) + "\n"
+
+
+def _text(node: ast.expr) -> str:
+    """Return a message as its source has it, with `…` for what is filled in."""
+    if isinstance(node, ast.Constant):
+        return " ".join(str(node.value).split()) if not str(node.value).startswith(" ") else str(node.value)
+    if isinstance(node, ast.JoinedStr):
+        return "".join(_text(part) for part in node.values)
+    return "…"
