@@ -8,7 +8,14 @@ from fairseq_headprune.jobs.methods import DEFAULT, NAMES
 from fairseq_headprune.report import drawing
 from fairseq_headprune.studies.mask_study import Comparison
 from fairseq_headprune.studies.pruners.figures import comparison_figure, layer_counts, set_figures
-from fairseq_headprune.studies.pruners.results import cost_table, costs, score_note, score_table, summarise
+from fairseq_headprune.studies.pruners.results import (
+    best_methods,
+    cost_table,
+    costs,
+    score_note,
+    score_table,
+    summarise,
+)
 from fairseq_headprune.studies.pruners.tasks import Translating
 from fairseq_headprune.studies.pruners.trainings import trainings
 
@@ -53,6 +60,12 @@ def test_means_deviations_and_tests(points):
     assert (found["ste", 8]["ties"], found["ste", 8]["p"], found["ste", 8]["p_holm"]) == (1.0, 1.0, 1.0)
     assert found["ste", 4]["sd"] is None and found["ste", 4]["delta"] == 0.0
     assert "p" not in found["unpruned", None] and found["unpruned", None]["score"] == 33.0
+
+
+def test_the_best_methods_are_named_by_how_many_numbers_of_heads(points):
+    # By hand: at 8 heads STE has 33 and Michel 21; at 4 only STE is there.
+    assert best_methods(points, "BLEU")[0].startswith("highest mean BLEU, of 2 numbers of heads: STE at 2 (not a test")
+    assert best_methods([], "BLEU") == []
 
 
 def test_without_the_unpruned_model_of_a_seed_there_is_no_test():

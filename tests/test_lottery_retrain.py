@@ -66,7 +66,7 @@ def test_tables_and_resuming(study, capsys, tmp_path):
     with Here().instead() as here:
         capsys.readouterr()
         assert main([*map(str, ["lottery", "retrain", *study["arguments"]])]) == 0
-    text = capsys.readouterr().out
+    text = lines = capsys.readouterr().out
     assert not here.started and cells(study["folder"] / "s") == before
     rows = {line.split()[0]: line.split() for line in text.splitlines() if line.startswith(("full", "good", "random"))}
     assert rows["good"][1:3] == ["9", "3"] and rows["full"][1:3] == ["12", "4"]
@@ -74,6 +74,10 @@ def test_tables_and_resuming(study, capsys, tmp_path):
     assert [text.strip("*") for text in rows["good"][3:]] == [
         f"{score[how + '-good']:.2f}" for how in ("pruned", "retrained", "fresh")
     ]
+    best = max(("good", "random"), key=lambda name: score[f"retrained-{name}"])
+    difference = score[f"retrained-{best}"] - score["retrained-full"]
+    text = f"best ticket trained again: {best}, BLEU {score[f'retrained-{best}']:.2f}, {difference:+.2f} from the full"
+    assert text in lines
     assert main(["report", str(study["folder"] / "s"), "-o", str(tmp_path / "page.html")]) == 0
 
 

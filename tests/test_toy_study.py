@@ -105,7 +105,9 @@ def test_it_is_shown_in_every_form(finished):
     delta = f"{document.data['cells'][0]['delta']:+.2f}"
     assert document.data["cells"][0]["p_holm"] == 4 * 2 / 1001  # no resample of 1,000 is against it
     assert text.startswith("Each component masked whole\nComponent") and f"{delta}**" in text
-    assert "** differs from unpruned" in text and text.endswith(f"study {finished.folder.path}\n{document.findings[0]}")
+    assert "** differs from unpruned" in text and document.findings[0]
+    place = finished.folder.path
+    assert text.endswith(f"{document.findings[0]}\nstudy {place}: look at f.png, or headprune open {place}")
     assert rf"| enc\_self | {delta}\*\* |" in markdown
     assert r"\begin{tabular}" in latex and "% bold and underlined: differs from unpruned" in latex
     assert [path.name for path in draw(document, finished.folder.figure_stem)] == ["c.png", "c.svg"]

@@ -147,7 +147,9 @@ def _show(documents: list[Any], args: argparse.Namespace) -> None:
         values = [document.data for document in documents]
         print(json.dumps(values[0] if len(values) == 1 else values, indent=1))
     else:
-        print("\n\n".join(render_parts(document.parts(args.format), args.format) for document in documents))
+        closing = [f"look at {args.out}.png; the numbers are in {args.out}.json"]
+        print("\n\n".join(render_parts([*d.parts(args.format), *d.findings], args.format) for d in documents))
+        print(render_parts(closing, args.format))
 
 
 def _check(args: argparse.Namespace, total: int) -> None:

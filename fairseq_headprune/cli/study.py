@@ -3,7 +3,7 @@
 import argparse
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tqdm import tqdm
@@ -45,7 +45,7 @@ def run_study(
     folder = study.open(args.output, environment(args.headprune_command))
     progress = Progress(verb, study.planned(), args.quiet or args.worker)
     with helpers(verb, argv, args, folder):
-        for cell in run(study, (work or MaskWork)(study)):
+        for cell in run(study, (work or MaskWork)(study), progress.begin):
             progress.cell(cell)
     progress.close()
     return 0 if args.worker else show(study, args)
@@ -78,7 +78,7 @@ def show_document(document: Any, args: argparse.Namespace, stem: Callable[[str],
 
 
 class Progress:
-    """Counts finished cells.
+    """Counts finished cells, and says which are being computed.
 
     Args:
         verb: printed before each line.
@@ -90,6 +90,11 @@ class Progress:
         self._verb, self._total, self._quiet = verb, total, quiet
         self._done, self._began = 0, time.monotonic()
         self._bar = tqdm(total=total, desc=verb, unit="cell", file=sys.stderr, disable=quiet or None)
+
+    def begin(self, names: Sequence[str]) -> None:
+        """Show at the bar which cells are being computed."""
+        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        self._bar.set_postfix_str(f"now {names[0]}{more}")
 
     def cell(self, cell: Mapping[str, Any]) -> None:
         """Count one cell; without a terminal, print its id and score."""

@@ -82,7 +82,7 @@ def run_trainings(verb: str, argv: list[str], args: argparse.Namespace, study: A
     folder = study.open(args.output, environment(args.headprune_command))
     progress = Progress(verb, study.planned(), args.quiet or args.worker)
     with helpers(verb, argv, args, folder, trains=True):
-        for cell in run(study, TrainWork(study, trainings_at_once(args))):
+        for cell in run(study, TrainWork(study, trainings_at_once(args)), progress.begin):
             progress.cell(cell)
     progress.close()
     return 0 if args.worker else show(study, args)

@@ -154,14 +154,17 @@ class Document:
         return [marks_named(part, form) if isinstance(part, str) else part for part in [*found, *self.notes]]
 
     def render(self, form: str = "text", figures: list[str] | None = None) -> str:
-        """Return the document as ``text``, ``markdown``, ``latex`` or ``csv``; the findings come last.
+        """Return the document as ``text``, ``markdown``, ``latex`` or ``csv``: last the findings and where to look.
 
         Args:
             figures: paths of the drawn figures.
         """
         lines = [f"figure {path}" for path in figures or []]
-        lines += [f"study {self.provenance['study']}"] if "study" in self.provenance else []
-        return render_parts([*self.parts(form), *lines, *self.missing, *self.findings], form)
+        closing = []
+        if study := self.provenance.get("study"):
+            look = f"look at {figures[0]}, or" if figures else "see it with"
+            closing = [f"study {study}: {look} headprune open {study}"]
+        return render_parts([*self.parts(form), *lines, *self.missing, *self.findings, *closing], form)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the document as plain JSON values."""

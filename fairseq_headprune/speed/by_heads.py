@@ -162,7 +162,8 @@ def measure_masks(session: Session, masks: Mapping[str, Mask], timing: Timing) -
             for row in rows:
                 if row["model"] == name:
                     _add(mine["batches"].setdefault(str(row["batch_size"]), {"seconds": []}), row)
-        print(f"{min(start + GROUP, len(names))} of {len(names)} masks timed", file=sys.stderr)
+        if not session.args.quiet:
+            print(f"{min(start + GROUP, len(names))} of {len(names)} masks timed", file=sys.stderr)
     return found
 
 

@@ -2,12 +2,14 @@
 
 import os
 import statistics
+import sys
 import time
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
+from tqdm import tqdm
 
 from fairseq_headprune.session import Session
 from fairseq_headprune.speed.size import encoder_multiply_adds, multiply_adds, operations, parameter_shares
@@ -91,7 +93,6 @@ def measure(
     sides: dict[str, Side], sentences: int, batch_sizes: Sequence[int], beams: Sequence[int | None], rounds: int
 ) -> list[dict[str, Any]]:
     """Time every model at every batch size and beam: one warm-up round, then ``rounds`` in rotating order.
-
     Returns:
         One row per model, batch size (0: by --max-tokens) and beam: seconds of the rounds; median sentences and tokens
         per second (None if there is no fixed length); the speed ratio to the first model, round by round (median,
@@ -99,11 +100,14 @@ def measure(
     """
     rows = []
     names = list(sides)
+    quiet, total = sides[names[0]].session.args.quiet, len(beams) * len(batch_sizes) * (rounds + 1)
+    bar = tqdm(total=total, desc="timing", unit="round", leave=False, file=sys.stderr, disable=quiet or None)
     for beam in beams:
         for size in batch_sizes:
             batches = {name: side.batches(sentences, size) for name, side in sides.items()}
             times: dict[str, list[float]] = {name: [] for name in sides}
             peaks = dict.fromkeys(sides, 0)
+            bar.set_postfix_str(f"{len(names)} models, batch size {size}" + ("" if beam is None else f", beam {beam}"))
             for number in range(rounds + 1):
                 turn = number % len(names)
                 for name in names[turn:] + names[:turn]:
@@ -114,8 +118,10 @@ def measure(
                         peaks[name] = max(peaks[name], torch.cuda.max_memory_allocated())
                     if number:
                         times[name].append(taken)
+                bar.update()
             count = sum(len(batch["id"]) for batch in batches[names[0]])
             rows += [_row(name, size, beam, times, count, sides[name].length, peaks) for name in names]
+    bar.close()
     return rows
 
 

@@ -128,6 +128,7 @@ class LotteryRetrain(MaskStudy):
         others = [with_delta(cells[name], full) for name in names]
         tested = [{**cell, "p_holm": None} for cell in others] if missing else with_holm(others)
         document.tables = [self._table(full, tested, family)]
+        document.findings = [] if missing else [self._found(tested)]
         fine, begin = self.settings["fine_tuning"], self.settings["begin"]
         start = f"the checkpoint {begin[:12]}" if begin else "the weights that its flags and seed give"
         document.notes = [
@@ -142,6 +143,16 @@ class LotteryRetrain(MaskStudy):
             **document.data,
         }
         return document
+
+    def _found(self, tested: Sequence[Done]) -> str:
+        """Say how the best ticket that was trained again compares with the full model trained again."""
+        again = {cell["ticket"]: cell["score"] for cell in tested if cell["how"] == "retrained"}
+        whole = again.pop(FULL)
+        best = max(again, key=lambda name: again[name])
+        return (
+            f"best ticket trained again: {best}, {self.measure} {again[best]:.2f}, {again[best] - whole:+.2f} from the "
+            f"full model trained again ({whole:.2f}; one seed: no test, see headprune lottery table)"
+        )
 
     def _table(self, full: Done, tested: Sequence[Done], family: Family) -> Table:
         """One row per ticket, one column per setting."""

@@ -1,6 +1,6 @@
 """Running a study: processes that share its folder divide its cells, and none is computed twice."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 from fairseq_headprune.studies.finished import check_masks
@@ -24,7 +24,11 @@ class Work(Protocol):
         """
 
 
-def run(study: Study, work: Work) -> Iterator[Done]:
+#: Told the ids of the cells that this process begins.
+Begin = Callable[[Sequence[str]], None]
+
+
+def run(study: Study, work: Work, begin: Begin = lambda names: None) -> Iterator[Done]:
     """Yield every cell of an opened study when it is finished, whether earlier, here or by another process.
 
     Raises:
@@ -34,12 +38,12 @@ def run(study: Study, work: Work) -> Iterator[Done]:
     while cells:
         check_masks(study.folder, cells)
         first = [cell for cell in cells if cell.id == cell.against]
-        yield from shared(study.folder, first, work)
-        yield from shared(study.folder, [cell for cell in cells if cell.id != cell.against], work)
+        yield from shared(study.folder, first, work, begin)
+        yield from shared(study.folder, [cell for cell in cells if cell.id != cell.against], work, begin)
         cells = study.next(study.folder.cells())
 
 
-def shared(folder: StudyFolder, cells: Iterable[Cell], work: Work) -> Iterator[Done]:
+def shared(folder: StudyFolder, cells: Iterable[Cell], work: Work, begin: Begin = lambda names: None) -> Iterator[Done]:
     """Yield each of these cells once, when it is finished; other processes may compute some of them."""
     waiting = {cell.id: cell for cell in cells}
     yield from _finished(folder, waiting)
@@ -48,6 +52,7 @@ def shared(folder: StudyFolder, cells: Iterable[Cell], work: Work) -> Iterator[D
         if not mine:
             folder.claims.pause()
         else:
+            begin(mine)
             for _ in work.compute([waiting[name] for name in mine]):
                 yield from _finished(folder, waiting)
             yield from _finished(folder, waiting)

@@ -1,7 +1,7 @@
 """Scores and tests of a comparison: means over seeds against the unpruned model (Li et al. 2021, Tables 1 and 3b)."""
 
 import statistics
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -67,7 +67,21 @@ def document(
         "rows": rows,
     }
     where = {"settings": study.settings, "runs": folder.runs, "study": str(folder.path)}
-    return Document(f"Pruning methods compared, on {split}", result_tables(data), data=data, provenance=where)
+    found = best_methods(data["points"], task.measure)
+    title = f"Pruning methods compared, on {split}"
+    return Document(title, result_tables(data), found, data=data, provenance=where)
+
+
+def best_methods(points: Sequence[Mapping[str, Any]], measure: str) -> list[str]:
+    """Say in one sentence which methods have the highest mean at how many head counts; methods are not tested."""
+    best: dict[int, Mapping[str, Any]] = {}
+    for point in sorted((p for p in points if p["heads"] is not None), key=lambda point: point["score"]):
+        best[point["heads"]] = point
+    if not best:
+        return []
+    first = Counter(NAMES[point["method"]] for point in best.values()).most_common()
+    shares = ", ".join(f"{name} at {count}" for name, count in first)
+    return [f"highest mean {measure}, of {len(best)} numbers of heads: {shares} (not a test between methods)"]
 
 
 def summarise(rows: Cells, sentences: Mapping[str, np.ndarray], score: Any, how: Comparison) -> list[dict[str, Any]]:
