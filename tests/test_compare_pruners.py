@@ -101,6 +101,27 @@ def test_pipelined_pruning_changes_no_weight_and_random_masks_are_trained_under(
     assert Mask.load(run["folder"] / "work" / "masks" / "random-after-5-1@test.json") == drawn
 
 
+def test_variants_keep_heads_that_other_methods_chose(run, tmp_path):
+    """In two rounds: the ranking and the learned set first, then the trainings that keep their heads."""
+    once, learned = "michel+none+once", "learned-start+mask=1"
+    words = [*arguments(run["data"], tmp_path), "--tune", "4", "--tune-flags", "--lr 0.02", "--splits", "test"]
+    methods = ["unpruned", "unpruned+tuned", once, f"{once}+tuned", "random-after+order=2", "joint-dsp"]
+    with Here().instead() as here:
+        assert script(*words, "--methods", ",".join([*methods, learned, f"{learned}+layers"])) == 0
+    trained = [name for name in here.started if not name.startswith("translate")]
+    assert set(trained[:3]) == {"unpruned-1", "unpruned+tuned-1", "joint-dsp-5-1"}
+    assert set(trained[3:]) == {f"{m}-5-1" for m in (f"{once}+tuned", learned, f"{learned}+layers")}
+    found = rows({"value": read_json(tmp_path / "results" / "compare.json")})
+    assert found[f"{once}+tuned"]["kept"] == found[once]["kept"] and found[once]["estimates"] == 1
+    assert found[learned]["kept"] == found["joint-dsp"]["kept"]
+    counts = [[[row.count("1") for row in found[m]["kept"][c]] for c in SHAPE] for m in (learned, f"{learned}+layers")]
+    assert counts[0] == counts[1]
+    assert Mask.load(tmp_path / "work/masks/random-after+order=2-5-1@test.json") == random_mask(SHAPE, 5, 2)
+    command = found[f"{once}+tuned"]["training"]["command"]
+    assert "--lr 0.02 --max-update 4 " in command and "--finetune-from-model runs/unpruned-1/" in command
+    assert found[f"{once}+tuned"]["updates"] == 16 and "--max-update 12 " in found[learned]["training"]["command"]
+
+
 def test_translations_are_fairseq_s(run):
     """fairseq-generate on the checkpoint, which holds the learned set."""
     work = run["folder"] / "work"
@@ -168,6 +189,9 @@ def test_other_settings_need_another_folder(run, capsys):
         (["--seeds", "1,1", "--dry-run"], "--seeds: 1 is given twice"),
         (["--seeds=-1", "--dry-run"], "--seeds: name one or more, each 0 or above"),
         (["--methods", "magic"], "unknown method 'magic'"),
+        (["--methods", "michel+max"], "michel has no option 'max'; it has sentence|token"),
+        (["--methods", "ste+long"], "need --tune UPDATES"),
+        (["--methods", "learned-start"], "learned-start takes the heads of joint-dsp, seed 1: compare these, too"),
         (["--jobs", "0"], "--jobs 0: it must be at least 1"),
         (["--stages", "cook"], "--stages cook: known are train"),
         (["--train-flags", "--no-such-flag 1"], "fairseq-train would refuse its flags: unrecognized"),

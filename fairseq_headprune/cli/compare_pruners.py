@@ -28,7 +28,8 @@ prepared data set.
 Joint methods (joint-dsp, ste, l0, random-start) train as long as the unpruned model. pipelined-dsp learns its gates on
 the trained model in one more epoch, michel scores it anew after every --step heads. The checkpoint of a training is the
 best on the validation set under its hard mask, among those of the second half of the run, when gates are settled;
-learned sets are corrected to exactly K heads (§4.3). What is done is not done again: start it again after a stop.
+learned sets are corrected to exactly K heads (§4.3). METHOD+OPTION is a variant of a method (see the manual). What is
+done is not done again: start it again after a stop.
 Trainings that were stopped go on from their last epoch; one that dies is started again as long as it gets further.
 Status 1: something failed, or --limit came first."""
 
@@ -72,15 +73,23 @@ def _run(args: argparse.Namespace, argv: list[str]) -> int:
     folder = study.open(args.work, environment())
     study.check_random_heads()
     ends = None if args.limit is None else time.monotonic() + args.limit
-    if "train" in args.stages:
-        with helpers("compare-pruners", argv, args, folder, trains=True):
-            for _ in _bar(study.train(trainings_at_once(args), args.limit), len(study.jobs()), "trainings"):
+
+    def left() -> float | None:
+        return None if ends is None else max(0.0, ends - time.monotonic())
+
+    again = True
+    while again:
+        if "train" in args.stages:
+            with helpers("compare-pruners", argv, args, folder, trains=True):
+                for _ in _bar(study.train(trainings_at_once(args), left()), len(study.jobs()), "trainings"):
+                    pass
+        if args.worker:
+            return 0
+        if "translate" in args.stages:
+            for _ in _bar(study.answer(args.jobs, left()), None, "translations"):
                 pass
-    if args.worker:
-        return 0
-    if "translate" in args.stages:
-        for _ in _bar(study.answer(args.jobs, ends and max(0.0, ends - time.monotonic())), None, "translations"):
-            pass
+        # Some trainings keep the heads of other methods, which the translations have made known.
+        again = {"train", "translate"} <= set(args.stages) and study.waiting()
     if "report" in args.stages:
         _show([_report(args, study, split) for split in args.splits], args)
     return 0
@@ -90,9 +99,9 @@ def _study(args: argparse.Namespace) -> Any:
     """Return the checked study that the flags describe; missing files are reported before anything starts."""
     from fairseq_headprune.studies.pruners.study import ComparePruners, Plan
 
-    fields = ("data", "splits", "methods", "counts", "seeds", "lambdas", "updates", "step", "sentences")
+    fields = ["data", "splits", "methods", "counts", "seeds", "lambdas", "updates", "step", "sentences", "tune"]
     task, train, generate = _task(args)
-    chosen = {name: getattr(args, name) for name in fields}
+    chosen = {name: getattr(args, name) for name in [*fields, "tune_flags"]}
     shape = task.shape(args.data, train)
     _check(args, sum(map(sum, shape.values())))
     resume = not args.no_last_checkpoints
@@ -226,6 +235,13 @@ def _parser(prog: str) -> argparse.ArgumentParser:
         type=shlex.split,
         default=[],
         help="beside (translations) beam 5 and sentencepiece (default: none)",
+    )
+    add("--tune", type=int, default=0, help="updates of fine-tuning, for variants +tuned and +long (default: 0)")
+    add(
+        "--tune-flags",
+        type=shlex.split,
+        default=[],
+        help="more flags of fairseq-train for variants +tuned, such as '--lr 3e-4' (default: none)",
     )
     add("--splits", type=_list(str), default=["test"], help="that are translated (default: test)")
     add("--references", type=_list(Path), default=[], help="their raw references (default: the data's target side)")

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fairseq_headprune import files
-from fairseq_headprune.jobs.methods import NAMES
+from fairseq_headprune.jobs.methods import title
 from fairseq_headprune.report import drawing
 
 
@@ -65,7 +65,7 @@ def accuracy_figure(points: Sequence[Mapping[str, Any]], size: int, measure: str
         for axes, (label, place) in zip(figure.subplots(1, 2), panels.items(), strict=True):
             for method, look in zip(dict.fromkeys(p["method"] for p in points), _looks(), strict=False):
                 mine = [(p["heads"], place(p), p["score"]) for p in points if p["method"] == method]
-                _method(axes, mine, look, NAMES.get(method, method))
+                _method(axes, mine, look, title(method))
             axes.set(xlabel=label, ylabel=measure)
             _finish(axes)
         handles, labels = axes.get_legend_handles_labels()

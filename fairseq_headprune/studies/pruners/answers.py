@@ -14,16 +14,13 @@ from typing import Any
 
 from fairseq_headprune.choosing.random_heads import parse_amount, prune_random
 from fairseq_headprune.files import PathLike, read_json, write_text
-from fairseq_headprune.importance.settings import ScoreSettings
+from fairseq_headprune.importance.settings import METHODS, REDUCTIONS, ScoreSettings
 from fairseq_headprune.jobs.leash import end_with_parent
-from fairseq_headprune.jobs.methods import LEARNED
+from fairseq_headprune.jobs.methods import base, learns, option, options, ranks
 from fairseq_headprune.jobs.train import best, open_model
 from fairseq_headprune.parts import HEADS, Mask, Shape
 from fairseq_headprune.pruning import next_heads
 from fairseq_headprune.studies.folder import StudyFolder
-
-#: method -> how derivatives are averaged: as in eq. 21, or with the sign error of the published comparison
-_REDUCTIONS = {"michel": "sentence", "michel-signed": "signed"}
 
 
 @dataclass(frozen=True)
@@ -80,19 +77,31 @@ def _masks(session: Any, job: dict[str, Any], cells: list[dict[str, Any]]) -> li
     masks = []
     for cell in cells:
         method, count = cell["method"], cell["count"]
-        if method in _REDUCTIONS:
+        if ranks(method) and base(method) == "random-after":
+            seed = int(option(method, "order") or cell["seed"])
+            masks.append(MadeMask(random_mask(session.gates.shape, count, seed), {}))
+        elif ranks(method):
             if method not in ranked:
                 counts = [other["count"] for other in cells if other["method"] == method]
-                settings = ScoreSettings(reduction=_REDUCTIONS[method], sentences=job["sentences"])
-                ranked[method] = importance_masks(session, counts, settings, job["step"])
+                step = len(session.gates.mask().kept()) if "once" in options(method) else job["step"]
+                ranked[method] = importance_masks(session, counts, ranking(method, job["sentences"]), step)
             masks.append(ranked[method][count])
-        elif method in LEARNED:
+        elif learns(method):
             masks.append(learned_mask(session.path, count))
-        elif method == "random-after":
-            masks.append(MadeMask(random_mask(session.gates.shape, count, cell["seed"]), {}))
         else:
             masks.append(MadeMask(stored, {}))
     return masks
+
+
+def ranking(method: str, sentences: int) -> ScoreSettings:
+    """Return how ``michel``, ``michel-signed`` (the published comparison's sign error) or a variant ranks heads."""
+    reduction = [text for text in options(method) if text in REDUCTIONS]
+    normalize = [text for text in options(method) if text in METHODS]
+    return ScoreSettings(
+        reduction="signed" if base(method) == "michel-signed" else (reduction or ["sentence"])[0],
+        normalize=(normalize or [ScoreSettings.normalize])[0],
+        sentences=sentences,
+    )
 
 
 def _write_references(folder: Path, split: str, references: list[str]) -> None:

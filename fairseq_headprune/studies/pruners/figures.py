@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from fairseq_headprune import files
 from fairseq_headprune.gates.dynamics import mean_counts
-from fairseq_headprune.jobs.methods import LEARNED, NAMES
+from fairseq_headprune.jobs.methods import base, in_order, learns, title
 from fairseq_headprune.report import drawing
 from fairseq_headprune.report.gate_figures import head_distribution, heads_against_penalty
 
@@ -58,7 +58,7 @@ def set_figures(rows: Sequence[Mapping[str, Any]], stem: files.PathLike, total: 
         total: heads of the unpruned model.
     """
     written = []
-    for method in LEARNED:
+    for method in filter(learns, in_order(row["method"] for row in rows)):
         mine = [row for row in rows if row["method"] == method]
         if not mine:
             continue
@@ -66,7 +66,7 @@ def set_figures(rows: Sequence[Mapping[str, Any]], stem: files.PathLike, total: 
             points = [(row["penalty"], row["learned"]) for row in mine]
             written += heads_against_penalty(points, total, f"{stem}-lambda")
         else:
-            written += head_distribution(layer_counts(mine), NAMES[method], f"{stem}-layers-{method}")
+            written += head_distribution(layer_counts(mine), title(method), f"{stem}-layers-{method}")
     return written
 
 
@@ -80,18 +80,21 @@ def layer_counts(rows: Sequence[Mapping[str, Any]]) -> dict[int, dict[str, list[
 
 
 def _draw(axes: Any, points: Sequence[Mapping[str, Any]], limit: float, measure: str) -> None:
-    for method, (colour, marker, dashes) in _LOOKS.items():
-        mine = sorted((p["heads"], p["score"], p["sd"] or 0.0) for p in points if p["method"] == method)
-        mine = [point for point in mine if point[0] <= limit]
+    others = (method for method in in_order(point["method"] for point in points) if method not in _LOOKS)
+    # Variants of a method share its marker; matplotlib's colours tell them apart.
+    looks = _LOOKS | {m: (f"C{n % 10}", _LOOKS.get(base(m), ("", "."))[1], "-") for n, m in enumerate(others)}
+    for method, (colour, marker, dashes) in looks.items():
+        found = [point for point in points if point["method"] == method and point["heads"] is not None]
+        mine = sorted((p["heads"], p["score"], p["sd"] or 0.0) for p in found if p["heads"] <= limit)
         if mine:
             heads, scores, deviation = zip(*mine, strict=True)
             axes.errorbar(
                 heads, scores, deviation, color=colour, marker=marker, linestyle=dashes, linewidth=1.4, markersize=4.5,
-                capsize=2, label=NAMES[method],
+                capsize=2, label=title(method),
             )  # fmt: skip
     unpruned = [point for point in points if point["method"] == "unpruned"]
     if unpruned:
-        label = f"{NAMES['unpruned']} ({unpruned[0]['score']:.2f})"
+        label = f"{title('unpruned')} ({unpruned[0]['score']:.2f})"
         axes.axhline(unpruned[0]["score"], color="#666666", linewidth=1, linestyle=":", zorder=1, label=label)
     axes.set(xlabel="Unpruned heads", ylabel=measure, xlim=(-0.02 * limit, 1.03 * limit))
     axes.set_ylim(bottom=0)

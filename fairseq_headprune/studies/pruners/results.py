@@ -11,7 +11,7 @@ import numpy as np
 from fairseq_headprune.evaluation.hypotheses import read_references
 from fairseq_headprune.evaluation.p_values import enough_resamples, holm
 from fairseq_headprune.files import read_lines
-from fairseq_headprune.jobs.methods import NAMES
+from fairseq_headprune.jobs.methods import base, in_order, options, place, title
 from fairseq_headprune.report.document import Document
 from fairseq_headprune.report.marks import Family, marks_named
 from fairseq_headprune.report.tables import Marked, Table
@@ -51,7 +51,7 @@ def document(
             raise ValueError(f"{path}: {error}") from error
         score = float(metric.score(sentences[cell["id"]].sum(axis=0)))
         rows.append({**cell, "score": round(score, 4)})
-    rows.sort(key=lambda row: (list(NAMES).index(row["method"]), row["seed"], -(row["count"] or 0)))
+    rows.sort(key=lambda row: (place(row["method"]), row["seed"], -(row["count"] or 0)))
     data = {
         "split": split,
         "measure": task.measure,
@@ -130,8 +130,8 @@ def costs(rows: Cells, updates: int) -> list[dict[str, Any]]:
     unpruned = {row["seed"]: row["training"] for row in rows if row["method"] == "unpruned"}
     groups = {
         method: [row for row in rows if row["method"] == method and row["seed"] in unpruned]
-        for method in NAMES
-        if method not in ("unpruned", "l0-lambda")
+        for method in in_order(row["method"] for row in rows)
+        if base(method) not in ("unpruned", "l0-lambda")
     }
     groups = {method: mine for method, mine in groups.items() if mine}
     shared = set.intersection(*({row["count"] for row in mine} for mine in groups.values())) if groups else set()
@@ -172,11 +172,18 @@ def _seconds(row: Mapping[str, Any], unpruned: Mapping[str, Any]) -> float:
     whole = unpruned["seconds"]
     if row["training"] is None:
         return (whole + row.get("scoring_seconds", 0.0)) / whole
-    return (row["training"]["seconds"] + (whole if row["method"] == "pipelined-dsp" else 0.0)) / whole
+    return (row["training"]["seconds"] + (whole if _starts_trained(row) else 0.0)) / whole
 
 
 def _updates(row: Mapping[str, Any], updates: int) -> int:
-    return updates + (row["best"]["updates"] if row["method"] == "pipelined-dsp" else 0)
+    """Return the updates to get a pruned model: those of the whole runs, but for pipelined DSP's to its best set."""
+    if options(row["method"]) and "updates" in row:
+        return row["updates"]
+    return updates + (row["best"]["updates"] if base(row["method"]) == "pipelined-dsp" else 0)
+
+
+def _starts_trained(row: Mapping[str, Any]) -> bool:
+    return base(row["method"]) == "pipelined-dsp" or "tuned" in options(row["method"])
 
 
 def result_tables(value: Mapping[str, Any]) -> list[Table]:
@@ -195,12 +202,12 @@ def score_table(results: Mapping[str, Any]) -> Table:
     points, tests = results["points"], _tests(results)
     uneven = _uneven(points)
     found = {(point["method"], point["heads"]): point for point in points}
-    methods = [m for m in NAMES if m != "unpruned" and any(method == m for method, _ in found)]
+    methods = [m for m in in_order(method for method, _ in found) if base(m) != "unpruned"]
     counts = sorted({heads for _, heads in found if heads is not None}, reverse=True)
     rows: list[list[Any]] = [
         [count, *(_cell(found.get((m, count)), tests, uneven) for m in methods)] for count in counts
     ]
-    return Table(["Unpruned Heads", *(NAMES[m] for m in methods)], rows)
+    return Table(["Unpruned Heads", *map(title, methods)], rows)
 
 
 def score_note(results: Mapping[str, Any], form: str | None = "text") -> str:
@@ -228,7 +235,7 @@ def cost_table(costs: Sequence[Mapping[str, Any]], measure: str) -> Table:
     for cost in costs:
         more = f" + {cost['estimates']:.1f} rankings" if cost["estimates"] else ""
         off = "0 (exact)" if cost["off"] is None else f"{cost['off']:.2f}"
-        row = [NAMES[cost["method"]], _number(cost["seconds"]), f"{cost['updates']:.2f}{more}", off]
+        row = [title(cost["method"]), _number(cost["seconds"]), f"{cost['updates']:.2f}{more}", off]
         rows.append([*row, _number(cost["score"])])
     return Table(["Method", "Time", "Updates", "Heads off", f"Mean {measure}"], rows)
 

@@ -1,9 +1,19 @@
 """The trainings that a comparison of pruning methods needs (Li et al. 2021, §4.3)."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from fairseq_headprune.jobs.methods import AFTER_TRAINING, NAMES, SETTLED, lambda_flags, method_flags
+from fairseq_headprune.jobs.methods import (
+    SETTLED,
+    base,
+    check,
+    in_order,
+    lambda_flags,
+    method_flags,
+    option,
+    options,
+    ranks,
+)
 from fairseq_headprune.studies.pruners.tasks import Task
 
 
@@ -17,6 +27,8 @@ class Training:
         flags: fairseq-train flags, besides those common to all trainings.
         after: the training whose best checkpoint it starts from, or None.
         penalty: lambda of ``l0-lambda``.
+        updates: at most so many.
+        mask_of: the training (or ranking) whose heads it keeps, or None.
     """
 
     name: str
@@ -26,6 +38,13 @@ class Training:
     flags: Sequence[str] = field(default_factory=list)
     after: str | None = None
     penalty: float | None = None
+    updates: int = 0
+    mask_of: str | None = None
+
+    @property
+    def mask_seed(self) -> int:
+        """The seed of random heads: that of the training, or of the option ``mask=N``."""
+        return int(option(self.method, "mask") or self.seed)
 
 
 def unpruned_name(seed: int) -> str:
@@ -40,32 +59,53 @@ def trainings(
     lambdas: Sequence[float],
     updates: int,
     task: Task,
+    tune: int = 0,
 ) -> list[Training]:
     """List all trainings of a comparison; the unpruned models, from which others start, come first.
 
     Args:
         lambdas: penalties of ``l0-lambda``.
         updates: updates of every training, except pipelined DSP's (one epoch).
+        tune: updates of variants that are fine-tuned (``tuned``), and more updates of those trained ``long``.
 
     Raises:
-        ValueError: an unknown method.
+        ValueError: an unknown method, or one that takes the heads of another that is not compared.
     """
-    unknown = [method for method in methods if method not in NAMES]
-    if unknown:
-        raise ValueError(f"unknown method {unknown[0]!r}; known are {', '.join(NAMES)}")
-    whole = ["--validate-after-updates", str(int(SETTLED * updates))]
-    plain = ["--criterion", task.criterion]
-    result = [Training(unpruned_name(seed), "unpruned", seed, None, [*plain, *whole]) for seed in seeds]
-    chosen = [m for m in NAMES if m in methods and m not in ("unpruned", "l0-lambda", *AFTER_TRAINING)]
+    for method in methods:
+        check(method)
+    chosen = [m for m in in_order(["unpruned", *methods]) if base(m) != "l0-lambda" and not ranks(m)]
+    if not tune and any({"tuned", "long"} & {*options(method)} for method in chosen):
+        raise ValueError("variants that are tuned, or trained for long, need --tune UPDATES")
+
+    def of(method: str, count: int | None, seed: int) -> Training:
+        tuned, learned = "tuned" in options(method), base(method) == "learned-start"
+        limit = tune if tuned else updates + tune if "long" in options(method) else updates
+        if base(method) == "unpruned":
+            flags = ["--criterion", task.criterion]
+        else:
+            flags = method_flags(method, count or 0, task.criterion, task.preset)
+        short = tuned or base(method) == "pipelined-dsp"
+        flags += [] if short else ["--validate-after-updates", str(int(SETTLED * limit))]
+        made = Training(_name(method, count, seed), method, seed, count, flags, unpruned_name(seed) if short else None,
+                        updates=limit)  # fmt: skip
+        source = "joint-dsp" if learned else method.replace("+tuned", "") if tuned and count is not None else None
+        if source is None:
+            return made
+        if source not in methods or made.mask_seed not in seeds:
+            raise ValueError(f"{method} takes the heads of {source}, seed {made.mask_seed}: compare these, too")
+        return replace(made, mask_of=_name(source, count, made.mask_seed if learned else seed))
+
+    whole = [method for method in chosen if base(method) == "unpruned"]
+    result = [of(method, None, seed) for method in whole for seed in seeds]
     for seed in seeds:
         # Ordered by head count, so that an interrupted comparison has complete rows of the table.
-        for count in counts:
-            for method in chosen:
-                flags = method_flags(method, count, task.criterion, task.preset)
-                flags += [] if method == "pipelined-dsp" else whole
-                after = unpruned_name(seed) if method == "pipelined-dsp" else None
-                result.append(Training(f"{method}-{count}-{seed}", method, seed, count, flags, after))
+        result += [of(method, count, seed) for count in counts for method in chosen if method not in whole]
         for value in lambdas if "l0-lambda" in methods else ():
-            flags = [*lambda_flags(value, task.criterion), *whole]
-            result.append(Training(f"l0-lambda-{value:g}-{seed}", "l0-lambda", seed, None, flags, penalty=value))
+            flags = [*lambda_flags(value, task.criterion), "--validate-after-updates", str(int(SETTLED * updates))]
+            name = f"l0-lambda-{value:g}-{seed}"
+            result.append(Training(name, "l0-lambda", seed, None, flags, penalty=value, updates=updates))
     return result
+
+
+def _name(method: str, count: int | None, seed: int) -> str:
+    return f"{method}-{seed}" if count is None else f"{method}-{count}-{seed}"
