@@ -79,7 +79,7 @@ def best_methods(points: Sequence[Mapping[str, Any]], measure: str) -> list[str]
         best[point["heads"]] = point
     if not best:
         return []
-    first = Counter(NAMES[point["method"]] for point in best.values()).most_common()
+    first = Counter(title(point["method"]) for point in best.values()).most_common()
     shares = ", ".join(f"{name} at {count}" for name, count in first)
     return [f"highest mean {measure}, of {len(best)} numbers of heads: {shares} (not a test between methods)"]
 
