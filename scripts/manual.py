@@ -40,7 +40,8 @@ def on_page_content(html: str, **_: Any) -> str:
     for tag, ends, display in (("span", (r"\\\(", r"\\\)"), "inline"), ("div", (r"\\\[", r"\\\]"), "block")):
         found = rf'<{tag} class="arithmatex">{ends[0]}(.*?){ends[1]}</{tag}>'
         html = re.sub(found, lambda match, display=display: _mathml(match[1], display), html, flags=re.DOTALL)
-    return html
+    # Docstrings have Sphinx's roles.
+    return re.sub(r":\w+:<code>[~.]*", "<code>", html)
 
 
 def _mathml(latex: str, display: str) -> str:
@@ -99,10 +100,9 @@ def _example(parser: argparse.ArgumentParser) -> list[str]:
     return ["```bash", f"{parser.prog} {EXAMPLES[verb]}", "```"] if verb in EXAMPLES else []
 
 
-#: words with which a message names the way out
+#: words and signs of a message that names the way out
 _WAY_OUT = re.compile(
-    r"\b(give|name|choose|use|take|run|make|leave|omit|say|ask|copy|save|raise|lower|install|train|finish|put|report|start|"
-    r"select|set|slim|must be|known are|needs?|at least)\b"
+    r"; |\b(give|name|choose|use|take|run|make|leave|omit|say|ask|copy|save|raise|train|needs?|must|known|missing)\b"
 )
 
 
@@ -126,7 +126,7 @@ def messages() -> str:
 def _text(node: ast.expr) -> str:
     """Return a message as its source has it, with `…` for what is filled in."""
     if isinstance(node, ast.Constant):
-        return " ".join(str(node.value).split()) if not str(node.value).startswith(" ") else str(node.value)
+        return re.sub(r"\s+", " ", str(node.value))
     if isinstance(node, ast.JoinedStr):
         return "".join(_text(part) for part in node.values)
     return "…"
