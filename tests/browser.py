@@ -67,13 +67,18 @@ class Page:
         """Set the window's size in pixels."""
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
 
-    def open(self, path: Path) -> None:
-        """Load a file and wait until its scripts have run."""
-        self.call("Page.navigate", url=path.as_uri())
+    def open(self, path: Path | str) -> None:
+        """Load a file or an address and wait until its scripts have run."""
+        url = path if isinstance(path, str) else path.as_uri()
+        self.call("Page.navigate", url=url)
+        self.wait(f"document.readyState + location.href == {json.dumps('complete' + url)}")
+
+    def wait(self, condition: str) -> None:
+        """Wait until an expression of JavaScript is true."""
         end = time.monotonic() + PATIENCE
-        while self.value("document.readyState + location.href") != "complete" + path.as_uri():
+        while not self.value(condition):
             if time.monotonic() > end:
-                raise TimeoutError(f"{path} was not loaded")
+                raise TimeoutError(f"never true: {condition}")
             time.sleep(0.02)
 
     def value(self, expression: str):

@@ -1,11 +1,15 @@
 """The report page in a real browser: it draws itself, tells the numbers of its document, and loads nothing."""
 
+import threading
+
 import browser
 import pytest
 from reports import CURVE, DELTAS, HOSTILE, REFERENCES, SOURCES, hand_ablation, hand_pruning, hand_random
 
+from fairseq_headprune.cli.open import version
 from fairseq_headprune.cli.report import document
 from fairseq_headprune.report.page.render import render
+from fairseq_headprune.report.page.server import PageServer
 
 pytestmark = pytest.mark.skipif(
     browser.program() is None, reason="there is no browser: apt-get install --no-install-recommends chromium"
@@ -185,3 +189,21 @@ def test_what_the_tests_would_notice(chromium, file, tmp_path):
     tab.value("new Promise((done) => setTimeout(done, 50))")
     assert tab.requests[-1].endswith("x.png")
     assert any("wrong" in problem for problem in tab.problems) and any("nothing" in p for p in tab.problems)
+
+
+def test_an_opened_study_is_shown_again_when_it_has_another_cell(chromium, tmp_path):
+    study, full = hand_pruning(tmp_path / "study", done=1), hand_pruning(tmp_path / "full")
+    with PageServer(lambda: version([study]), lambda: render(document([study], "study"))) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        tab = chromium.page()
+        tab.size(1280, 300)
+        tab.open(server.url)
+        shown = "(document.querySelector('iframe').contentDocument?.body?.innerText ?? '')"
+        tab.wait(f"{shown}.includes('2 of 3') && document.title == 'study'")
+        tab.value("document.querySelector('iframe').contentWindow.scrollTo(0, 60)")
+        tab.wait("shown !== null")
+        (study / "cells.jsonl").write_bytes((full / "cells.jsonl").read_bytes())
+        tab.wait(f"{shown}.includes('3 of 3')")
+        tab.wait("document.querySelector('iframe').contentWindow.scrollY == 60")
+        assert tab.problems == [] and all(url.startswith((server.url, "data:")) for url in tab.requests)
+        server.shutdown()

@@ -24,6 +24,7 @@ VERBS = {
     "sweep-epochs": "the pruning curve at every epoch of a training run",
     "correlate": "does masking a head have the same effect on two test sets?",
     "report": "one page about studies: head maps, curves, significance, provenance",
+    "open": "that page in the browser, updated while the studies run",
     "dynamics": "how gates were learned: from the logs of trainings",
     "slim": "remove pruned heads from a checkpoint's weights",
     "bench": "speed and size of models side by side",

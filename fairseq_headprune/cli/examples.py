@@ -20,6 +20,7 @@ EXAMPLES = {
     "sweep-epochs": "data-bin --checkpoints checkpoints --epochs 1-10 --beam 5 -o sweep",
     "correlate": "ablated-in-domain ablated-out-of-domain --figure correlation",
     "report": "ablated pruned -o report.html",
+    "open": "pruned",
     "dynamics": "checkpoints/gates.jsonl -o dynamics",
     "slim": "checkpoint_best.pt --mask mask.json -o slim.pt",
     "bench": "data-bin --path checkpoint_best.pt --models slim.pt --batch-sizes 1,16",

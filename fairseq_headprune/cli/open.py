@@ -1,0 +1,40 @@
+"""``headprune open``: the report page of studies in the browser, updated while they run."""
+
+import webbrowser
+from pathlib import Path
+
+from fairseq_headprune.cli.common import Parser
+from fairseq_headprune.cli.report import document
+from fairseq_headprune.studies.kinds import read_study
+
+_DESCRIPTION = """Serve the page of headprune report at a free port of this machine (127.0.0.1: other machines cannot
+reach it), open it in the browser, and update it while the studies run, until Ctrl-C."""
+
+
+def run(argv: list[str]) -> int:
+    """Run the verb."""
+    parser = Parser(prog="headprune open", description=_DESCRIPTION)
+    parser.add_argument("studies", metavar="STUDY", nargs="+", help="study folder")
+    parser.add_argument("--no-browser", action="store_true", help="only serve the page (default: off)")
+    args = parser.parse_args(argv)
+    for study in args.studies:
+        read_study(study)
+    from fairseq_headprune.report.page.render import render  # matplotlib: not for --help
+    from fairseq_headprune.report.page.server import PageServer
+
+    title = ", ".join(Path(study).resolve().name for study in args.studies)
+    with PageServer(lambda: version(args.studies), lambda: render(document(args.studies, title))) as server:
+        print(f"{server.url} (Ctrl-C ends)", flush=True)
+        if not args.no_browser:
+            webbrowser.open(server.url)
+        try:
+            server.serve_forever()
+        except KeyboardInterrupt:
+            pass
+    return 0
+
+
+def version(studies: list[str]) -> str:
+    """Return a text that changes when a study has another cell, or other settings."""
+    stats = [(Path(study) / name).stat() for study in studies for name in ("study.json", "cells.jsonl")]
+    return " ".join(f"{stat.st_size}-{stat.st_mtime_ns}" for stat in stats)
