@@ -1,9 +1,13 @@
-"""Every command in the README and the manual is one that its program takes. Source: the programs' own parsers."""
+"""Every command in the README and the manual is one that its program takes, and the README's tour runs.
+
+Source: the programs' own parsers; by hand.
+"""
 
 import itertools
 import re
 import shlex
 import sys
+from pathlib import Path
 
 import pytest
 import tiny
@@ -11,6 +15,7 @@ from fairseq import options
 
 from fairseq_headprune import cli, generation_flags
 from fairseq_headprune.cli.common import Parser
+from fairseq_headprune.parts import Mask
 
 PAGES = [
     tiny.ROOT / "README.md",
@@ -96,3 +101,23 @@ def test_a_wrong_flag_is_told(command, monkeypatch):
 def test_variables_continued_lines_and_placeholders():
     text = '```bash\nrun="headprune score DATA"\n$run --path a.pt \\\n    --fp16 … > out.txt  # why\nmake test\n```\n'
     assert list(commands(text)) == ["headprune score DATA --path a.pt --fp16".split()]
+
+
+def test_the_tour_of_the_readme_runs(data_bin, tmp_path, monkeypatch):
+    # A model of the tour's shape, 24 heads, after 5 updates; numbers of heads: the mask's 18, by hand.
+    heads = ["--encoder-attention-heads", "4", "--decoder-attention-heads", "4"]
+    gated = ["--arch", "transformer_gated_tiny", "--task", "translation_headprune", *heads]
+    tiny.train(data_bin, tmp_path, *gated, "--user-dir", tiny.ROOT / "fairseq_headprune")
+    monkeypatch.chdir(tmp_path)
+    Path("checkpoint_last.pt").rename("checkpoint_best.pt")
+    Path("data-bin").symlink_to(data_bin)
+    tour = (tiny.ROOT / "README.md").read_text().split("## Five minutes")[1].split("\n## ")[0]
+    run = [words for words in commands(tour) if words[0] == "headprune" or "--path" in words]
+    assert [words[0] for words in run].count("fairseq-generate") == 1 and len(run) == 6
+    for program, *flags in run:
+        if program == "headprune":
+            assert cli.main(flags) == 0, flags
+        else:
+            package = {"fairseq_headprune": tiny.ROOT / "fairseq_headprune"}
+            tiny.fairseq_here("generate", *[package.get(word, word) for word in flags])
+    assert len(Mask.load("mask.json").kept()) == 18 and Path("ct2-model/model.bin").is_file()
