@@ -203,7 +203,7 @@ def test_an_opened_study_is_shown_again_when_it_has_another_cell(chromium, tmp_p
         tab.value("document.querySelector('iframe').contentWindow.scrollTo(0, 60)")
         tab.wait("shown !== null")
         (study / "cells.jsonl").write_bytes((full / "cells.jsonl").read_bytes())
-        tab.wait(f"{shown}.includes('3 of 3')")
+        tab.wait(f"{shown}.includes('finished')")
         tab.wait("document.querySelector('iframe').contentWindow.scrollY == 60")
         assert tab.problems == [] and all(url.startswith((server.url, "data:")) for url in tab.requests)
         server.shutdown()
