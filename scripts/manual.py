@@ -2,6 +2,7 @@
 
 import argparse
 import ast
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,7 @@ def _mathml(latex: str, display: str) -> str:
 
 def verbs() -> str:
     """Return the reference of all verbs in Markdown."""
+    os.environ["COLUMNS"] = "90"
     names = [
         name for verb in cli.VERBS for name in ([f"lottery {part}" for part in PARTS] if verb == "lottery" else [verb])
     ]
@@ -68,10 +70,12 @@ what). This page is made from the programs' own `--help`."""
 
 
 def _reference(parser: argparse.ArgumentParser) -> list[str]:
-    *usage, _ = parser.format_usage().removeprefix("usage: ").rstrip().split("\n") + [""]
-    lines = [parser.description or "", "", "```text", *usage, "```"]
+    usage = parser.format_usage().removeprefix("usage: ").rstrip()
+    lines = [parser.description or "", "", "```text", usage, "```"]
     for group in parser._action_groups:
-        actions = [action for action in group._group_actions if action.help != argparse.SUPPRESS]
+        actions = [
+            action for action in group._group_actions if action.help != argparse.SUPPRESS and action.dest != "help"
+        ]
         if actions:
             lines += ["", f"**{group.title or ''}**", "", *filter(None, [group.description, ""])]
             lines += ["| flag | meaning |", "|---|---|"]
@@ -87,7 +91,7 @@ def _flag(action: argparse.Action) -> str:
     several = " …" if action.nargs in ("+", "*") else ""
     names = ", ".join(action.option_strings)
     text = names if action.nargs == 0 else f"{names} {value}{several}".strip()
-    return f"`{text}`".replace("|", "\\|")
+    return f"`{text}`"
 
 
 def _meaning(parser: argparse.ArgumentParser, action: argparse.Action) -> str:
@@ -97,7 +101,7 @@ def _meaning(parser: argparse.ArgumentParser, action: argparse.Action) -> str:
 
 def _example(parser: argparse.ArgumentParser) -> list[str]:
     verb = parser.prog.removeprefix("headprune ")
-    return ["```bash", f"{parser.prog} {EXAMPLES[verb]}", "```"] if verb in EXAMPLES else []
+    return ["For example:", "", "```bash", f"{parser.prog} {EXAMPLES[verb]}", "```"] if verb in EXAMPLES else []
 
 
 #: words and signs of a message that names the way out

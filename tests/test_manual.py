@@ -7,6 +7,7 @@ import itertools
 import re
 import shlex
 import sys
+import types
 from pathlib import Path
 
 import pytest
@@ -121,3 +122,42 @@ def test_the_tour_of_the_readme_runs(data_bin, tmp_path, monkeypatch):
             package = {"fairseq_headprune": tiny.ROOT / "fairseq_headprune"}
             tiny.fairseq_here("generate", *[package.get(word, word) for word in flags])
     assert len(Mask.load("mask.json").kept()) == 18 and Path("ct2-model/model.bin").is_file()
+
+
+@pytest.fixture
+def manual():
+    pytest.importorskip("mkdocs"), pytest.importorskip("latex2mathml")
+    sys.path.insert(0, str(tiny.ROOT / "scripts"))
+    import manual
+
+    return manual
+
+
+def test_the_reference_has_every_verb_and_flag(manual):
+    text = manual.verbs()
+    assert {f"headprune {verb}" for verb in cli.VERBS if verb != "lottery"} <= set(re.findall("^## (.+)$", text, re.M))
+    for verb in ("mask", "lottery find"):
+        flags = [flag for action in manual.parser_of(verb)._actions for flag in action.option_strings]
+        assert all(flag in text for flag in flags) and len(flags) > 10
+
+
+def test_messages_and_equations(manual):
+    text = manual.messages()
+    assert "- `the output … is the input …; choose another name`" in text
+    html = '<span class="arithmatex">\\(a &lt; b\\)</span> :meth:<code>~a.b</code>'
+    found = manual.on_page_content(html)
+    assert found.startswith("<math") and "&lt;" in found and found.endswith("</math> <code>a.b</code>")
+
+
+@pytest.mark.parametrize(
+    "page, before, after",
+    [
+        ("gates.md", "[a](../examples/glue/README.md)", "[a](examples/glue/README.md)"),
+        ("papers/x.md", "![a](../../examples/glue/x.png)", "![a](../examples/glue/x.png)"),
+        ("examples/glue/README.md", "[a](../../docs/papers/x.md)", "[a](../../papers/x.md)"),
+        ("CHANGELOG.md", "[a](docs/import.md)", "[a](import.md)"),
+    ],
+)
+def test_links_hold_in_the_repository_and_in_the_manual(manual, page, before, after):
+    place = types.SimpleNamespace(file=types.SimpleNamespace(src_uri=page))
+    assert manual.on_page_markdown(before, page=place) == after
