@@ -11,12 +11,14 @@ from torch.nn.utils import prune
 from verbs import cells, refused, run_json, write_lively
 
 from fairseq_headprune.choosing.lottery import Move, Search, weights_pruned
-from fairseq_headprune.choosing.magnitude import layer_matrices, without_lowest, zeroed
+from fairseq_headprune.choosing.magnitude import KeptWeights, layer_matrices, load_weights, without_lowest, zeroed
 from fairseq_headprune.cli import main
+from fairseq_headprune.files import read_json
 from fairseq_headprune.parts import FFN, HEADS, Mask
 from fairseq_headprune.parts.scores import Scores
-from fairseq_headprune.studies import estimates, lottery
-from fairseq_headprune.studies.lottery import LotteryFind, LotterySettings, LotteryWork
+from fairseq_headprune.studies import estimates, lottery, lottery_seeds
+from fairseq_headprune.studies.lottery import LotteryFind, LotterySettings
+from fairseq_headprune.studies.masked import WeightWork
 from fairseq_headprune.studies.run import run
 
 
@@ -96,6 +98,35 @@ def test_matrices_of_a_model(tiny_model):
     assert torch.equal(matrices[name], before)
 
 
+@pytest.mark.parametrize("optimizer", [torch.optim.SGD, torch.optim.Adam])
+def test_pruned_weights_stay_zero_in_training(tiny_model, tiny_batch, optimizer, tmp_path):
+    state, matrices = tiny_model.state_dict(), layer_matrices(tiny_model)
+    kept = without_lowest(matrices, 5000)
+    held = KeptWeights(tiny_model, kept, "ticket")
+    tiny_model.load_state_dict({name: value + 1 for name, value in state.items()})
+    held.hold()
+    more = {"momentum": 0.9} if optimizer is torch.optim.SGD else {}
+    learn = optimizer(tiny_model.parameters(), lr=0.01, weight_decay=0.1, **more)
+    before = {name: matrix.detach().clone() for name, matrix in matrices.items()}
+    for _ in range(3):
+        learn.zero_grad()
+        tiny_model(**tiny_batch["net_input"])[0].logsumexp(-1).sum().backward()
+        learn.step()
+    for name, matrix in matrices.items():
+        assert not matrix[~kept[name]].any() and not matrix.grad[~kept[name]].any()
+    moved = sum(int((matrix != before[name])[kept[name]].sum()) for name, matrix in matrices.items())
+    assert moved > 0.9 * sum(int(mask.sum()) for mask in kept.values())
+    # As recorded passes (--cuda-graphs) take gradients.
+    output = tiny_model(**tiny_batch["net_input"])[0].logsumexp(-1).sum()
+    for name, found in zip(matrices, torch.autograd.grad(output, list(matrices.values())), strict=True):
+        assert not found[~kept[name]].any() and found[kept[name]].any()
+    (tmp_path / "no.pt").write_bytes(b"no")
+    with pytest.raises(ValueError, match="not a ticket of weights"):
+        load_weights(tmp_path / "no.pt")
+    with pytest.raises(ValueError, match="ticket is of another model than the model to train: encoder.layers.0"):
+        KeptWeights(tiny_model, {}, "ticket")
+
+
 @pytest.fixture
 def toy(monkeypatch):
     """A study of 12 heads whose k-th head costs a word in every (k + 2)-th sentence: the first ones matter most."""
@@ -119,7 +150,7 @@ def toy(monkeypatch):
 
 def test_the_study_finds_what_enumeration_does(toy, tmp_path):
     study = toy(tmp_path / "study", threshold=Fraction(4, 5), step=Fraction(1, 4))
-    done = {cell["id"]: cell for cell in run(study, LotteryWork(study))}
+    done = {cell["id"]: cell for cell in run(study, WeightWork(study))}
     document = study.result(study.cells())
     kept, gates = lottery.read_mask(study.folder, document.data["ticket"]["id"]), study.session.gates
     evaluator = study.session.evaluator("valid")
@@ -145,21 +176,21 @@ def test_the_study_finds_what_enumeration_does(toy, tmp_path):
 
 def test_a_killed_search_goes_on_to_the_same_result(toy, tmp_path):
     whole = toy(tmp_path / "whole")
-    list(run(whole, LotteryWork(whole)))
+    list(run(whole, WeightWork(whole)))
     for cut in range(1, len(cells(whole.folder.path))):
         part = toy(tmp_path / f"part{cut}")
-        for number, _ in enumerate(run(part, LotteryWork(part)), 1):
+        for number, _ in enumerate(run(part, WeightWork(part)), 1):
             if number == cut:
                 break
         part = toy(tmp_path / f"part{cut}")
-        list(run(part, LotteryWork(part)))
+        list(run(part, WeightWork(part)))
         assert cells(part.folder.path) == cells(whole.folder.path)
 
 
 def test_everything_pruned_is_a_result_and_a_negative_score_is_none(toy, tmp_path, monkeypatch):
     monkeypatch.setattr(LotteryFind, "holds", lambda self, cell, full: True)
     study = toy(tmp_path / "a")
-    list(run(study, LotteryWork(study)))
+    list(run(study, WeightWork(study)))
     assert "keeps 0 of 12 heads" in study.result(study.cells()).findings[0]
     assert (
         study.result(study.cells())
@@ -177,25 +208,61 @@ def flags(trained, tmp_path_factory):
     return [lively["data"], "--path", lively["checkpoint"], *quick, "--threshold", "50%", "--step", "25%"]
 
 
-@pytest.mark.parametrize("mode", ["both", "magnitude"])
-def test_translation(flags, tmp_path, mode):
-    folder = tmp_path / "s"
-    found = run_json("lottery", "find", *flags, "--mode", mode, "-o", folder)
-    before = cells(folder)
-    assert found["ticket"]["score"] >= 0.5 * found["baseline"]["score"] and "reported" in found
-    if mode == "both":
-        assert found["settings"]["score"]["ffn"] == "blocks" and found["steps"][0]["tried"] == asdict(
-            Move("both", 3, 1)
-        )
-        mask = Mask.load(folder / "masks" / "step-001.json")
-        scores = Scores.load(folder / "scores" / "unpruned.json")
-        dropped = scores.pruning_order(HEADS)[:3] + scores.pruning_order(FFN)[:1]
-        assert set(mask.dropped(HEADS) + mask.dropped(FFN)) == set(dropped)
-    else:
-        assert [step["weights"] for step in found["steps"]][0] == found["settings"]["weights"] // 4
-    assert run_json("lottery", "find", *flags, "--mode", mode, "-o", folder)["steps"] == found["steps"]
-    assert cells(folder) == before
-    assert main(["report", str(folder), "-o", str(tmp_path / "page.html")]) == 0
+def test_translation(flags, tmp_path, capsys):
+    folder, call = tmp_path / "s", ["lottery", "find", *flags, "--mode", "both,magnitude", "-o", tmp_path / "s"]
+    found = {search["mode"]: search for search in run_json(*call)["searches"]}
+    assert set(found) == {"both", "magnitude"}
+    before = [cells(folder / mode) for mode in found]
+    study = {mode: read_json(folder / mode / "study.json")["settings"] for mode in found}
+    steps = {mode: [cell for cell in lines if "step-" in cell["id"]] for mode, lines in zip(found, before, strict=True)}
+    for search in found.values():
+        assert search["ticket"]["score"] >= 0.5 * search["baseline"]["score"] and search["reported"]
+    assert study["both"]["score"]["ffn"] == "blocks" and steps["both"][0]["tried"] == asdict(Move("both", 3, 1))
+    mask = Mask.load(folder / "both" / "masks" / "step-001.json")
+    scores = Scores.load(folder / "both" / "scores" / "unpruned.json")
+    dropped = scores.pruning_order(HEADS)[:3] + scores.pruning_order(FFN)[:1]
+    assert set(mask.dropped(HEADS) + mask.dropped(FFN)) == set(dropped)
+    assert steps["magnitude"][0]["weights"] == study["magnitude"]["weights"] // 4
+    capsys.readouterr()
+    assert main([*map(str, call)]) == 0
+    assert "s/both: The ticket keeps " in (text := capsys.readouterr().out) and "s/magnitude: " in text
+    assert [cells(folder / mode) for mode in found] == before
+    # A mode alone is the same search.
+    alone = run_json("lottery", "find", *flags, "--mode", "both", "-o", tmp_path / "alone")
+    assert alone["ticket"] | {"seconds": 0} == found["both"]["ticket"] | {"seconds": 0}
+    assert main(["report", str(folder / "both"), "-o", str(tmp_path / "page.html")]) == 0
+
+
+def test_several_models_in_one_command(flags, tmp_path, capsys, monkeypatch):
+    """Each is a process, in whose place its command is noted; what has been done is not done again."""
+    path, started = flags[2], []
+    other = tmp_path / "other.pt"
+    other.write_bytes(path.read_bytes())
+    rest = [word for word in flags if word not in ("--path", path)]
+
+    def share(commands, at_once, claims, finished):
+        for command in commands:
+            if command.name not in finished():
+                started.append((command.name, at_once))
+                assert main(command.words[3:]) == 0
+                yield command.name
+
+    monkeypatch.setattr(lottery_seeds, "share_commands", share)
+    call = ["lottery", "find", *rest, "--mode", "blocks", "-o", tmp_path / "s", "--paths", path, other, "--jobs", "2"]
+    capsys.readouterr()
+    assert main([*map(str, call)]) == main([*map(str, call)]) == 0
+    assert started == [("model-1", 2), ("model-2", 2)]
+    assert "s/model-2: The ticket keeps " in capsys.readouterr().out
+    assert cells(tmp_path / "s" / "model-1")[0]["score"] == cells(tmp_path / "s" / "model-2")[0]["score"]
+    for more, message in (
+        (["--paths", path, path], "--paths names a checkpoint twice"),
+        (["--paths", path, tmp_path / "none.pt"], "none.pt: there is no such file"),
+        (["--paths", path, "--jobs", "0"], "--jobs must be at least 1, got 0"),
+        (["--path", path, "--jobs", "2"], "--jobs 2 is for --paths"),
+        (["--paths", path, "--mode", "heads,heads"], "--mode heads,heads: give one or more of heads, blocks, both"),
+    ):
+        assert message in refused(capsys, "lottery", "find", *rest, "-o", tmp_path / "o", *more)
+        assert not (tmp_path / "o").exists()
 
 
 def test_bert(tuned, tmp_path, capsys):

@@ -9,6 +9,7 @@ import torch
 from scipy.stats import chisquare
 from verbs import cells, refused, run_json, write_lively
 
+from fairseq_headprune.choosing.magnitude import load_weights
 from fairseq_headprune.choosing.random_heads import generator
 from fairseq_headprune.choosing.tickets import (
     bad_ticket,
@@ -20,7 +21,6 @@ from fairseq_headprune.choosing.tickets import (
 )
 from fairseq_headprune.evaluation.agreement import agreement, overlaps
 from fairseq_headprune.parts import COMPONENTS, FFN, HEADS, Mask, Part
-from fairseq_headprune.studies.lottery_tickets import load_weights
 
 START = Mask({"enc_self": [[1, 1, 1], [1, 0, 1]], "enc_dec": [[1, 1]], "enc_ffn": [[1], [1], [1]]})
 #: keeps 3 of 7 heads and 2 of 3 blocks
@@ -129,7 +129,7 @@ def test_the_verb(searches, tmp_path):
 def test_the_verb_on_weights(searches, tmp_path):
     found = run_json("lottery", "tickets", *searches["magnitude"], "-o", tmp_path / "t")
     for number in "12":
-        tickets = {path.stem: load_weights(path) for path in (tmp_path / "t" / number).iterdir()}
+        tickets = {path.stem: load_weights(path)[0] for path in (tmp_path / "t" / number).iterdir()}
         counts = [{m: int(kept.sum()) for m, kept in ticket.items()} for ticket in tickets.values()]
         cell = found["searches"][int(number) - 1]["ticket"]
         assert counts[0] == counts[1] == counts[2]

@@ -31,7 +31,7 @@ def test_the_command_follows_from_the_job():
     masked = shown(mask=MASK, start="/m/model.pt")
     assert masked[-4:] == "--head-mask runs/a/mask.json --finetune-from-model model.pt".split()
     slim = shown(mask=MASK, start="/m/model.pt", slim=True)
-    assert slim[-2:] == ["--finetune-from-model", "runs/a/slim.pt"] and "--head-mask" not in slim
+    assert slim[-2:] == ["--finetune-from-model", "runs/a/start.pt"] and "--head-mask" not in slim
 
 
 def test_the_same_job_goes_on_and_another_one_begins_anew(tmp_path):

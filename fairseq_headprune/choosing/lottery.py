@@ -8,6 +8,9 @@ from math import ceil
 #: mode of a structured search -> its phases; each step of a phase prunes heads, blocks, or both
 PHASES = {"heads": ("heads",), "blocks": ("blocks",), "both": ("both", "heads", "blocks")}
 
+#: modes of a search: the structured ones, and single weights
+MODES = (*PHASES, "magnitude")
+
 #: the base of a share of weights
 SHARES_OF = ("original", "remaining")
 

@@ -1,10 +1,18 @@
 """Magnitude pruning: prunes the weights nearest to zero, globally over all matrices of a model's layers."""
 
 import contextlib
+import pickle
 from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
+
+from fairseq_headprune.files import PathLike, write_with
+
+WEIGHTS_FORMAT = "headprune.weights/1"
 
 #: name of a matrix -> bool mask of its kept weights
 Kept = dict[str, Tensor]
@@ -43,9 +51,82 @@ def zeroed(matrices: Mapping[str, Tensor], kept: Mapping[str, Tensor]) -> Iterat
     try:
         with torch.no_grad():
             for name, matrix in matrices.items():
-                matrix.mul_(kept[name])
+                matrix.mul_(kept[name].to(matrix.device))
         yield
     finally:
         with torch.no_grad():
             for name, matrix in matrices.items():
                 matrix.copy_(before[name])
+
+
+def save_weights(kept: Kept, path: PathLike, source: Mapping[str, Any]) -> None:
+    """Write which weights are kept, one bit each, and make the folder of the file."""
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    packed = {name: torch.from_numpy(np.packbits(value.numpy())) for name, value in kept.items()}
+    shapes = {name: list(value.shape) for name, value in kept.items()}
+    content = {"format": WEIGHTS_FORMAT, "source": dict(source), "shapes": shapes, "kept": packed}
+    write_with(path, lambda stream: torch.save(content, stream))
+
+
+def load_weights(path: PathLike) -> tuple[Kept, dict[str, Any]]:
+    """Read which weights are kept, and what the file says of its origin.
+
+    Raises:
+        ValueError, FileNotFoundError: not a file that :func:`save_weights` wrote.
+    """
+    try:
+        content = torch.load(path, weights_only=True)
+    except (pickle.UnpicklingError, EOFError, RuntimeError) as error:
+        raise ValueError(f"{path}: not a ticket of weights of headprune lottery tickets ({error})") from error
+    if not isinstance(content, dict) or content.get("format") != WEIGHTS_FORMAT:
+        raise ValueError(f"{path}: not a ticket of weights of headprune lottery tickets ({WEIGHTS_FORMAT})")
+    shapes = content["shapes"]
+    bits = {
+        name: np.unpackbits(value.numpy(), count=int(np.prod(shapes[name]))) for name, value in content["kept"].items()
+    }
+    return {name: torch.from_numpy(value).bool().view(shapes[name]) for name, value in bits.items()}, content["source"]
+
+
+def check_weights(matrices: Mapping[str, Tensor], kept: Kept, ticket: str, model: str) -> None:
+    """Check that a ticket has a mask of the right shape for each matrix of a model.
+
+    Raises:
+        ValueError: it has not; ``ticket`` and ``model`` name both.
+    """
+    for name in [*matrices, *kept]:
+        mine, its = (tuple(of[name].shape) if name in of else None for of in (matrices, kept))
+        if mine != its:
+            raise ValueError(f"{ticket} is of another model than {model}: {name} is {its} there, {mine} in the model")
+
+
+class KeptWeights:
+    """Trains a model with the pruned weights at zero: they are set to 0, and their gradients as well.
+
+    So they stay exactly 0 whatever the optimizer, and do not count in the gradient's norm.
+
+    Args:
+        ticket: name of the ticket for errors.
+
+    Raises:
+        ValueError: the ticket is of another model.
+    """
+
+    def __init__(self, model: nn.Module, kept: Kept, ticket: str) -> None:
+        self._matrices, self._kept, self._held = layer_matrices(model), kept, False
+        check_weights(self._matrices, kept, ticket, "the model to train")
+        # Before fairseq copies the weights to float32, so that these copies are 0 as well.
+        self._prune()
+        model.register_load_state_dict_post_hook(lambda *_: self._prune())
+
+    def _prune(self) -> None:
+        with torch.no_grad():
+            for name, matrix in self._matrices.items():
+                matrix.mul_(self._kept[name].to(matrix.device))
+
+    def hold(self) -> None:
+        """Keep them at 0 from now on; the model is on its device."""
+        if not self._held:
+            for name, matrix in self._matrices.items():
+                kept = self._kept[name] = self._kept[name].to(matrix.device)
+                matrix.register_hook(lambda gradient, kept=kept: gradient * kept)
+            self._held = True

@@ -2,41 +2,108 @@
 
 import argparse
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
-from fairseq_headprune.choosing.lottery import SHARES_OF
+from fairseq_headprune.choosing.lottery import MODES, SHARES_OF
+from fairseq_headprune.cli.common import Parser
 from fairseq_headprune.cli.comparison_flags import add_comparison_flags, comparison_settings
-from fairseq_headprune.cli.scale_flags import rank
+from fairseq_headprune.cli.model_flags import parse_model_flags
+from fairseq_headprune.cli.scale_flags import rank, take_place
 from fairseq_headprune.cli.scoring_flags import add_scoring_flags, scoring_settings
-from fairseq_headprune.cli.study import Make, run_study
+from fairseq_headprune.cli.study import Progress, run_opened, show, show_document
 from fairseq_headprune.pruning import parse_step
+from fairseq_headprune.studies.folder import StudyFolder
 
 _DESCRIPTION = """Search for a winning ticket: prune heads, feed-forward blocks or single weights, lowest importance or
 magnitude first, for as long as the score on --select-on is at least --threshold of the full model's (Prasanna et al.
 2020, §3). Every step that is tried is kept, accepted or not; importance is that of the last accepted mask. The ticket
-is reported on --gen-subset. Started again, it resumes; several models (seeds) are as many runs, a folder each."""
+is reported on --gen-subset. Started again, it resumes; --paths searches several models (seeds) side by side."""
 
 
 def run(argv: list[str]) -> int:
     """Run the verb."""
-    return run_study("lottery find", argv, _DESCRIPTION, _add_flags, _prepare, _work)
+    several, rest = _several().parse_known_args(argv)
+    if several.paths and not {"-h", "--help", "--help-fairseq"} & set(argv):
+        return _many(several, rest)
+    args, modes = _parse(argv)
+    from fairseq_headprune.session import open_session
+    from fairseq_headprune.studies.lottery import LotteryFind, searches_document
+    from fairseq_headprune.studies.masked import WeightWork
+
+    args.jobs = 1
+    take_place(args)
+    session, studies, folder = open_session(args), [], Path(args.output)
+    for mode, settings in modes.items():
+        study = LotteryFind.of(session, args.gen_subset, settings)
+        args.output = folder / mode if len(modes) > 1 else folder
+        run_opened("lottery find", argv, args, study, WeightWork)
+        studies.append(study)
+    return show(studies[0], args) if len(studies) == 1 else show_document(searches_document(studies), args, None)
 
 
-def _work(study: Any) -> Any:
-    from fairseq_headprune.studies.lottery import LotteryWork
+def _parse(argv: list[str]) -> tuple[argparse.Namespace, dict[str, Any]]:
+    """Parse the flags of the searches of one model; return them and each mode's settings."""
+    args = parse_model_flags("lottery find", argv, _add_flags, _DESCRIPTION)
+    if rank()[1] > 1:
+        raise ValueError("each step needs the one before; run it as one process, and one run a seed")
+    if args.jobs is not None:
+        raise ValueError(f"--jobs {args.jobs} is for --paths, several models; one search is one process")
+    modes = args.mode.split(",")
+    wrong = [mode for mode in modes if mode not in MODES]
+    if wrong or len(set(modes)) < len(modes):
+        raise ValueError(f"--mode {args.mode}: give one or more of {', '.join(MODES)}, joined by commas, each once")
+    if args.magnitude_of and "magnitude" not in modes:
+        raise ValueError(f"--magnitude-of is for --mode magnitude, not {args.mode}")
+    args.ffn = "blocks" if {"blocks", "both"} & set(modes) else None
+    return args, {mode: lottery_settings(args, mode) for mode in modes}
 
-    return LotteryWork(study)
+
+def _many(several: argparse.Namespace, rest: list[str]) -> int:
+    """Search several models, each in a process of its own; what is done is not done again."""
+    from fairseq_headprune.studies.lottery import LotteryFind, searches_document
+    from fairseq_headprune.studies.lottery_seeds import Seeds
+
+    if several.jobs is not None and several.jobs < 1:
+        raise ValueError(f"--jobs must be at least 1, got {several.jobs}")
+    seeds = Seeds(Path(several.output), several.paths, rest)
+    args, modes = _parse([*rest, "--path", several.paths[0], "-o", several.output])
+    progress = Progress("lottery find", len(several.paths), args.quiet)
+    for name in seeds.run(several.jobs):
+        progress.cell({"id": name})
+    progress.close()
+    names = modes if len(modes) > 1 else [""]
+    folders = [StudyFolder(folder / mode) for mode in names for folder in seeds.folders]
+    studies = [LotteryFind(folder.settings, folder=folder) for folder in folders]
+    return show_document(searches_document(studies), args, None)
+
+
+def _several() -> argparse.ArgumentParser:
+    """The flags of the searches of several models."""
+    parser = Parser(add_help=False)
+    parser.add_argument("--paths", nargs="+")
+    parser.add_argument("--jobs", type=int)
+    parser.add_argument("-o", "--output", default="")
+    return parser
 
 
 def _add_flags(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("lottery").add_argument
     add("-o", "--output", metavar="DIR", required=True, help="study folder (required)")
     add(
+        "--paths",
+        nargs="+",
+        metavar="CHECKPOINT",
+        help="instead of --path: several models, such as of several seeds, each in a process of its own and in "
+        "DIR/model-1, DIR/model-2, …; another process may join in with the same command",
+    )
+    add("--jobs", type=int, metavar="N", help="with --paths: processes at a time (default: one a model, and a core)")
+    add(
         "--mode",
-        choices=("heads", "blocks", "both", "magnitude"),
         default="both",
-        help="what is pruned: heads, feed-forward blocks, heads and one block a step and then either alone, or single "
-        "weights of the layers' matrices (default: both)",
+        metavar="MODE[,MODE…]",
+        help="what is pruned: heads, blocks (of feed-forward layers), both (heads and one block a step and then either "
+        "alone), or magnitude (single weights of the layers' matrices); several go to DIR/MODE each (default: both)",
     )
     add(
         "--threshold",
@@ -61,36 +128,20 @@ def _add_flags(parser: argparse.ArgumentParser) -> None:
     add_scoring_flags(parser)
     add_comparison_flags(parser)
     # Each step depends on the previous one: one process, and one mask at a time.
-    parser.set_defaults(jobs=1, launcher="processes", partition=None, time=None, gpus=None, worker=False)
+    parser.set_defaults(launcher="processes", partition=None, time=None, gpus=None, worker=False)
     parser.set_defaults(masks_at_once=0, ffn=None)
 
 
-def _prepare(args: argparse.Namespace) -> Make:
-    settings = lottery_settings(args)
-    if rank()[1] > 1:
-        raise ValueError("each step needs the one before; run it as one process, and one run a seed")
-
-    def make(session: Any) -> Any:
-        from fairseq_headprune.studies.lottery import LotteryFind
-
-        return LotteryFind.of(session, args.gen_subset, settings)
-
-    return make
-
-
-def lottery_settings(args: argparse.Namespace) -> Any:
-    """Return the :class:`~fairseq_headprune.studies.lottery.LotterySettings` that the flags describe.
+def lottery_settings(args: argparse.Namespace, mode: str) -> Any:
+    """Return the :class:`~fairseq_headprune.studies.lottery.LotterySettings` of a mode that the flags describe.
 
     Raises:
-        ValueError: a number out of range, or incompatible flags.
+        ValueError: a number out of range.
     """
     from fairseq_headprune.studies.lottery import LotterySettings
 
-    if args.magnitude_of and args.mode != "magnitude":
-        raise ValueError(f"--magnitude-of is for --mode magnitude, not {args.mode}")
-    args.ffn = "blocks" if args.mode in ("blocks", "both") else None
     return LotterySettings(
-        mode=args.mode,
+        mode=mode,
         threshold=_share(args.threshold),
         step=parse_step(args.step),
         select=args.select_on,

@@ -32,14 +32,23 @@ def run_study(
         work: makes the object that computes cells (default: ``MaskWork``).
     """
     args = parse_model_flags(verb, argv, add_flags, description)
-    from fairseq_headprune.provenance import environment
     from fairseq_headprune.session import open_session
-    from fairseq_headprune.studies.masked import MaskWork
-    from fairseq_headprune.studies.run import run
 
     make = prepare(args)
     take_place(args)
     study = make(open_session(args))
+    run_opened(verb, argv, args, study, work)
+    return 0 if args.worker else show(study, args)
+
+
+def run_opened(
+    verb: str, argv: list[str], args: argparse.Namespace, study: Any, work: Callable[[Any], Any] | None = None
+) -> None:
+    """Check and run a study of a loaded model in the folder ``args.output``."""
+    from fairseq_headprune.provenance import environment
+    from fairseq_headprune.studies.masked import MaskWork
+    from fairseq_headprune.studies.run import run
+
     study.check()
     warn(study)
     folder = study.open(args.output, environment(args.headprune_command))
@@ -48,7 +57,6 @@ def run_study(
         for cell in run(study, (work or MaskWork)(study), progress.begin):
             progress.cell(cell)
     progress.close()
-    return 0 if args.worker else show(study, args)
 
 
 def warn(study: Any) -> None:

@@ -70,8 +70,8 @@ def generation_flags(argv: list[str], add_flags: Callable[[argparse.ArgumentPars
     return own.parse_known_args(argv)[1]
 
 
-def run_trainings(verb: str, argv: list[str], args: argparse.Namespace, study: Any) -> int:
-    """Run a study that trains and print its document."""
+def run_trainings(verb: str, argv: list[str], args: argparse.Namespace, study: Any, masks: Any = None) -> int:
+    """Run a study that trains and print its document; ``masks`` makes what computes cells without a training."""
     from fairseq_headprune.provenance import environment
     from fairseq_headprune.studies.run import run
     from fairseq_headprune.studies.trained import TrainWork
@@ -82,7 +82,8 @@ def run_trainings(verb: str, argv: list[str], args: argparse.Namespace, study: A
     folder = study.open(args.output, environment(args.headprune_command))
     progress = Progress(verb, study.planned(), args.quiet or args.worker)
     with helpers(verb, argv, args, folder, trains=True):
-        for cell in run(study, TrainWork(study, trainings_at_once(args)), progress.begin):
+        work = TrainWork(study, trainings_at_once(args), masks and masks(study))
+        for cell in run(study, work, progress.begin):
             progress.cell(cell)
     progress.close()
     return 0 if args.worker else show(study, args)

@@ -4,14 +4,19 @@
 Training and inference share a process because starting one takes longer than translating.
 """
 
+import re
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from fairseq_headprune.files import PathLike, sha256, write_json, write_text, write_with
 from fairseq_headprune.jobs.leash import end_with_parent
 from fairseq_headprune.jobs.training import Run, TrainingJob
+
+#: parameters of BERT's embeddings: words, positions, token types, and their layer norm
+EMBEDDINGS = re.compile(r"encoder\.(embed_|layernorm_embedding\.)")
 
 
 def do(place: str) -> None:
@@ -38,7 +43,7 @@ def do(place: str) -> None:
         write_text(run.answers, "".join(f"{sentence}\n" for sentence in sentences))
     facts = {"checkpoint": f"{place}/{run.best.name}", "sha256": sha256(run.best), **best(run.best, job.valid)}
     write_json(run.facts, {**facts, **resumed})
-    for path in (run.last, run.slim):
+    for path in (run.last, run.start):
         path.unlink(missing_ok=True)
 
 
@@ -48,12 +53,8 @@ def _train(job: TrainingJob, run: Run) -> None:
     from fairseq_headprune import plugin  # noqa: F401  (registers)
 
     skip_dynamo()
-    if job.slim and job.start is not None:
-        from fairseq_headprune.parts import Mask
-        from fairseq_headprune.removal.checkpoint import slim_checkpoint
-
-        mask = Mask.load(run.mask)
-        slim_checkpoint(job.start, run.slim, mask, ffn=mask.prunes_ffn())
+    if job.makes_start and not run.last.exists():
+        make_start(job, run)
     # fairseq-train reads sys.argv.
     before, sys.argv = sys.argv, ["fairseq-train", *job.words()[3:]]
     try:
@@ -73,6 +74,60 @@ def skip_dynamo() -> None:
         code = getattr(method, "__code__", None)
         if code is not None and code.co_filename == torch._compile.__file__:
             method.__wrapped__.__dynamo_disable = method.__wrapped__
+
+
+def make_start(job: TrainingJob, run: Run) -> None:
+    """Write the initial weights: those of ``start`` or of flags and seed, with other embeddings, or without parts."""
+    import torch
+
+    from fairseq_headprune.checkpoints import read_state
+    from fairseq_headprune.parts import Mask
+    from fairseq_headprune.removal.checkpoint import slim_checkpoint
+
+    begin = None if job.start is None else Path(job.start)
+    if begin is None or job.embeddings is not None:
+        state = initial_state(job) if begin is None else read_state(begin)
+        if job.embeddings is not None:
+            found = read_state(job.embeddings)["model"]
+            names = [name for name in state["model"] if EMBEDDINGS.match(name)]
+            state["model"] |= {name: found[name].float() for name in names}
+        begin = run.folder / "initial.pt"
+        write_with(begin, lambda stream: torch.save(state, stream))
+    if job.slim:
+        mask = Mask.load(run.mask)
+        slim_checkpoint(begin, run.start, mask, ffn=mask.prunes_ffn())
+        (run.folder / "initial.pt").unlink(missing_ok=True)
+    else:
+        begin.replace(run.start)
+
+
+def initial_state(job: TrainingJob) -> dict[str, Any]:
+    """Return the checkpoint of a training's model before the first update, as its flags and seed make it."""
+    import numpy as np
+    from fairseq import options, tasks, utils
+    from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+    from omegaconf import OmegaConf
+
+    words = replace(job, start=None, mask=None, slim=False, weights=None, embeddings=None).words()[3:]
+    # fairseq's parser reads sys.argv, too.
+    before, sys.argv = sys.argv, ["fairseq-train", *words]
+    try:
+        cfg = convert_namespace_to_omegaconf(options.parse_args_and_arch(options.get_training_parser(), words))
+    finally:
+        sys.argv = before
+    # As fairseq-train does before it builds the model.
+    np.random.seed(cfg.common.seed)
+    utils.set_torch_seed(cfg.common.seed)
+    task = tasks.setup_task(cfg.task)
+    model = task.build_model(cfg.model)
+    return {
+        "cfg": OmegaConf.to_container(cfg, resolve=True, enum_to_str=True),
+        "args": None,
+        "model": model.state_dict(),
+        "optimizer_history": [{"optimizer_name": "none", "lr_scheduler_state": {}, "num_updates": 0}],
+        "task_state": task.state_dict(),
+        "extra_state": {"train_iterator": {"epoch": 1}},
+    }
 
 
 def _settle(run: Run) -> None:

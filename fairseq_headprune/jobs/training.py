@@ -27,10 +27,12 @@ class TrainingJob:
     Attributes:
         data: the data folder.
         flags: fairseq-train flags, except those that follow from the other attributes.
-        start: checkpoint of the initial weights; None: random weights.
+        start: checkpoint of the initial weights; None: those that flags and seed give.
         after: name of the job that trains ``start``, if it is a job of the study.
         mask: content of the mask file under which the model is trained; None: no mask.
-        slim: first remove the pruned heads from ``start``, then train the smaller model.
+        slim: first remove the pruned parts from the initial weights, then train the smaller model.
+        weights: ticket of single weights (``--weight-mask``); the other weights are 0.
+        embeddings: checkpoint whose embeddings replace the initial ones.
         resumable: save after each epoch what is needed to resume.
         generate, split: fairseq-generate flags, and the split on which the best checkpoint is run after training; an
             empty split: none.
@@ -47,6 +49,8 @@ class TrainingJob:
     after: str | None = None
     mask: Mapping[str, Any] | None = None
     slim: bool = False
+    weights: str | None = None
+    embeddings: str | None = None
     resumable: bool = True
     generate: Sequence[str] = field(default_factory=list)
     split: str | None = None
@@ -58,6 +62,11 @@ class TrainingJob:
         """The job's folder, relative to the folder in which the training runs."""
         return f"{self.root}runs/{self.name}"
 
+    @property
+    def makes_start(self) -> bool:
+        """Whether the initial weights are made before the training (``start.pt``)."""
+        return self.slim or self.embeddings is not None
+
     def words(self) -> list[str]:
         """Return the fairseq-train command, to be run in the study's folder."""
         words = [sys.executable, "-m", "fairseq_cli.train", self.data, "--user-dir", USER_DIR, "--seed", str(self.seed)]
@@ -65,8 +74,12 @@ class TrainingJob:
         words += self.flags
         if self.mask is not None and not self.slim:
             words += ["--head-mask", f"{self.place}/mask.json"]
-        if self.start is not None:
-            words += ["--finetune-from-model", f"{self.place}/slim.pt" if self.slim else self.start]
+        if self.weights is not None:
+            words += ["--weight-mask", self.weights]
+        if self.makes_start:
+            words += ["--finetune-from-model", f"{self.place}/start.pt"]
+        elif self.start is not None:
+            words += ["--finetune-from-model", self.start]
         return words
 
     def shown(self, places: Mapping[str, str]) -> str:
@@ -88,7 +101,7 @@ class Run:
 
     def __init__(self, work: Path, place: str) -> None:
         folder = self.folder = work / place
-        self.best, self.mask, self.slim = folder / "checkpoint_best.pt", folder / "mask.json", folder / "slim.pt"
+        self.best, self.mask, self.start = folder / "checkpoint_best.pt", folder / "mask.json", folder / "start.pt"
         self.answers, self.facts, self.done = folder / "hypotheses.txt", folder / "facts.json", folder / "done.json"
         self.last, self.trained, self._job = folder / "checkpoint_last.pt", folder / "trained", folder / "job.json"
 

@@ -18,6 +18,7 @@ _OURS = (
     "--finetune-from-model",
     "--restore-file",
     "--head-mask",
+    "--weight-mask",
     "--no-save",
     "--disable-validation",
 )
@@ -49,13 +50,21 @@ class FineTuning:
             raise ValueError(f"--train-flags: {wrong[0]} is set for each sampling, or not supported; omit it")
 
     def job(
-        self, study: Any, name: str, mask: Mask | None, seed: int, start: str | None, flags: Sequence[str] | None = None
+        self,
+        study: Any,
+        name: str,
+        mask: Mask | None,
+        seed: int,
+        start: str | None,
+        flags: Sequence[str] | None = None,
+        **more: Any,
     ) -> TrainingJob:
         """Return the training job of a cell; the best checkpoint is run on the (opened) study's split.
 
         Args:
             start: checkpoint of the initial weights; None: the flags and the seed determine them.
             flags: used instead of :attr:`flags`.
+            more: other attributes of the job.
         """
         session, own = study.session, self.flags if flags is None else flags
         return TrainingJob(
@@ -65,8 +74,9 @@ class FineTuning:
             seed,
             start=None if start is None else str(Path(start).resolve()),
             mask=None if mask is None else mask.to_dict(),
-            slim=self.slim,
+            slim=self.slim and mask is not None,
             generate=study.generate,
             split=study.split,
             root=f"{study.folder.path.resolve()}/",
+            **more,
         )

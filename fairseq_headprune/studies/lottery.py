@@ -1,7 +1,6 @@
 """The search for a winning ticket as a study: every attempted step is a cell (Prasanna et al. 2020, §3)."""
 
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from fractions import Fraction
 from itertools import count, islice, takewhile
@@ -15,10 +14,8 @@ from fairseq_headprune.report.document import Document
 from fairseq_headprune.report.tables import Table
 from fairseq_headprune.studies.finished import read_mask
 from fairseq_headprune.studies.mask_study import Comparison, MaskStudy, model_settings
-from fairseq_headprune.studies.masked import MaskWork
 from fairseq_headprune.studies.study import UNPRUNED, Cell, Done
 
-MODES = ("heads", "blocks", "both", "magnitude")
 TICKET = "ticket"
 
 
@@ -195,6 +192,12 @@ class LotteryFind(MaskStudy):
                 estimate_scores(self.session, self.how.score, first).save(path)
         return Scores.load(path)
 
+    def kept_weights(self, cell: Cell, matrices: Any) -> Any:
+        """The weights that a step of magnitude pruning keeps."""
+        from fairseq_headprune.choosing.magnitude import without_lowest
+
+        return without_lowest(matrices, cell.facts["weights"])
+
     def _facts(self, number: int, mask: Mask, more: Mapping[str, Any]) -> dict[str, Any]:
         """Facts about a step that are stored with its cell."""
         if self.mode == "magnitude":
@@ -250,6 +253,20 @@ class LotteryFind(MaskStudy):
         return found + (" Everything is pruned: what remains of the model answers as well." if all_gone else "")
 
 
+def searches_document(studies: Sequence[LotteryFind]) -> Document:
+    """Return the tickets of several searches in one document."""
+    document = Document(f"Lottery tickets of {len(studies)} searches")
+    document.data["searches"] = []
+    for study in studies:
+        found = study.result(study.cells())
+        name = "/".join(study.folder.path.parts[-2:])
+        document.missing += [f"{name}: {text}" for text in found.missing]
+        document.findings += [f"{name}: {text}" for text in found.findings]
+        kept = {key: found.data.get(key) for key in ("baseline", "ticket", "reported")}
+        document.data["searches"].append({"study": str(study.folder.path), "mode": study.mode, **kept})
+    return document
+
+
 def _step(number: int) -> str:
     return f"step-{number:03d}"
 
@@ -271,22 +288,3 @@ def _steps_table(full: Done, steps: Sequence[Done], measure: str, split: str) ->
         rows.append([cell["step"], *size, f"{cell['score']:.2f}", accepted])
     caption = f"Steps of the search, {measure} on {split}"
     return Table(header, rows, caption=caption)
-
-
-class LotteryWork(MaskWork):
-    """Computes the cells of a search: masks of parts, or the model without its smallest weights."""
-
-    def compute(self, cells: Sequence[Cell]) -> Iterator[None]:
-        """Run the model, compare with the full model, and append the cell."""
-        if self.study.mode != "magnitude":
-            yield from super().compute(cells)
-            return
-        from fairseq_headprune.choosing.magnitude import layer_matrices, without_lowest, zeroed
-
-        matrices = layer_matrices(self.session.model)
-        for cell in cells:
-            began = time.perf_counter()
-            with zeroed(matrices, without_lowest(matrices, cell.facts["weights"])):
-                answers = self.session.evaluator(cell.split or self.split).answers()
-            self.save(cell, answers, time.perf_counter() - began)
-            yield

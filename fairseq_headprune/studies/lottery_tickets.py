@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fairseq_headprune.checkpoints import read_state
-from fairseq_headprune.choosing.magnitude import Kept, without_lowest
+from fairseq_headprune.choosing.magnitude import Kept, save_weights, without_lowest
 from fairseq_headprune.choosing.random_heads import generator
 from fairseq_headprune.choosing.tickets import (
     KINDS,
@@ -21,7 +21,7 @@ from fairseq_headprune.choosing.tickets import (
     super_survivors,
 )
 from fairseq_headprune.evaluation.agreement import agreement, overlaps
-from fairseq_headprune.files import PathLike, sha256, write_json, write_with
+from fairseq_headprune.files import PathLike, sha256, write_json
 from fairseq_headprune.parts import COMPONENTS, HEADS, PAPER_NAMES, Mask
 from fairseq_headprune.report.document import Document, HeadMap
 from fairseq_headprune.report.tables import Table
@@ -30,8 +30,6 @@ from fairseq_headprune.studies.folder import StudyFolder
 from fairseq_headprune.studies.lottery import LotteryFind
 from fairseq_headprune.studies.study import UNPRUNED
 from fairseq_headprune.values import first_difference
-
-WEIGHTS_FORMAT = "headprune.weights/1"
 
 
 class Searches:
@@ -187,15 +185,18 @@ def _number(value: float | None) -> str:
 def _weights(searches: Searches, output: Path, seed: int) -> Document:
     """Write tickets of single weights: the kept weights of each matrix, packed as bits."""
     rows, goods = [], []
-    for number, (good, source) in enumerate(_good_weights(searches), 1):
+    for number, (good, sha) in enumerate(_good_weights(searches), 1):
         found = {"good": good, "random": random_weights(good, seed + number), "bad": bad_weights(good, seed + number)}
         for name, kept in found.items():
-            save_weights(kept, output / str(number) / f"{name}.pt", {"ticket": name, "seed": seed, **source})
+            about = {"ticket": name, "seed": seed, "checkpoints": [sha]}
+            save_weights(kept, output / str(number) / f"{name}.pt", about)
             survived = sum(int((kept[m] & good[m]).sum()) for m in kept)
             rows.append([f"{number} {name}", f"{_count(kept):,}", f"{survived:,}"])
         goods.append(good)
     always = {m: torch.stack([good[m] for good in goods]).all(dim=0) for m in goods[0]}
-    save_weights(always, output / "super-survivors.pt", {"ticket": "super-survivors", "seed": seed})
+    checkpoints = [study.settings["checkpoint"] for study in searches.studies]
+    about = {"ticket": "super-survivors", "seed": seed, "checkpoints": checkpoints}
+    save_weights(always, output / "super-survivors.pt", about)
     rows.append(["super-survivors", f"{_count(always):,}", f"{_count(always):,}"])
     document = Document(f"Tickets of {len(goods)} searches (magnitude)")
     caption = "Tickets: how many weights each keeps, the same number of each matrix, and how many survived the search"
@@ -217,8 +218,8 @@ def _weights(searches: Searches, output: Path, seed: int) -> Document:
     return document
 
 
-def _good_weights(searches: Searches) -> Iterator[tuple[Kept, dict[str, Any]]]:
-    """Yield the weights that survived each search, computed from its checkpoint and the number of pruned weights."""
+def _good_weights(searches: Searches) -> Iterator[tuple[Kept, str]]:
+    """Yield the weights that survived each search and the hash of its checkpoint, from which they follow."""
     for study, ticket in zip(searches.studies, searches.tickets, strict=True):
         source = read_mask(study.folder, UNPRUNED).source["checkpoint"]
         if sha256(source["path"]) != study.settings["checkpoint"]:
@@ -230,26 +231,7 @@ def _good_weights(searches: Searches) -> Iterator[tuple[Kept, dict[str, Any]]]:
         }
         if sum(value.numel() for value in matrices.values()) != study.settings["weights"]:
             raise ValueError(f"{source['path']} has other matrices than {study.folder.path} pruned")
-        yield without_lowest(matrices, ticket["weights"]), {"checkpoint": source}
-
-
-def save_weights(kept: Kept, path: Path, source: dict[str, Any]) -> None:
-    """Write which weights are kept, one bit each."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    packed = {name: torch.from_numpy(np.packbits(value.numpy())) for name, value in kept.items()}
-    shapes = {name: list(value.shape) for name, value in kept.items()}
-    content = {"format": WEIGHTS_FORMAT, "source": source, "shapes": shapes, "kept": packed}
-    write_with(path, lambda stream: torch.save(content, stream))
-
-
-def load_weights(path: PathLike) -> Kept:
-    """Read which weights are kept."""
-    content = torch.load(path, weights_only=True)
-    shapes = content["shapes"]
-    bits = {
-        name: np.unpackbits(value.numpy(), count=int(np.prod(shapes[name]))) for name, value in content["kept"].items()
-    }
-    return {name: torch.from_numpy(value).bool().view(shapes[name]) for name, value in bits.items()}
+        yield without_lowest(matrices, ticket["weights"]), source["sha256"]
 
 
 def _count(kept: Kept) -> int:

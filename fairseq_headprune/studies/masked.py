@@ -103,7 +103,7 @@ class MaskWork:
             "seconds": round(seconds + time.perf_counter() - began, 3),
         }
         self.folder.append(found)
-        if cell.job is None:
+        if cell.job is None and "weights" not in cell.facts:
             here.seen(cell.against)[_key(cell.mask)] = cell.id
 
     def _of(self, split: str | None) -> "_Split":
@@ -111,6 +111,25 @@ class MaskWork:
         if name not in self._splits:
             self._splits[name] = _Split(self.folder, self.session.evaluator(name), self.comparison)
         return self._splits[name]
+
+
+class WeightWork(MaskWork):
+    """The same, where cells may also be the model without some of its weights.
+
+    These cells have a fact ``weights``; the study's ``kept_weights(cell, matrices)`` says which weights remain.
+    """
+
+    def compute(self, cells: Sequence[Cell]) -> Iterator[None]:
+        """Run the model under each mask or without the weights, compare, and append."""
+        from fairseq_headprune.choosing.magnitude import layer_matrices, zeroed
+
+        for cell in [cell for cell in cells if "weights" in cell.facts]:
+            began, matrices = time.perf_counter(), layer_matrices(self.session.model)
+            with zeroed(matrices, self.study.kept_weights(cell, matrices)):
+                answers = self._of(cell.split).evaluator.answers()
+            self.save(cell, answers, time.perf_counter() - began)
+            yield
+        yield from super().compute([cell for cell in cells if "weights" not in cell.facts])
 
 
 class _Split:
@@ -127,9 +146,9 @@ class _Split:
         """Evaluated mask -> id of its cell, among the cells compared with the given one."""
         if against not in self._seen:
             prefix = against.removesuffix(UNPRUNED)
-            # Outputs of a fine-tuned model are not those of the study's model.
+            # Outputs of a fine-tuned model, or without single weights, are not those of the study's model.
             done = finished_cells(self.folder).items()
-            names = [name for name, cell in done if name.startswith(prefix) and "tuned" not in cell]
+            names = [name for name, cell in done if name.startswith(prefix) and not {"tuned", "weights"} & set(cell)]
             self._seen[against] = {_key(read_mask(self.folder, name)): name for name in names}
         return self._seen[against]
 

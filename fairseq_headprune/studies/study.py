@@ -87,6 +87,10 @@ class Study:
         """Return the next cells, which depend on finished ones; empty when the study is finished."""
         return []
 
+    def before(self) -> Sequence[Any]:
+        """Return the trainings that are no cells, but that the jobs of cells wait for (``after``)."""
+        return []
+
     def planned(self) -> int | None:
         """Return the total number of cells; None if unknown."""
         return len(self.plan())

@@ -19,11 +19,12 @@ class TrainWork:
     Args:
         study: an opened study with its session; jobs have the names of their cells.
         at_once: how many trainings this process runs at the same time.
+        masks: computes the cells without a job (default: a ``MaskWork``).
     """
 
-    def __init__(self, study: Any, at_once: int) -> None:
+    def __init__(self, study: Any, at_once: int, masks: MaskWork | None = None) -> None:
         self.study, self.at_once = study, at_once
-        self._masks = MaskWork(study)
+        self._masks = masks or MaskWork(study)
 
     def size(self) -> int:
         """Return how many cells are claimed at first; another is claimed whenever one is finished."""
@@ -45,8 +46,10 @@ class TrainWork:
         folder = self.study.folder
         done = folder.cells()
         waiting = {cell.id: cell for cell in self.study.plan() if cell.job is not None and cell.id not in done}
-        jobs = [cell.job for cell in waiting.values()]
+        jobs = [*self.study.before(), *(cell.job for cell in waiting.values())] if waiting else []
         for job, facts in run_trainings(jobs, folder.path, folder.claims, self.at_once, finished=folder.cells):
+            if job.name not in waiting:
+                continue  # what other trainings start from
             cell = waiting[job.name]
             tuned = {**facts, "checkpoint": f"runs/{job.name}/checkpoint_best.pt"}
             cell = replace(cell, facts={**cell.facts, "tuned": tuned})

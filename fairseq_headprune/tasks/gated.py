@@ -8,6 +8,7 @@ from weakref import WeakSet
 from fairseq.logging import metrics
 from omegaconf import OmegaConf
 
+from fairseq_headprune.choosing.magnitude import KeptWeights, load_weights
 from fairseq_headprune.criterions.gated import GatedCriterion
 from fairseq_headprune.files import sha256
 from fairseq_headprune.learning.training import GateTraining, freeze, run_length
@@ -36,6 +37,12 @@ HEAD_MASK_HELP = (
     "('none' keeps all; default: the mask that the checkpoint holds, if any)"
 )
 
+#: help text of ``--weight-mask`` for all tasks
+WEIGHT_MASK_HELP = (
+    "ticket of single weights (headprune lottery tickets, .pt): the weights that it prunes are 0 in training "
+    "(default: none; they stay 0 in the checkpoint)"
+)
+
 
 class GatedTask(PrunableTask):
     """Mixin for fairseq tasks whose configuration has ``head_mask`` and ``train_subset``; must be the first base class.
@@ -51,6 +58,7 @@ class GatedTask(PrunableTask):
     def __init__(self, cfg: Any, *args: Any) -> None:
         super().__init__(cfg, *args)
         self._mask = _read_mask(cfg.head_mask)
+        self._kept_weights: Optional[KeptWeights] = None
         self._gates: Optional[GatedParts] = None
         self._model: Any = None
         self._model_settings: Any = None
@@ -67,9 +75,10 @@ class GatedTask(PrunableTask):
         A task rebuilt from a checkpoint (``from_checkpoint``) ignores a mask file that no longer exists, since the mask
         is stored with the weights.
         """
-        path = cfg.head_mask
-        if kwargs.get("from_checkpoint") and path not in (None, NO_MASK) and not os.path.exists(path):
-            cfg.head_mask = None
+        for name in ("head_mask", "weight_mask"):
+            path = getattr(cfg, name, None)
+            if kwargs.get("from_checkpoint") and path not in (None, NO_MASK) and not os.path.exists(path):
+                setattr(cfg, name, None)
         return super().setup_task(cfg, **kwargs)
 
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
@@ -86,6 +95,8 @@ class GatedTask(PrunableTask):
         gates = self._gates = attach_gates(model)
         self._model, self._model_settings = model, cfg
         self._pruned_weights = PrunedWeights(gates)
+        if ticket := getattr(self.cfg, "weight_mask", None):
+            self._kept_weights = KeptWeights(model, load_weights(ticket)[0], ticket)
         if self._mask is not None:
             gates.set_mask(self._mask, fixed=True)
             logger.info(f"head mask {self.cfg.head_mask}: {gates.mask()!r}")
@@ -123,8 +134,8 @@ class GatedTask(PrunableTask):
     def begin_epoch(self, epoch: int, model: Any) -> None:
         """Before the first epoch, start to learn gates if the criterion has them.
 
-        ``--head-mask`` is removed from the settings in checkpoints, since the mask is stored with the weights: the file
-        may change later, and ``none`` would remove the learned set.
+        ``--head-mask`` and ``--weight-mask`` are removed from the settings in checkpoints, since the masks are stored
+        with the weights: the files may change later, and ``none`` would remove the learned set.
 
         Raises:
             ValueError: the criterion's flags are wrong, or do not fit the model or the checkpoint.
@@ -133,6 +144,10 @@ class GatedTask(PrunableTask):
         run = self._settings_of_run()
         if run is not None:
             run.task.head_mask = None
+            if "weight_mask" in run.task:
+                run.task.weight_mask = None
+        if self._kept_weights is not None:
+            self._kept_weights.hold()
         if self._criterion is None or self._learning is not None:
             return
         run = run_length(self._criterion.gate_config, self._batches_in_epoch)

@@ -27,7 +27,7 @@ from fairseq_headprune.glue.metrics import AND, metric_of, scores
 from fairseq_headprune.glue.validation import noted_logits, of_all_ranks, predictions
 from fairseq_headprune.models.bert_gated import BertGatedModel
 from fairseq_headprune.models.starting import state_to_start_from
-from fairseq_headprune.tasks.gated import HEAD_MASK_HELP, GatedTask
+from fairseq_headprune.tasks.gated import HEAD_MASK_HELP, WEIGHT_MASK_HELP, GatedTask
 from fairseq_headprune.training.fast import CUDA_GRAPHS_HELP, MODES
 
 logger = logging.getLogger(__name__)
@@ -55,6 +55,7 @@ class GlueConfig(FairseqDataclass):
     )
     holdout_seed: Optional[int] = setting(None, "seed of that draw (default: 1)")
     head_mask: Optional[str] = setting(None, HEAD_MASK_HELP)
+    weight_mask: Optional[str] = setting(None, WEIGHT_MASK_HELP)
     cuda_graphs: MODES = setting("off", CUDA_GRAPHS_HELP)  # type: ignore[valid-type]
     train_subset: str = II("dataset.train_subset")
 

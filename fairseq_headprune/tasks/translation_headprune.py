@@ -22,14 +22,23 @@ from fairseq_headprune.imports.dictionary import ImportedDictionary
 from fairseq_headprune.models.starting import state_to_start_from
 from fairseq_headprune.stored.dictionaries import differing_sides, hash_symbols, noted_hashes
 from fairseq_headprune.stored.released import refuse_task
-from fairseq_headprune.tasks.gated import HEAD_MASK_HELP, GatedTask
+from fairseq_headprune.tasks.gated import HEAD_MASK_HELP, WEIGHT_MASK_HELP, GatedTask
 from fairseq_headprune.tasks.seam import PrunableTask, changed_settings
 from fairseq_headprune.training.fast import CUDA_GRAPHS_HELP, MODES
 
 #: settings that do not change which sentences are translated, in which form: where files are and how they are stored,
 #: what belongs to training or validation, padding; languages and masks are identified otherwise
 _WITHOUT_EFFECT = {
-    *("data", "dataset_impl", "source_lang", "target_lang", "head_mask", "train_subset", "upsample_primary"),
+    *(
+        "data",
+        "dataset_impl",
+        "source_lang",
+        "target_lang",
+        "head_mask",
+        "weight_mask",
+        "train_subset",
+        "upsample_primary",
+    ),
     *("cuda_graphs", "num_batch_buckets", "required_seq_len_multiple", "load_alignments"),
     *("eval_bleu", "eval_bleu_args", "eval_bleu_detok", "eval_bleu_detok_args", "eval_bleu_print_samples"),
     *("eval_bleu_remove_bpe", "eval_tokenized_bleu"),
@@ -41,6 +50,7 @@ class TranslationHeadpruneConfig(TranslationConfig):
     """Settings of the translation task, and the mask."""
 
     head_mask: Optional[str] = setting(None, HEAD_MASK_HELP)
+    weight_mask: Optional[str] = setting(None, WEIGHT_MASK_HELP)
     cuda_graphs: MODES = setting("off", CUDA_GRAPHS_HELP)  # type: ignore[valid-type]
 
 
