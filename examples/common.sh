@@ -26,6 +26,38 @@ train_lines() {  # GLUE TASK: print the number of lines of the task's train.tsv,
     if [ -e "$file" ]; then cat "$file"; else gzip -dc "$file.gz"; fi | wc -l
 }
 
+corpus() {  # NAME: set PREPARED (unless it is), HEADS, UPDATES (unless it is), and MODEL, flags of compare-pruners
+    case "$1" in
+        multi30k) HEADS=72 UPDATES="${UPDATES:-5000}" MODEL=() ;;  # 6+6 layers; compare-pruners' own recipe
+        multi30k-fr) HEADS=72 UPDATES="${UPDATES:-5000}" MODEL=() ;;
+        tatoeba) HEADS=72 UPDATES="${UPDATES:-20000}" MODEL=() ;;
+        tatoeba-tiny)  # 2+2 layers, width 128
+            local sides="--SIDE-layers 2 --SIDE-embed-dim 128 --SIDE-ffn-embed-dim 256 --SIDE-attention-heads 4"
+            HEADS=24 UPDATES="${UPDATES:-1000}"
+            MODEL=(--arch transformer_gated_tiny --recipe "--share-all-embeddings ${sides//SIDE/encoder}
+                ${sides//SIDE/decoder} --optimizer adam --adam-betas '(0.9, 0.98)' --lr 2e-3 --lr-scheduler inverse_sqrt
+                --warmup-updates 200 --label-smoothing 0.1 --clip-norm 1.0 --dropout 0.1 --max-tokens 2000
+                --distributed-world-size 1 --log-format simple --log-interval 100") ;;
+        *) echo "$0: unknown corpus $1: multi30k, multi30k-fr, tatoeba or tatoeba-tiny" >&2; exit 2 ;;
+    esac
+    local folder="$HERE/../$1/out"
+    [ "$1" = multi30k ] || folder="$HERE/../questions/out/$1"
+    PREPARED="${PREPARED:-$folder}"
+    [ -e "$PREPARED/data-bin" ] || { echo "$0: $PREPARED/data-bin is missing: see examples/questions/README.md" >&2; exit 2; }
+}
+
+kept() {  # PERCENT…: print, comma-separated, how many of HEADS are kept when so many per cent are pruned
+    for percent in "$@"; do echo $(((HEADS * (100 - percent) + 50) / 100)); done | paste -sd,
+}
+
+compared() {  # NAME [flags]: compare-pruners in OUT/NAME, results in RESULTS/NAME.json; wants devices and corpus
+    local graphs=
+    [ "$GPUS" -eq 0 ] || graphs="--cuda-graphs auto --num-workers 1"
+    "$PYTHON" -m fairseq_headprune compare-pruners "$PREPARED/data-bin" --work "$OUT/$1" --out "$RESULTS/$1" \
+        ${MODEL[@]+"${MODEL[@]}"} --updates "$UPDATES" --jobs "${JOBS:-$((GPUS > 0 ? 12 * GPUS : 1))}" \
+        ${LIMIT:+--limit "$LIMIT"} "--train-flags=$DEVICE $graphs" "--generate-flags=$DEVICE" "${@:2}"
+}
+
 headprune() { "$PYTHON" -m fairseq_headprune "$@"; }
 
 # These two want OUT (study folders), RESULTS (documents and figures), and study the arrays SEARCH (the data and flags of
