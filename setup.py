@@ -42,7 +42,7 @@ setup(
         "fairseq": [f"ve-fairseq==0.12.3; {WHEELS}", f"fairseq-fixed==0.12.3.1; {SOURCE}"],
         "corpus": ["sentencepiece>=0.2"],
         "import": ["sentencepiece>=0.2", "tokenizers>=0.21", "safetensors>=0.4"],
-        "lottery": ["statsmodels>=0.14"],
+        "lottery": ["statsmodels>=0.14", "scikit-learn>=1.3"],
         "slurm": ["submitit>=1.5"],
         "glue": ["tokenizers>=0.21", "safetensors>=0.4", "scikit-learn>=1.3"],
         # transformers is what BERT is compared with; the encoder is a package whose weights the tests load.

@@ -18,6 +18,7 @@ VERBS = {
     "ablate": "mask every head alone, translate, score and test each mask",
     "keep-one": "keep one head of a layer: the best one, and what it costs",
     "random-study": "prune at random, fine-tune, translate, score: several samplings each",
+    "attention": "the attention maps of every head for one sentence",
     "lottery": "search for a winning ticket: the smallest part of a model whose score holds",
     "compare-pruners": "train and compare pruning methods: DSP, L0, STE, Michel et al., random heads",
     "weight-change": "how much each head's q, k and v weights changed between two checkpoints",

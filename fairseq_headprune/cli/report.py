@@ -9,10 +9,12 @@ from fairseq_headprune.cli.common import Parser, check_outputs, emit
 from fairseq_headprune.files import PathLike, write_text
 from fairseq_headprune.report.page.document import page_document, summary
 from fairseq_headprune.studies.kinds import page_result, read_study
+from fairseq_headprune.studies.stored import is_stored, stored_entry
 
-_DESCRIPTION = """Write one self-contained HTML page about studies of headprune ablate, keep-one, prune, sweep-epochs
-and random-study: head maps with the sentences that change most, curves, tables of significance, provenance. Studies may
-be unfinished; the page says what is missing. It needs no network and no other file."""
+_DESCRIPTION = """Write one self-contained HTML page about studies of headprune ablate, keep-one, prune, sweep-epochs,
+random-study, lottery and attention: head maps with the sentences that change most, curves, attention maps, tables of
+significance, provenance. Studies may be unfinished; the page says what is missing. It needs no network and no other
+file."""
 
 
 def run(argv: list[str]) -> int:
@@ -44,15 +46,17 @@ def document(paths: Sequence[PathLike], title: str, examples: int = 2) -> dict[s
     Raises:
         FileNotFoundError, ValueError: a folder without a study, or a study that is damaged or of an unknown verb.
     """
-    studies = {Path(path).resolve(): read_study(path) for path in paths}
-    names = [path.name for path in studies]
-    return page_document(
-        [
-            (name if names.count(name) == 1 else str(study.folder.path), study.name, page_result(study, examples))
-            for name, study in zip(names, studies.values(), strict=True)
-        ],
-        title,
-    )
+    places = {Path(path).resolve(): path for path in paths}
+    names = [place.name for place in places]
+    entries: list[Any] = []
+    for place, path in places.items():
+        name = place.name if names.count(place.name) == 1 else str(path)
+        if is_stored(path):
+            entries.append(stored_entry(path, name))
+        else:
+            study = read_study(path)
+            entries.append((name, study.name, page_result(study, examples)))
+    return page_document(entries, title)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -6,10 +6,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fairseq_headprune.importance.attention_maps import attention_of
 from fairseq_headprune.importance.losses import ScoredTask
 from fairseq_headprune.importance.part_weights import Values
 from fairseq_headprune.importance.ranks import in_order
-from fairseq_headprune.modules.attach import find_gates, without_attention_weights
+from fairseq_headprune.modules.attach import find_gates
 
 
 def confidence(model: nn.Module, batches: Iterable[dict[str, Any]], task: ScoredTask) -> tuple[Values, dict[str, int]]:
@@ -41,25 +42,12 @@ def _of_batch(
     """Return one batch's component, layer, sum of maxima (heads,) and number of queries; and its counts."""
     sides = task.sides(sample)
     found = []
-    for component, (layer, value) in _weights(model, gates, sample):
-        maxima = _sum_of_maxima(value, *sides[component], task, causal=component == "dec_self")
-        found.append((component, layer, *maxima))
+    for entry in attention_of(model, gates, sample, norms=False):
+        causal = entry.component == "dec_self"
+        maxima = _sum_of_maxima(entry.weights, *sides[entry.component], task, causal)
+        found.append((entry.component, entry.layer, *maxima))
     counts = {"sentences": sample["target"].size(0), "batches": 1}
     return found, {**counts, "tokens": task.losses("sum", 0.0).counts(sample)["tokens"]}
-
-
-def _weights(model: nn.Module, gates: Any, sample: dict) -> list[tuple[str, tuple[int, Tensor]]]:
-    """Run the model on one batch and collect the attention weights of all modules, (batch, heads, tgt, src)."""
-    found = []
-    for component, layer, module in gates.items():
-        module.on_weights = lambda _, w, c=component, i=layer: found.append((c, (i, w)))
-    try:
-        with torch.no_grad(), without_attention_weights(model):
-            model(**sample["net_input"])
-    finally:
-        for _, _, module in gates.items():
-            module.on_weights = None
-    return found
 
 
 def _sum_of_maxima(weights: Tensor, query: Tensor, key: Tensor, task: ScoredTask, causal: bool) -> tuple[Tensor, int]:

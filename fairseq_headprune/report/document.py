@@ -4,7 +4,7 @@ The terminal, Markdown, LaTeX, the figures, the report page and the README's tab
 captions, marks and legends are written once.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -116,6 +116,39 @@ class Scatter:
     baselines: tuple[float, float]
 
 
+@dataclass(frozen=True)
+class AttentionMaps:
+    """The attention of every head of one component for one sentence; drawn only.
+
+    Attributes:
+        name, caption: see :class:`HeadMap`.
+        queries, keys: the tokens down and across.
+        layers: one list per layer; an entry per head by original index: the map (tgt, src), or None if it is pruned.
+    """
+
+    name: str
+    caption: str
+    queries: list[str]
+    keys: list[str]
+    layers: list[list[list[list[float]] | None]]
+
+
+@dataclass(frozen=True)
+class Shares:
+    """Bars that are divided into the same kinds of parts; drawn only.
+
+    Attributes:
+        name, caption: see :class:`HeadMap`.
+        kinds: names of the parts.
+        bars: label -> the share of each kind, from 0 to 1.
+    """
+
+    name: str
+    caption: str
+    kinds: Sequence[str]
+    bars: dict[str, list[float]]
+
+
 @dataclass
 class Document:
     """The result of a finished or unfinished study.
@@ -127,6 +160,7 @@ class Document:
         missing: what is not done yet, one sentence each.
         notes: how to read the tables; ``{holm}`` and ``{raw}`` are placeholders for the two significance marks.
         maps, charts, histograms, scatters: the figures.
+        panels: figures that the page shows as pictures.
         state: numbers for the page's overview: ``measure``, ``unpruned`` (a score or None), ``signature``, ``done``,
             ``planned`` (number of cells; None if unknown), ``comparisons`` (tests in Holm's correction).
         data: all numbers, as the verb prints them with ``--json``.
@@ -142,6 +176,7 @@ class Document:
     charts: list[Curves | EpochCurves] = field(default_factory=list)
     histograms: list[Histogram] = field(default_factory=list)
     scatters: list[Scatter] = field(default_factory=list)
+    panels: list[AttentionMaps | Shares] = field(default_factory=list)
     state: dict[str, Any] = field(default_factory=dict)
     data: dict[str, Any] = field(default_factory=dict)
     provenance: dict[str, Any] = field(default_factory=dict)
@@ -168,7 +203,9 @@ class Document:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the document as plain JSON values."""
-        plain = {name: value for name, value in vars(self).items() if name not in ("tables", "maps", "charts")}
+        plain = {
+            name: value for name, value in vars(self).items() if name not in ("tables", "maps", "charts", "panels")
+        }
         plain["histograms"] = [asdict(entry) for entry in self.histograms]
         plain["scatters"] = [asdict(entry) for entry in self.scatters]
         plain["maps"] = [asdict(entry) for entry in self.maps]

@@ -33,6 +33,8 @@ _COLOURS = ("#CC79A7", "#000000", "#56B4E9", "#7F7F7F")
 _MARKERS = ("v", "p", "<", "h", ">")
 _DASHES = ((0, (3, 1.2)), "-", (0, (8, 2, 1.2, 2, 1.2, 2)))
 
+_FORMS: dict[str, dict[str, Any]] = {"png": {"dpi": 160}, "svg": {"metadata": {"Date": None}}}
+
 
 def spare_looks() -> Iterator[tuple]:
     """Yield (colour, marker, dashes) for labels that have no fixed style."""
@@ -57,10 +59,15 @@ def save(figure: Figure, path_stem: files.PathLike) -> list[Path]:
     folder = Path(path_stem).parent
     if not folder.is_dir():
         raise FileNotFoundError(f"cannot write a figure to {path_stem}: there is no folder {folder}; make it first")
-    canvas, written = FigureCanvasAgg(figure), []
-    for kind, options in (("png", {"dpi": 160}), ("svg", {"metadata": {"Date": None}})):
-        stream = io.BytesIO()
-        canvas.print_figure(stream, format=kind, **options)
+    written = []
+    for kind in _FORMS:
         written.append(Path(f"{path_stem}.{kind}"))
-        files.write_bytes(written[-1], stream.getvalue())
+        files.write_bytes(written[-1], encoded(figure, kind))
     return written
+
+
+def encoded(figure: Figure, kind: str) -> bytes:
+    """Return a figure as ``png`` or ``svg``."""
+    stream = io.BytesIO()
+    FigureCanvasAgg(figure).print_figure(stream, format=kind, **_FORMS[kind])
+    return stream.getvalue()

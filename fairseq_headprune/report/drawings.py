@@ -7,6 +7,7 @@ from fairseq_headprune.report.ablation_figures import ablation_scatter, score_hi
 from fairseq_headprune.report.document import Curves, Document, EpochCurves, HeadMap
 from fairseq_headprune.report.epochs import epoch_figure
 from fairseq_headprune.report.figures import head_map, pruning_curve
+from fairseq_headprune.report.panels import draw_panel
 
 
 def draw(document: Document, stem: Callable[[str], Path]) -> list[Path]:
@@ -20,6 +21,8 @@ def draw(document: Document, stem: Callable[[str], Path]) -> list[Path]:
         drawn += score_histogram(histogram.scores, histogram.baseline, histogram.measure, stem(histogram.name))
     for plot in document.scatters:
         drawn += ablation_scatter(plot.points, plot.baselines, plot.labels, plot.caption, stem(plot.name))
+    for panel in document.panels:
+        drawn += draw_panel(panel, stem(panel.name))
     for chart in document.charts:
         drawn += _chart(chart, stem(chart.name)) if chart.name else []
     for entry in document.maps:

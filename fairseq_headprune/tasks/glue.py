@@ -149,6 +149,11 @@ class GlueTask(GatedTask, FairseqTask):
         tokens = sample["net_input"]["src_tokens"]
         return {"enc_self": (tokens, tokens)}
 
+    def words(self, tokens: Tensor, side: str) -> list[str]:
+        """Return the word piece of each token."""
+        pieces = self._known_vocabulary().pieces()
+        return [pieces[int(token)] for token in tokens]
+
     def answer_settings(self, session: Any) -> dict[str, Any]:
         """Return the metric of the predictions."""
         return {"metric": self.metric}

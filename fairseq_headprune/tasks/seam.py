@@ -116,6 +116,15 @@ class PrunableTask(FairseqTask):
         """Return component -> tokens that attend and tokens that are attended to, (batch, tgt) and (batch, src)."""
         raise NotImplementedError(f"{type(self).__name__} does not say who attends to whom")
 
+    def words(self, tokens: Tensor, side: str) -> list[str]:
+        """Return the text of each token, (n,).
+
+        Args:
+            side: ``source`` or ``target``.
+        """
+        dictionary = self.source_dictionary if side == "source" else self.target_dictionary
+        return [dictionary[int(token)] for token in tokens]
+
     def evaluator(self, session: Any, split: str) -> Evaluator:
         """Return an evaluator, which answers a split under a mask and scores the answers."""
         raise NotImplementedError(f"{type(self).__name__} answers nothing")

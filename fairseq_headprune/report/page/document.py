@@ -8,6 +8,7 @@ from typing import Any
 from fairseq_headprune import __version__
 from fairseq_headprune.provenance import git_commit
 from fairseq_headprune.report.document import Document
+from fairseq_headprune.report.panels import svg_of
 from fairseq_headprune.values import plain
 
 FORMAT = "headprune.report/1"
@@ -22,17 +23,17 @@ _NOT_COMPARED = ("study", "start", "data.sha256", "select_data.sha256", "score_d
 _SHORT = 24
 
 
-def page_document(studies: Sequence[tuple[str, str, Document]], title: str) -> dict[str, Any]:
+def page_document(studies: Sequence[tuple[str, str, Document] | dict[str, Any]], title: str) -> dict[str, Any]:
     """Return the page's content.
 
     Args:
-        studies: name, kind (the verb) and document of each.
+        studies: name, kind (the verb) and document of each; or what :func:`page_entry` returned.
         title: title of the page.
 
     Returns:
         ``studies``: one entry per study, with numbers, tables and provenance; ``together``: charts of several studies.
     """
-    entries = [_entry(*study) for study in studies]
+    entries = [study if isinstance(study, dict) else page_entry(*study) for study in studies]
     _add_differences(entries)
     made = {"headprune": __version__, "git": git_commit(), "sacrebleu": importlib.metadata.version("sacrebleu")}
     return {"format": FORMAT, "title": title, "made_with": made, "studies": entries, "together": together(entries)}
@@ -69,7 +70,8 @@ def together(studies: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [_joined(group) for group in groups if len(group) > 1]
 
 
-def _entry(name: str, kind: str, document: Document) -> dict[str, Any]:
+def page_entry(name: str, kind: str, document: Document) -> dict[str, Any]:
+    """Return what the page shows of one document: numbers, tables, figures, provenance."""
     where = document.provenance
     entry = {
         **document.to_dict(),
@@ -83,6 +85,7 @@ def _entry(name: str, kind: str, document: Document) -> dict[str, Any]:
     }
     for key in ("data", "notes", "state", "title", "findings", "histograms"):
         del entry[key]
+    entry["pictures"] = [{"caption": panel.caption, "svg": svg_of(panel)} for panel in document.panels]
     return plain(entry, where["study"])
 
 

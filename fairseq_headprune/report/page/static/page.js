@@ -38,9 +38,9 @@ function provenance(study) {
     ...commands.map((command) => ["Command", command]),
     ["Checkpoint (SHA-256)", settings.checkpoint ?? "one an epoch, see the folder"],
     ["Data", settings.data.split],
-    ["Metric", study.signature ?? "no cell is done yet"],
-    ["Paired bootstrap", `${study.resamples} resamples, seed ${study.seed}, alpha ${study.alpha}`],
-  ];
+    study.resamples ? ["Metric", study.signature ?? "no cell is done yet"] : null,
+    study.resamples ? ["Paired bootstrap", `${study.resamples} resamples, seed ${study.seed}, alpha ${study.alpha}`] : null,
+  ].filter(Boolean);
   return html("section", {}, html("h3", {}, "Provenance"), factTable(known),
     html("details", {}, html("summary", {}, "All settings"), factTable(rows(settings))),
     runs.map((run, place) => html("details", {}, html("summary", {}, runs.length > 1 ? `Environment ${place + 1}` : "Environment"),
@@ -60,7 +60,9 @@ function studySection(study, place, looks) {
     study.found.map((text) => html("p", {}, text)),
     charts.length ? html("section", {}, html("h3", {}, "Curves"), html("div", { class: "charts" }, charts)) : null,
     study.maps.map((map) => headMap(map, study, looks.palettes)),
-    study.parts.length ? html("section", {}, html("h3", {}, "Significance"), told(study.parts)) : null,
+    (study.pictures ?? []).map((picture) => html("figure", { class: "picture" }, html("div", { class: "scroll" },
+      html("img", { src: `data:image/svg+xml;base64,${picture.svg}`, alt: picture.caption })))),
+    study.parts.length ? html("section", {}, html("h3", {}, study.resamples ? "Significance" : "Tables"), told(study.parts)) : null,
     provenance(study));
 }
 

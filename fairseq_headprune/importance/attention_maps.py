@@ -1,0 +1,99 @@
+"""The attention weights of every head on a batch, and the norms of what is attended to."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fairseq_headprune.importance.losses import ScoredTask
+from fairseq_headprune.modules.attach import GatedParts, without_attention_weights
+from fairseq_headprune.patterns.maps import value_norms
+
+
+@dataclass(frozen=True)
+class LayerAttention:
+    """The attention of one module on one batch, padding included.
+
+    Attributes:
+        component, layer: where the module is.
+        heads: original indices of the heads that it has.
+        weights: (batch, heads, tgt, src).
+        norms: ``||f(x)||`` of each key (batch, heads, src), see :func:`~fairseq_headprune.patterns.maps.value_norms`;
+            None if not asked for.
+    """
+
+    component: str
+    layer: int
+    heads: list[int]
+    weights: Tensor
+    norms: Tensor | None
+
+
+def attention_of(model: nn.Module, gates: GatedParts, sample: dict[str, Any], norms: bool) -> list[LayerAttention]:
+    """Run the model on one batch and return the attention of every module that has heads.
+
+    Keys that fairseq adds to a sentence (``--add-bias-kv``) are left out where norms are asked for.
+    """
+    found: list[LayerAttention] = []
+    values: dict[int, Tensor] = {}
+
+    def note(component: str, layer: int, module: Any, weights: Tensor) -> None:
+        lengths = None
+        if norms:
+            value = values.pop(id(module))  # (src, batch, heads * head_dim)
+            by_head = value.view(*value.shape[:2], module.num_heads, -1).permute(1, 2, 0, 3)
+            lengths = value_norms(by_head.float(), module.out_proj.weight.float())
+            weights = weights[..., : lengths.size(-1)]
+        found.append(LayerAttention(component, layer, list(module.indices), weights, lengths))
+
+    hooks = []
+    for component, layer, module in gates.items():
+        module.on_weights = lambda m, w, c=component, i=layer: note(c, i, m, w)
+        if norms and module.num_heads:
+            keep = lambda _, __, output, m=module: values.update({id(m): output})  # noqa: E731
+            hooks.append(module.v_proj.register_forward_hook(keep))
+    try:
+        with torch.no_grad(), without_attention_weights(model):
+            model(**sample["net_input"])
+    finally:
+        for _, _, module in gates.items():
+            module.on_weights = None
+        for hook in hooks:
+            hook.remove()
+    return found
+
+
+@dataclass(frozen=True)
+class SentenceMaps:
+    """The attention maps of one module for one sentence, without padding.
+
+    Attributes:
+        sentence: number of the sentence in its split, from 0.
+        attention: the module and its heads.
+        maps: attention weights (heads, tgt, src).
+        normed: weights times norms, likewise; None if not asked for.
+        queries, keys: token ids, (tgt,) and (src,).
+    """
+
+    sentence: int
+    attention: LayerAttention
+    maps: Tensor
+    normed: Tensor | None
+    queries: Tensor
+    keys: Tensor
+
+
+def sentence_maps(
+    model: nn.Module, gates: GatedParts, sample: dict[str, Any], task: ScoredTask, norms: bool
+) -> Iterator[SentenceMaps]:
+    """Yield the attention maps of each module for each sentence of a batch."""
+    sides = task.sides(sample)
+    for entry in attention_of(model, gates, sample, norms):
+        queries, keys = sides[entry.component]
+        for row, number in enumerate(sample["id"].tolist()):
+            query, key = queries[row].ne(task.pad), keys[row].ne(task.pad)
+            maps = entry.weights[row][:, query][:, :, key]
+            normed = None if entry.norms is None else maps * entry.norms[row][:, None, key]
+            yield SentenceMaps(number, entry, maps, normed, queries[row][query], keys[row][key])

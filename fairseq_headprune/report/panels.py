@@ -1,0 +1,99 @@
+"""Figures that the report page shows as pictures: attention maps of a sentence, and divided bars."""
+
+import base64
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from fairseq_headprune.files import PathLike
+from fairseq_headprune.report.document import AttentionMaps, Shares
+from fairseq_headprune.report.drawing import encoded, save, style
+
+#: colours of the parts of a bar, distinct in grey print as well (Okabe and Ito)
+_COLOURS = ("#0072B2", "#E69F00", "#56B4E9", "#F0E442", "#444444", "#CC79A7")
+
+#: inches of a head's map, and up to how many tokens are written beside it
+_MAP, _TOKENS = 0.9, 30
+
+
+def draw_panel(panel: Any, path_stem: PathLike) -> list[Path]:
+    """Draw a panel to ``path_stem.png`` and ``.svg``."""
+    with style():
+        return save(_FIGURES[type(panel)](panel), path_stem)
+
+
+def svg_of(panel: Any) -> str:
+    """Return a panel as SVG in base64."""
+    with style():
+        return base64.b64encode(encoded(_FIGURES[type(panel)](panel), "svg")).decode("ascii")
+
+
+def _attention(panel: AttentionMaps) -> Figure:
+    """Lay out layers down and heads across; the tokens are written at the first column and below the last row."""
+    heads = max(map(len, panel.layers))
+    labels = 0.09 * max(map(len, [*panel.queries, *panel.keys])) if _written(panel) else 0.0
+    margin, top = 0.5 + labels, 0.75
+    width, height = margin + heads * _MAP + 0.1, top + len(panel.layers) * _MAP + 0.4 + labels
+    figure = Figure(figsize=(max(width, 0.085 * len(panel.caption) + 0.3), height))
+    across = figure.get_size_inches()[0]
+    margin += (across - width) / 2
+    for layer, row in enumerate(panel.layers):
+        for head in range(heads):
+            x, y = margin + head * _MAP, height - top - (layer + 1) * _MAP
+            size = 0.92 * _MAP
+            axes = figure.add_axes((x / across, y / height, size / across, size / height), gid=f"head-{layer}-{head}")
+            _one_head(axes, row[head] if head < len(row) else None, panel, head == 0, layer == len(panel.layers) - 1)
+            if layer == 0:
+                axes.set_title(str(head), fontsize=8)
+            if head == 0:
+                x = -(labels + 0.2) / size
+                axes.text(x, 0.5, str(layer), transform=axes.transAxes, ha="right", va="center", fontsize=8)
+    figure.text(0.5, 1 - 0.12 / height, panel.caption, ha="center", va="top", fontsize=10.5)
+    figure.text(0.5, 1 - 0.36 / height, "layers down, heads across, from 0", ha="center", va="top", fontsize=8)
+    return figure
+
+
+def _written(panel: AttentionMaps) -> bool:
+    return max(len(panel.queries), len(panel.keys)) <= _TOKENS
+
+
+def _one_head(axes: Axes, map_: list[list[float]] | None, panel: AttentionMaps, first: bool, last: bool) -> None:
+    axes.set(xticks=[], yticks=[])
+    axes.spines[:].set_color("#9a9a9a")
+    if map_ is None:
+        axes.set_facecolor("#e6e6e6")
+        axes.text(0.5, 0.5, "pruned", transform=axes.transAxes, ha="center", va="center", fontsize=7, color="#444444")
+        return
+    axes.imshow(np.asarray(map_), cmap="Blues", vmin=0, aspect="auto", interpolation="nearest")
+    small: dict[str, Any] = {"fontsize": max(3.5, min(7.0, 60 * _MAP / max(len(panel.queries), len(panel.keys))))}
+    axes.tick_params(length=0, pad=1)
+    if first and _written(panel):
+        axes.set_yticks(range(len(panel.queries)), panel.queries, **small)
+    if last and _written(panel):
+        axes.set_xticks(range(len(panel.keys)), panel.keys, rotation=90, **small)
+
+
+def _shares(panel: Shares) -> Figure:
+    figure = Figure(figsize=(6.4, 1.1 + 0.34 * len(panel.bars)), layout="constrained")
+    axes = figure.add_subplot()
+    start = np.zeros(len(panel.bars))
+    for number, kind in enumerate(panel.kinds):
+        values = np.array([shares[number] for shares in panel.bars.values()])
+        axes.barh(
+            list(panel.bars), values, left=start, color=_COLOURS[number % len(_COLOURS)], edgecolor="white", label=kind,
+            linewidth=0.6, height=0.75,
+        )  # fmt: skip
+        start += values
+    axes.invert_yaxis()
+    axes.set(xlim=(0, 1), title=panel.caption)
+    axes.xaxis.set_major_formatter(lambda x, _: f"{100 * x:.0f}%")
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.legend(loc="outside lower center", ncols=5, frameon=False, handlelength=1.2, columnspacing=1.2)
+    return figure
+
+
+_FIGURES: dict[type, Callable[[Any], Figure]] = {AttentionMaps: _attention, Shares: _shares}
