@@ -16,7 +16,10 @@ from fairseq import options
 
 from fairseq_headprune import cli, generation_flags
 from fairseq_headprune.cli.common import Parser
+from fairseq_headprune.files import read_json
 from fairseq_headprune.parts import Mask
+from fairseq_headprune.report.marks import Family
+from fairseq_headprune.studies.curves import curve_table
 
 PAGES = [
     tiny.ROOT / "README.md",
@@ -43,6 +46,8 @@ def commands(text):
             words = list(itertools.takewhile(lambda word: word not in (">", "|", "&&", ">>"), words))
             if "fairseq_headprune" in words and words[0] == "torchrun":
                 words = ["headprune", *words[words.index("fairseq_headprune") + 1 :]]
+            # Several models are looked for before flags are read: the first one stands for them.
+            words = [word.replace("{1,2,3}", "1") if word != "--paths" else "--path" for word in words]
             if words and (words[0] == "headprune" or words[0] in PARSERS):
                 yield words
 
@@ -122,6 +127,20 @@ def test_the_tour_of_the_readme_runs(data_bin, tmp_path, monkeypatch):
             package = {"fairseq_headprune": tiny.ROOT / "fairseq_headprune"}
             tiny.fairseq_here("generate", *[package.get(word, word) for word in flags])
     assert len(Mask.load("mask.json").kept()) == 18 and Path("ct2-model/model.bin").is_file()
+
+
+def test_the_tour_shows_what_the_results_hold():
+    text, results = (tiny.ROOT / "README.md").read_text(), tiny.ROOT / "examples" / "quickstart" / "results"
+    study = read_json(results / "prune.json")
+    family = Family(
+        study["alpha"], study["resamples"], study["seed"], sum(len(c) - 1 for c in study["curves"].values())
+    )
+    for point in (point for points in study["curves"].values() for point in points):
+        point.pop("chrf", None)
+    assert curve_table(study["curves"], family).render() in text
+    rows = read_json(results / "scores.json")["scores"]["enc_dec"]
+    for layer, scores in enumerate(rows, 1):
+        assert f"{layer:<12}" + "  ".join(f"{score:.3f}" for score in scores) in text
 
 
 @pytest.fixture
