@@ -27,6 +27,7 @@ def write_run(folder, sets=SETS, **description):
     kind = {"version": 1, "kind": "dsp", "heads_kept": 3, "tau_start": 1.0, "tau_end": 1e-8, "tau_updates": 20}
     lines = [{"gates": {**kind, "heads": HEADS, **description}}]
     lines += [{"update": n, "temperature": 10.0 ** (-n / 10), "kept": kept} for n, kept in sets.items()]
+    lines[-1]["sampled_as_learned"] = 0.25
     lines.append({"update": 40, "valid": {"loss": 4.5, "nll_loss": 2.5}})
     (folder / "gates.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     return folder
@@ -70,6 +71,7 @@ def test_the_verb_draws_one_run_and_many(tmp_path, capsys):
     one, other = write_run(tmp_path / "one"), write_run(tmp_path / "two", kind="l0", penalty=0.5)
     assert main(["dynamics", str(one), "-o", str(tmp_path / "figures"), "--at", "20", "--json"]) == 0
     value = json.loads(capsys.readouterr().out)
+    assert value["runs"][0]["sampled_as_learned"] == 0.25
     assert value["runs"][0]["overlap"] == [{"update": 20, "percent": pytest.approx(100 / 3)}]
     assert value["runs"][0]["settled"] == {"from_update": 30, "other_at_update": 20}
     assert {path.name for path in (tmp_path / "figures").iterdir()} == {"dynamics.png", "dynamics.svg"}

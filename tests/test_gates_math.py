@@ -1,6 +1,7 @@
 """The mathematics of learned gates against closed forms, enumeration, slow loops and finite differences."""
 
 import itertools
+import math
 
 import numpy as np
 import pytest
@@ -135,7 +136,38 @@ def test_temperatures_out_of_range_are_refused(tau):
             Temperature(start, end, 4)
 
 
+@pytest.mark.parametrize("rule", [{"temperature": Temperature(0.1, 1e-6, 2, wait=3)}, {"straight_through": True}])
+def test_the_share_of_updates_that_sample_the_learned_set(rule):
+    """K = 1 of two heads, weights log 3 and 0: Gumbel noise keeps the first one with probability 3 / 4 (eq. 12)."""
+    learner = GateLearner(SubsetRule(HEADS[:2], 1, noise="always", **rule), HEADS[:2], 0.1, seed=2)
+    with torch.no_grad():
+        learner.weight.copy_(torch.tensor([math.log(3), 0.0]))
+    for _ in range(5 if "temperature" in rule else 0):
+        assert learner.sampled == (0, 0)  # it cools in updates 3 and 4
+        learner.begin()
+        learner.step(torch.zeros(2))
+    for _ in range(4000):
+        learner.begin()
+        learner.step(torch.zeros(2))
+    assert learner.sampled[1] == 4000 and learner.stats()["sampled_as_learned"] == pytest.approx(0.75, abs=0.02)
+    again = GateLearner(SubsetRule(HEADS[:2], 1, noise="always", **rule), HEADS[:2], 0.1, seed=2)
+    again.load(learner.state(), learner.description())
+    assert again.sampled == learner.sampled
+
+
+def test_noise_ends_with_cooling_or_is_never_there():
+    """Nearly equal weights: without noise the higher one wins; with it either head in half of the updates."""
+    kept, nearly = {}, np.array([1e-3, 0.0])
+    for noise in ("always", "cooling", "never"):
+        rule = SubsetRule(HEADS[:2], 1, Temperature(1e-6, 1e-6, 100), noise=noise)
+        gates = [rule.gates(nearly, uniform(5, update, 2), update)[0][0] for update in range(200)]
+        kept[noise] = [sum(gates[:100]), sum(gates[100:])]
+    assert kept["never"] == [100, 100] and kept["cooling"][1] == 100
+    assert all(30 < number < 70 for number in (*kept["always"], kept["cooling"][0]))
+
+
 def test_temperature_is_eq_24():
+    assert [Temperature(0.1, 1e-8, 10, wait=5).at(n) for n in (0, 5, 15)] == [0.1, 0.1, 1e-8]
     schedule = Temperature(0.1, 1e-8, 1000)
     assert schedule.at(0) == pytest.approx(0.1) and schedule.at(1000) == schedule.at(5000) == 1e-8
     assert schedule.at(500) == pytest.approx(np.sqrt(0.1 * 1e-8))  # halfway is the geometric mean

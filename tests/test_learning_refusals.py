@@ -113,6 +113,9 @@ REFUSED = [
     (DSPConfig(heads_kept="5", tau_start=0.0), "tau-start 0: a temperature must be finite and above 0"),
     (DSPConfig(heads_kept="5", tau_start=0.1, tau_end=1.0), "tau-start 0.1 is below tau-end 1"),
     (DSPConfig(heads_kept="5", straight_through=True, tau_updates=4.0), "has no temperature: omit --tau-updates"),
+    (DSPConfig(heads_kept="5", straight_through=True, tau_wait=4.0), "has no temperature: omit --tau-wait"),
+    (DSPConfig(heads_kept="5", straight_through=True, gate_noise="cooling"), "is always or never there"),
+    (DSPConfig(heads_kept="5", tau_wait=-1.0), "--tau-wait -1: give a number of updates, or a share"),
     (DSPConfig(heads_kept="5", gate_lr=0.0), "--gate-lr 0: "),
     (DSPConfig(heads_kept="5", gate_lr=math.inf), "--gate-lr inf: "),
     (DSPConfig(heads_kept="5", gate_init=math.nan), "--gate-init nan: "),
@@ -132,6 +135,16 @@ def test_errors_name_the_flag(config, words):
     criterion.gate_config = config
     with pytest.raises(ValueError, match=words):
         criterion.rule(HEADS, 12)
+
+
+def test_the_gates_learning_rate_scales_with_the_length_of_the_run():
+    """Table 2: 0.2 over 15,000 updates of cooling; in 750, a quarter of 3,000, 20 times that."""
+    criterion = SubsetCriterion()
+    for more, rate in (({}, 0.2), ({"scale_gate_lr": True}, 4.0), ({"scale_gate_lr": True, "gate_lr": 0.1}, 2.0)):
+        criterion.gate_config = DSPConfig(heads_kept="5", **more)
+        assert criterion.gate_rate(criterion.rule(HEADS, 3000)) == pytest.approx(rate)
+    criterion.gate_config = DSPConfig(heads_kept="5", tau_wait=0.1)
+    assert criterion.rule(HEADS, 3000).temperature.wait == 300
 
 
 def test_components_that_are_not_there_are_refused():

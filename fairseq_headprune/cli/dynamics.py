@@ -116,6 +116,7 @@ def _described(run: GateRun, score: str | None, at: list[int] | None) -> dict[st
         "target": run.description.get("heads_kept"),
         "expected": run.expected,
         "kept": len(run.final),
+        **({} if run.sampled is None else {"sampled_as_learned": run.sampled}),
         "final_set_of_update": run.sets[-1][0],
         "components": {c: sum(layers) for c, layers in dynamics.layer_counts(run).items()},
         "settled": {"from_update": first, "other_at_update": before},
@@ -181,7 +182,8 @@ def _runs_table(value: dict[str, Any]) -> Table:
     count = len(value["runs"][0]["overlap"])
     header = ["run", "method", "lambda", "target", "expected", "kept", "of", *(PAPER_NAMES[c] for c in shown)]
     header += [f"overlap {number}" for number in range(1, count + 1)]
-    header += [_shown(value["score"])]
+    sampled = any("sampled_as_learned" in run for run in value["runs"])
+    header += ["sampled = learned"] * sampled + [_shown(value["score"])]
     rows = []
     for run in value["runs"]:
         price = run["gates"].get("penalty")
@@ -192,6 +194,8 @@ def _runs_table(value: dict[str, Any]) -> Table:
         row += [None if expected is None else f"{expected:.1f}", str(run["kept"]), str(run["heads"])]
         row += [run["components"].get(c) for c in shown]
         row += [None if o["percent"] is None else f"{o['percent']:.1f}% ({o['update']})" for o in run["overlap"]]
+        share = run.get("sampled_as_learned")
+        row += [None if share is None else f"{100 * share:.0f}%"] * sampled
         row += [None if run["score"] is None else f"{run['score']['value']:.2f} ({run['score']['update']})"]
         rows.append(row)
     return Table(header, rows, "ll" + "r" * (len(header) - 2), notes=[""])

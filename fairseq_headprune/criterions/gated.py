@@ -67,8 +67,8 @@ class GatedCriterion:
         """
         raise NotImplementedError
 
-    def gate_rate(self) -> float:
-        """Learning rate of the gates."""
+    def gate_rate(self, rule: Any = None) -> float:
+        """Learning rate of the gates that the rule describes."""
         raise NotImplementedError
 
 
@@ -100,7 +100,7 @@ class L0Criterion(GatedCriterion):
             )
         return rule
 
-    def gate_rate(self) -> float:
+    def gate_rate(self, rule: Any = None) -> float:
         """Learning rate of the gates."""
         return 0.02 if self.gate_config.gate_lr is None else self.gate_config.gate_lr
 
@@ -124,18 +124,23 @@ class SubsetCriterion(GatedCriterion):
         _check_shared(cfg)
         if cfg.straight_through:
             given = [name for name in ("tau_start", "tau_end", "tau_updates") if getattr(cfg, name) is not None]
+            given += [name for name in ("tau_wait", "scale_gate_lr") if getattr(cfg, name)]
             if given:
                 flags = ", ".join("--" + name.replace("_", "-") for name in given)
                 raise ValueError(f"--straight-through has no temperature: omit {flags}")
+            if str(cfg.gate_noise) == "cooling":
+                raise ValueError("--straight-through has no temperature: --gate-noise is always or never there")
         temperature = None if cfg.straight_through else _temperature(cfg, run)
+        noise = None if cfg.gate_noise is None else str(cfg.gate_noise)
         with _about("--heads-kept"):
-            return SubsetRule(heads, kept, temperature, cfg.straight_through, cfg.gate_init)
+            return SubsetRule(heads, kept, temperature, cfg.straight_through, cfg.gate_init, noise)
 
-    def gate_rate(self) -> float:
-        """Learning rate of the gates."""
-        if self.gate_config.gate_lr is not None:
-            return self.gate_config.gate_lr
-        return 0.2 if self.gate_config.preset is None else PRESETS[str(self.gate_config.preset)][3]
+    def gate_rate(self, rule: Any = None) -> float:
+        """Learning rate of the gates; with --scale-gate-lr, times the preset's updates of cooling over the rule's."""
+        cfg = self.gate_config
+        _, _, cooling, preset = PRESETS[str(cfg.preset or "dsp-mt")]
+        rate = preset if cfg.gate_lr is None else cfg.gate_lr
+        return rate * cooling / rule.temperature.updates if cfg.scale_gate_lr else rate
 
 
 def _check_shared(cfg: GateConfig) -> None:
@@ -161,18 +166,26 @@ def _temperature(cfg: DSPConfig, run: Optional[int]) -> Temperature:
     start = start if cfg.tau_start is None else cfg.tau_start
     end = end if cfg.tau_end is None else cfg.tau_end
     updates = updates if cfg.tau_updates is None else cfg.tau_updates
-    if not (updates > 0 and math.isfinite(updates)):
+    if not updates > 0:
         raise ValueError(f"--tau-updates {updates:g}: give a number of updates, or a share of the run between 0 and 1")
-    if updates < 1:
-        if run is None:
-            raise ValueError(
-                f"--tau-updates {updates:g} is a share of the run, whose length is not known: give --max-update or "
-                "--max-epoch, or a number of updates"
-            )
-        updates = max(1.0, round(updates * run))
-    if run is not None and updates > run:
+    updates, wait = max(1, _in_updates("--tau-updates", updates, run)), _in_updates("--tau-wait", cfg.tau_wait, run)
+    if run is not None and wait + updates > run:
         logger.warning(
-            f"the run ends after {run} updates, before the temperature reaches --tau-end at update {updates:g}: the "
-            "gates will still be soft; lower --tau-updates"
+            f"the run ends after {run} updates, before the temperature reaches --tau-end at update {wait + updates}: "
+            "the gates will still be soft; lower --tau-updates"
         )
-    return Temperature(start, end, int(updates))
+    return Temperature(start, end, updates, wait)
+
+
+def _in_updates(flag: str, value: float, run: Optional[int]) -> int:
+    """Return a number of updates, which below 1 is given as a share of the run."""
+    if not (value >= 0 and math.isfinite(value)):
+        raise ValueError(f"{flag} {value:g}: give a number of updates, or a share of the run between 0 and 1")
+    if not 0 < value < 1:
+        return int(value)
+    if run is None:
+        raise ValueError(
+            f"{flag} {value:g} is a share of the run, whose length is not known: give --max-update or --max-epoch, or "
+            "a number of updates"
+        )
+    return round(value * run)

@@ -9,6 +9,9 @@ from omegaconf import II
 #: --preset -> (tau-start, tau-end, tau-updates, gate-lr): Li et al. 2021, Table 2
 PRESETS = {"dsp-mt": (0.1, 1e-8, 15000.0, 0.2), "dsp-bert": (1000.0, 1e-8, 25000.0, 0.5)}
 
+#: values of --gate-noise
+NOISE = ("always", "cooling", "never")
+
 
 def setting(default: Any, text: str) -> Any:
     """Return a dataclass field for a setting of fairseq, with the help text of its flag."""
@@ -77,6 +80,17 @@ class DSPConfig(GateConfig):
     )
     tau_start: Optional[float] = setting(None, "temperature of the first update (default: 0.1)")
     tau_end: Optional[float] = setting(None, "temperature after --tau-updates (default: 1e-8)")
+    tau_wait: float = setting(
+        0.0, "updates before the temperature begins to fall, such as those of the warm-up; below 1: share of the run"
+    )
+    gate_noise: Optional[ChoiceEnum(list(NOISE))] = setting(  # type: ignore[valid-type]
+        None, "Gumbel noise: always (default of DSP), cooling: until the temperature has fallen, never (default of STE)"
+    )
+    scale_gate_lr: bool = setting(
+        False,
+        "multiply the gates' learning rate by the preset's updates of cooling (dsp-mt: 15,000) over those of this run, "
+        "so that a short run moves the gates as far",
+    )
     tau_updates: Optional[float] = setting(
         None, "updates in which the temperature falls, log-linearly (eq. 24); below 1: share of the run (default: 0.25)"
     )

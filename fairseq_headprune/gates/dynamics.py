@@ -25,6 +25,7 @@ class GateRun:
         temperatures: (update, temperature), by update; empty if there is none (L0, STE).
         validations: (update, name -> value), by update.
         expected: expected number of open gates at the last update; None if the log lacks it.
+        sampled: share of the updates after cooling in which the sampled set was the learned one; None if there is none.
     """
 
     path: Path
@@ -34,6 +35,7 @@ class GateRun:
     temperatures: list[tuple[int, float]]
     validations: list[tuple[int, dict[str, float]]]
     expected: float | None = None
+    sampled: float | None = None
 
     @property
     def final(self) -> Heads:
@@ -86,7 +88,8 @@ def read_run(path: PathLike, until: int | None = None) -> GateRun:
     validations = [(line["update"], line["valid"]) for line in lines if "valid" in line]
     expected = updates[-1].get("expected")
     total = sum(expected.values()) if isinstance(expected, dict) else None
-    return GateRun(path, description, heads, sets, temperatures, validations, total)
+    sampled = updates[-1].get("sampled_as_learned")
+    return GateRun(path, description, heads, sets, temperatures, validations, total, sampled)
 
 
 def _kept(heads: list[Part], line: dict[str, Any]) -> Heads:

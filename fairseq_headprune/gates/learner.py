@@ -37,6 +37,7 @@ class GateLearner:
         heads: the gated heads, in the order of the weights.
         weight: float32 (heads,): w of Li et al. 2021, eq. 20, or log_alpha of L0.
         updates: number of updates made.
+        sampled: updates after cooling in which the sampled set was the learned one, and all updates after cooling.
         gradient_vanished: whether the last step's gradient w.r.t. the weights was exactly 0 although the one w.r.t. the
             gates was not, because the temperature is too low for floating point. (Never for L0, which has no
             temperature: gates sampled as exactly 0 or 1 get no gradient from the loss, but one from their price.)
@@ -65,7 +66,7 @@ class GateLearner:
         self.weight.grad = torch.zeros_like(self.weight)
         self._adam.step()
         self._adam.state[self.weight]["step"].zero_()
-        self.updates = 0
+        self.updates, self.sampled = 0, (0, 0)
         self.gradient_vanished, self._gradient_norm = False, 0.0
 
     def _weights(self) -> np.ndarray:
@@ -78,9 +79,9 @@ class GateLearner:
 
     def begin(self) -> Tensor:
         """Return the gates of the present update, float32 (heads,); they stay the same until :meth:`step`."""
-        gates, self._pullback = self.rule.gates(
-            self._weights(), uniform(self._seed, self.updates, len(self.heads)), self.updates
-        )
+        drawn = self._weights(), uniform(self._seed, self.updates, len(self.heads)), self.updates
+        gates, self._pullback = self.rule.gates(*drawn)
+        self._same_set = self.rule.samples_learned_set(*drawn)
         return torch.from_numpy(gates).float()
 
     def step(self, gradient: Tensor) -> None:
@@ -109,6 +110,8 @@ class GateLearner:
             with torch.no_grad():
                 self.weight.clamp_(-self.rule.bound, self.rule.bound)
         self.updates += 1
+        if self._same_set is not None:
+            self.sampled = (self.sampled[0] + self._same_set, self.sampled[1] + 1)
 
     def _penalty_gradient(self, by_gates: np.ndarray) -> np.ndarray:
         """Return the gradient of the sum of price times P(open); also adapt the price to the number of open gates."""
@@ -141,7 +144,10 @@ class GateLearner:
 
     def stats(self) -> dict[str, float]:
         """Return the values to log for the last update."""
-        return {**self.rule.stats(self.updates), "gate_gradient": self._gradient_norm}
+        same, all_ = self.sampled
+        return {**self.rule.stats(self.updates), "gate_gradient": self._gradient_norm} | (
+            {"sampled_as_learned": round(same / all_, 4)} if all_ else {}
+        )
 
     def state(self) -> dict[str, Tensor]:
         """Return everything that a later run needs to continue as if there had been no interruption."""
@@ -150,13 +156,15 @@ class GateLearner:
         tensors |= {name: adam[name].clone() for name in ("exp_avg", "exp_avg_sq")}
         if self.rule.penalty is not None and len(self.rule.penalty.multipliers):
             tensors["multipliers"] = torch.from_numpy(self.rule.penalty.multipliers.copy())
+        if self.sampled[1]:
+            tensors["sampled"] = torch.tensor(self.sampled)
         return tensors
 
     def restart(self) -> None:
         """Keep the weights and reset everything else: the number of updates, Adam's state and the prices."""
         for value in self._adam.state[self.weight].values():
             value.zero_()
-        self.updates = 0
+        self.updates, self.sampled = 0, (0, 0)
         if self.rule.penalty is not None:
             self.rule.penalty.multipliers[:] = 0.0
 
@@ -182,7 +190,7 @@ class GateLearner:
                 f"the checkpoint has gates on {len(description.get('heads', []))} heads, the model would have "
                 f"{len(mine['heads'])} (or others): use the same --gate-components and the same model"
             )
-        missing = self.state().keys() - {"multipliers"} - tensors.keys()
+        missing = self.state().keys() - {"multipliers", "sampled"} - tensors.keys()
         if missing:
             raise ValueError(f"the checkpoint's gates lack {', '.join(sorted(missing))}")
         broken = [name for name in self.state() if name in tensors and not torch.isfinite(tensors[name]).all()]
@@ -194,6 +202,8 @@ class GateLearner:
         for name in ("exp_avg", "exp_avg_sq"):
             adam[name].copy_(tensors[name])
         self.updates = int(tensors["updates"])
+        same, all_ = tensors.get("sampled", torch.zeros(2)).tolist()
+        self.sampled = int(same), int(all_)
         adam["step"].fill_(self.updates)
         prices = tensors.get("multipliers")
         if self.rule.penalty is not None and prices is not None and prices.shape == self.rule.penalty.multipliers.shape:

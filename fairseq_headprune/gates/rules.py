@@ -48,7 +48,7 @@ def groups_of(heads: list[Part], kept: int | dict[str, int]) -> dict[str, tuple[
 class SubsetRule:
     """Exactly K open gates: Gumbel soft top-K in training (DSP), or hard top-K with straight-through gradients (STE).
 
-    Source: Li et al. 2021, eqs. 14-20 and §4.2.3. STE has no noise, as in the authors' code.
+    Source: Li et al. 2021, eqs. 14-20 and §4.2.3. STE has no noise by default, as in the authors' code.
     """
 
     def __init__(
@@ -58,8 +58,13 @@ class SubsetRule:
         temperature: Optional[Temperature] = None,
         straight_through: bool = False,
         init: Optional[float] = None,
+        noise: Optional[str] = None,
     ) -> None:
         """Set the number of heads to keep; DSP needs a temperature.
+
+        Args:
+            noise: Gumbel noise ``always`` (DSP's default), ``never`` (STE's), or while ``cooling``, until the
+                temperature has fallen.
 
         Raises:
             ValueError: a number of heads out of range.
@@ -67,6 +72,7 @@ class SubsetRule:
         self.kind = "ste" if straight_through else "dsp"
         self.kept, self._groups = kept, groups_of(heads, kept)
         self.temperature, self._init = temperature, init
+        self.noise = noise or ("never" if straight_through else "always")
 
     def first_weights(self, seed: int, count: int) -> Array:
         """Return the initial weights: small random ones around ``init``."""
@@ -74,10 +80,10 @@ class SubsetRule:
 
     def gates(self, weights: Array, noise: Array, update: int) -> Gates:
         """Return the gates of training and the map from a gradient by gates to one by weights."""
+        scores = self._scores(weights, noise, update)
         if self.temperature is None:
-            return self.hard(weights).astype(np.float64), lambda gradient: gradient
+            return self.hard(scores).astype(np.float64), lambda gradient: gradient
         result, pullbacks = np.empty(len(weights)), []
-        scores = weights + gumbel(noise)
         for places, count in self._groups.values():
             result[places], pullback = soft_top_k(scores[places], count, self.temperature.at(update))
             pullbacks.append((places, pullback))
@@ -92,6 +98,19 @@ class SubsetRule:
             return by_weights
 
         return result, pull_back
+
+    def _scores(self, weights: Array, noise: Array, update: int) -> Array:
+        off = self.noise == "never" or (self.noise == "cooling" and self._cooled(update))
+        return weights if off else weights + gumbel(noise)
+
+    def _cooled(self, update: int) -> bool:
+        return self.temperature is None or update >= self.temperature.wait + self.temperature.updates
+
+    def samples_learned_set(self, weights: Array, noise: Array, update: int) -> Optional[bool]:
+        """Whether an update's sample is the learned set; None before the temperature has fallen, and without noise."""
+        if self.noise != "always" or not self._cooled(update):
+            return None
+        return bool((self.hard(self._scores(weights, noise, update)) == self.hard(weights)).all())
 
     def hard(self, weights: Array) -> Array:
         """Mark the learned set, bool (heads,): the top K of the weights, without noise."""
@@ -112,7 +131,8 @@ class SubsetRule:
         """Use the temperature schedule of a saved rule; return whether it differs from the present one."""
         before = self.temperature
         if before is not None and "tau_start" in description:
-            self.temperature = Temperature(*(description[f"tau_{name}"] for name in ("start", "end", "updates")))
+            names = ("start", "end", "updates", "wait")
+            self.temperature = Temperature(*(description.get(f"tau_{name}", 0) for name in names))
         return self.temperature != before
 
     def stats(self, update: int) -> dict[str, float]:
@@ -122,9 +142,12 @@ class SubsetRule:
     def description(self) -> dict[str, Any]:
         """Describe the rule with plain values."""
         value: dict[str, Any] = {"kind": self.kind, "heads_kept": self.kept}
+        if self.noise != ("never" if self.kind == "ste" else "always"):
+            value["noise"] = self.noise
         if self.temperature is not None:
             value |= {"tau_start": self.temperature.start, "tau_end": self.temperature.end}
             value["tau_updates"] = self.temperature.updates
+            value |= {"tau_wait": self.temperature.wait} if self.temperature.wait else {}
         return value
 
 
@@ -166,6 +189,10 @@ class L0Rule:
         """Return the gates of training and the map from a gradient by gates to one by weights."""
         sample, slope = self.concrete.sample(weights, noise)
         return sample, lambda gradient: gradient * slope
+
+    def samples_learned_set(self, weights: Array, noise: Array, update: int) -> Optional[bool]:
+        """None: gates that are open with a probability have no learned set of a given size."""
+        return None
 
     def hard(self, weights: Array) -> Array:
         """Mark the learned set, bool (heads,): gates above 0 in evaluation."""

@@ -24,12 +24,14 @@ class SavedGates:
         heads: the gated heads, in the order of the weights.
         weight: (heads,), w of Li et al. 2021, eq. 20, or log_alpha of L0.
         updates: number of updates made.
+        sampled: share of the updates after cooling in which the sampled set was the learned one; None without noise.
     """
 
     description: dict[str, Any]
     heads: list[Part]
     weight: Array
     updates: int
+    sampled: float | None = None
 
     def hard(self) -> Array:
         """Mark the learned set, bool (heads,): L0's gates above 0 in evaluation, or the K that DSP and STE chose."""
@@ -82,7 +84,8 @@ def saved_gates(state: Mapping[str, Any]) -> SavedGates | None:
         )
     if not np.isfinite(weight).all():
         raise ValueError(f"the weight of the gate of {heads[int(np.argmin(np.isfinite(weight)))]} is not finite")
-    return SavedGates(description, heads, weight, int(model[f"{_NAME}.updates"]))
+    same, cooled = model.get(f"{_NAME}.sampled", np.zeros(2)).tolist()
+    return SavedGates(description, heads, weight, int(model[f"{_NAME}.updates"]), same / cooled if cooled else None)
 
 
 @dataclass(frozen=True)

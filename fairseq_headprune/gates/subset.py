@@ -181,7 +181,7 @@ def parse_count(flag: str, text: str | None) -> int | dict[str, int]:
 
 @dataclass(frozen=True)
 class Temperature:
-    """Falls from ``start`` to ``end`` log-linearly over ``updates`` updates, then stays constant.
+    """Stays at ``start`` for ``wait`` updates, falls log-linearly to ``end`` over ``updates``, then stays constant.
 
     Raises:
         ValueError: a temperature is not finite and above 0, it would rise, or there is less than one update.
@@ -190,6 +190,7 @@ class Temperature:
     start: float
     end: float
     updates: int
+    wait: int = 0
 
     def __post_init__(self) -> None:
         for name, value in (("tau-start", self.start), ("tau-end", self.end)):
@@ -202,7 +203,9 @@ class Temperature:
 
     def at(self, update: int) -> float:
         """Return the temperature after a number of updates."""
-        share = min(update / self.updates, 1.0)
+        share = min(max(update - self.wait, 0) / self.updates, 1.0)
         if share == 1.0:
             return self.end
+        if share == 0.0:
+            return self.start
         return math.exp(math.log(self.start) - share * (math.log(self.start) - math.log(self.end)))

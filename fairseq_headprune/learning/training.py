@@ -50,7 +50,8 @@ class GateTraining:
             )
         heads = criterion.candidates(present_heads(gates))
         seed = config.seed if config.gate_seed is None else config.gate_seed
-        learner = GateLearner(criterion.rule(heads, run), heads, criterion.gate_rate(), seed, config.clip_norm)
+        rule = criterion.rule(heads, run)
+        learner = GateLearner(rule, heads, criterion.gate_rate(rule), seed, config.clip_norm)
         if tensors:
             learner.load(tensors, description)
         self.learned = LearnedGates(gates, learner)

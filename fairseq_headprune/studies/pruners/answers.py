@@ -175,10 +175,10 @@ def learned_mask(checkpoint: PathLike, count: int | None) -> MadeMask:
     if gates is None:
         raise ValueError(f"{checkpoint} holds no learned gates")
     choice = choose(gates, count)
-    changed = len(choice.included) + len(choice.excluded)
-    return MadeMask(
-        stored_layout(state).mask().without(choice.dropped), {"learned": choice.learned, "changed": changed}
-    )
+    facts: dict[str, Any] = {"learned": choice.learned, "changed": len(choice.included) + len(choice.excluded)}
+    if gates.sampled is not None:
+        facts["sampled_as_learned"] = round(gates.sampled, 4)
+    return MadeMask(stored_layout(state).mask().without(choice.dropped), facts)
 
 
 if __name__ == "__main__":

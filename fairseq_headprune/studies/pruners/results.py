@@ -125,7 +125,7 @@ def costs(rows: Cells, updates: int) -> list[dict[str, Any]]:
         instead of updates; ``seconds`` is None if no training ran uninterrupted and next to as many others as the
         unpruned model's, since that number determines its speed); ``off``: mean |heads learned - heads requested|
         before the correction, None if heads are chosen by rank; ``score``: mean of the means over seeds, over the head
-        counts that all methods have.
+        counts that all methods have; ``sampled``: mean share of the updates after cooling that sampled the learned set.
     """
     unpruned = {row["seed"]: row["training"] for row in rows if row["method"] == "unpruned"}
     groups = {
@@ -138,6 +138,7 @@ def costs(rows: Cells, updates: int) -> list[dict[str, Any]]:
     result = []
     for method, mine in groups.items():
         learned = [abs(row["learned"] - row["count"]) for row in mine if "learned" in row]
+        sampled = [row["sampled_as_learned"] for row in mine if "sampled_as_learned" in row]
         seconds = [_seconds(row, unpruned[row["seed"]]) for row in mine if _alike(row, unpruned[row["seed"]])]
         result.append(
             {
@@ -147,6 +148,7 @@ def costs(rows: Cells, updates: int) -> list[dict[str, Any]]:
                 "estimates": statistics.mean(row.get("estimates", 0) for row in mine),
                 "off": statistics.mean(learned) if learned else None,
                 "score": _mean_score([row for row in mine if row["count"] in shared]),
+                **({"sampled": statistics.mean(sampled)} if sampled else {}),
             }
         )
     return result
@@ -232,12 +234,15 @@ def score_note(results: Mapping[str, Any], form: str | None = "text") -> str:
 def cost_table(costs: Sequence[Mapping[str, Any]], measure: str) -> Table:
     """Tabulate what Table 1 shows as symbols: cost, control of the head count, quality."""
     rows: list[list[Any]] = []
+    sampled = any("sampled" in cost for cost in costs)
     for cost in costs:
         more = f" + {cost['estimates']:.1f} rankings" if cost["estimates"] else ""
         off = "0 (exact)" if cost["off"] is None else f"{cost['off']:.2f}"
         row = [title(cost["method"]), _number(cost["seconds"]), f"{cost['updates']:.2f}{more}", off]
+        row += [f"{100 * cost['sampled']:.0f}%" if "sampled" in cost else None] * sampled
         rows.append([*row, _number(cost["score"])])
-    return Table(["Method", "Time", "Updates", "Heads off", f"Mean {measure}"], rows)
+    header = ["Method", "Time", "Updates", "Heads off", *["Sampled = learned"] * sampled, f"Mean {measure}"]
+    return Table(header, rows)
 
 
 COST_NOTE = (
