@@ -1,10 +1,14 @@
 """``headprune lottery table``: means, deviations and tests over seeds, by hand, of made-up studies."""
 
+import json
+import shutil
+
 import pytest
 from scipy import stats
-from verbs import refused, run_json
+from verbs import holm_by_hand, refused, run_json
 
 from fairseq_headprune.cli import main
+from fairseq_headprune.cli.report import document
 from fairseq_headprune.studies.folder import StudyFolder
 
 #: seed -> scores of the model, the whole model trained again, the ticket pruned, the ticket trained again
@@ -32,17 +36,48 @@ def test_by_hand(studies, capsys):
     found = run_json("lottery", "table", *studies)
     by_name = {(entry["ticket"], entry["how"]): entry for entry in found["tickets"]}
     assert (by_name["good", "pruned"]["mean"], by_name["good", "pruned"]["sd"]) == (65, 5)
-    assert (by_name["good", "retrained"]["mean"], by_name["good", "retrained"]["sd"]) == (80, 1)
+    good = by_name["good", "retrained"]
+    assert (good["mean"], good["sd"], good["n"]) == (80, 1, 3)
     assert found["line"] == 82 - 2 and by_name["full", "retrained"]["p"] is None
     # Differences -3, 1, -4: mean -2, variance 7; t = -2 / sqrt(7 / 3), 2 degrees of freedom.
-    assert by_name["good", "retrained"]["p"] == pytest.approx(2 * stats.t.sf(2 / (7 / 3) ** 0.5, 2))
+    assert good["p"] == pytest.approx(2 * stats.t.sf(2 / (7 / 3) ** 0.5, 2))
+    tested = [entry for entry in found["tickets"] if entry["p"] is not None]
+    assert [entry["p_holm"] for entry in tested] == pytest.approx(holm_by_hand([entry["p"] for entry in tested]))
+    assert len(tested) == found["tests"] == 3
     assert main(["lottery", "table", *map(str, studies), "--format", "markdown"]) == 0
     text = capsys.readouterr().out
-    assert (
-        "80.00 (sd 1.00, p = " in text
-        and "most frequent label | 51.00" in text
-        and "good, trained again: 80.00" in text
-    )
+    assert "| good | 65.00 ± 5.00 (3)" in text and "most frequent label | 51.00" in text
+    assert "good, trained again: 80.00 over 3 seeds, at or above" in text
+
+
+def changed(path, folder, **settings):
+    """A copy of a study with other settings."""
+    shutil.copytree(path, folder)
+    study = json.loads((folder / "study.json").read_text())
+    study["settings"] |= settings
+    (folder / "study.json").write_text(json.dumps(study))
+    return folder
+
+
+def test_two_tasks_and_two_kinds(studies, tmp_path, capsys):
+    # The scores are the same ones: the mean over tasks is each one's mean.
+    task = {"split": "dev", "task": "RTE"}
+    rte = [changed(path, tmp_path / f"rte-{path.name}", data=task) for path in studies]
+    weights = {"good": {"weights": "a" * 64, "kept": 5}}
+    wide = [changed(path, tmp_path / f"w-{path.name}", data=task, tickets=weights) for path in rte]
+    found = run_json("lottery", "table", *studies, *rte, *wide, "-o", tmp_path / "t")
+    assert [(task["task"], task["kind"]) for task in found["tasks"]] == [
+        ("accuracy on dev", ""), ("RTE", ""), ("RTE", "weights")
+    ]  # fmt: skip
+    assert found["tests"] == 9 and "tickets" not in found
+    assert main(["lottery", "table", *map(str, studies), *map(str, rte), "--format", "latex"]) == 0
+    text = capsys.readouterr().out
+    assert r"good & 65.00 ± 5.00 (3) & 65.00 ± 5.00 (3) & 65.00 \\" in text
+    assert r"most frequent label & 51.00 & 51.00 & 51.00 \\" in text
+    drawn = (tmp_path / "t" / "tickets.svg").read_text()
+    assert "good (weights)" in drawn and "minus one sd" in drawn
+    [entry] = document([tmp_path / "t"], "title")["studies"]
+    assert entry["pictures"][0]["caption"].startswith("Tickets") and entry["kind"] == "lottery table"
 
 
 def test_wrong_input_is_one_line(studies, tmp_path, capsys):

@@ -149,6 +149,21 @@ class Shares:
     bars: dict[str, list[float]]
 
 
+@dataclass(frozen=True)
+class TicketScores:
+    """Mean scores of lottery tickets over seeds, a plot for each task; drawn only.
+
+    Attributes:
+        name, caption: see :class:`HeadMap`.
+        tasks: list of ``{"task", "measure", "points", "line", "baseline"}``; a point has ``ticket``, ``how``, ``mean``,
+            ``sd`` and ``n``; ``line`` and ``baseline`` (or None) are scores.
+    """
+
+    name: str
+    caption: str
+    tasks: Sequence[Mapping[str, Any]]
+
+
 @dataclass
 class Document:
     """The result of a finished or unfinished study.
@@ -176,7 +191,7 @@ class Document:
     charts: list[Curves | EpochCurves] = field(default_factory=list)
     histograms: list[Histogram] = field(default_factory=list)
     scatters: list[Scatter] = field(default_factory=list)
-    panels: list[AttentionMaps | Shares] = field(default_factory=list)
+    panels: list[AttentionMaps | Shares | TicketScores] = field(default_factory=list)
     state: dict[str, Any] = field(default_factory=dict)
     data: dict[str, Any] = field(default_factory=dict)
     provenance: dict[str, Any] = field(default_factory=dict)

@@ -1,7 +1,7 @@
 """Figures that the report page shows as pictures: attention maps of a sentence, and divided bars."""
 
 import base64
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +10,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fairseq_headprune.files import PathLike
-from fairseq_headprune.report.document import AttentionMaps, Shares
+from fairseq_headprune.report.document import AttentionMaps, Shares, TicketScores
 from fairseq_headprune.report.drawing import encoded, save, style
 
 #: colours of the parts of a bar, distinct in grey print as well (Okabe and Ito)
 _COLOURS = ("#0072B2", "#E69F00", "#56B4E9", "#F0E442", "#444444", "#CC79A7")
+
+_MARKERS = "osD^"
 
 #: inches of a head's map, and up to how many tokens are written beside it
 _MAP, _TOKENS = 0.9, 30
@@ -96,4 +98,46 @@ def _shares(panel: Shares) -> Figure:
     return figure
 
 
-_FIGURES: dict[type, Callable[[Any], Figure]] = {AttentionMaps: _attention, Shares: _shares}
+def _tickets(panel: TicketScores) -> Figure:
+    """Draw one plot per task: tickets across, a marker with one standard deviation for each setting."""
+    columns = min(3, len(panel.tasks))
+    rows = -(-len(panel.tasks) // columns)
+    widest = max(len({point["ticket"] for point in task["points"]}) for task in panel.tasks)
+    size = (columns * max(2.6, 0.55 * widest + 0.9) + 0.3, rows * 3.0 + 0.6)
+    figure = Figure(figsize=(max(size[0], 5.0), size[1]), layout="constrained")
+    shown: dict[str, Any] = {}
+    for place, task in enumerate(panel.tasks):
+        axes = figure.add_subplot(rows, columns, place + 1)
+        shown |= _one_task(axes, task)
+    figure.suptitle(panel.caption, fontsize=11)
+    figure.legend(shown.values(), shown.keys(), loc="outside lower center", ncols=3, frameon=False)
+    return figure
+
+
+def _one_task(axes: Axes, task: Mapping[str, Any]) -> dict[str, Any]:
+    names = list(dict.fromkeys(point["ticket"] for point in task["points"]))
+    hows = list(dict.fromkeys(point["how"] for point in task["points"]))
+    shown: dict[str, Any] = {}
+    for number, how in enumerate(hows):
+        points = [point for point in task["points"] if point["how"] == how]
+        x = [names.index(point["ticket"]) + 0.14 * (number - (len(hows) - 1) / 2) for point in points]
+        mean, sd = ([point[key] for point in points] for key in ("mean", "sd"))
+        colour, face = _COLOURS[number], "white" if number == 0 else _COLOURS[number]
+        shown[how] = axes.errorbar(
+            x, mean, yerr=sd, linestyle="none", marker=_MARKERS[number], color=colour, markerfacecolor=face, capsize=2,
+            markersize=5,
+        )  # fmt: skip
+    line = axes.axhline(task["line"], color="#666666", linewidth=1, linestyle="--", zorder=1, gid="line")
+    shown["Full model trained again, minus one sd"] = line
+    if task["baseline"] is not None:
+        shown["Most frequent label"] = axes.axhline(
+            task["baseline"], color="#666666", linewidth=1, linestyle=":", zorder=1
+        )
+    axes.set(title=task["task"], ylabel=task["measure"], xlim=(-0.5, len(names) - 0.5))
+    axes.set_xticks(range(len(names)), names, rotation=35, ha="right", rotation_mode="anchor")
+    axes.grid(axis="y", color="#dddddd", linewidth=0.6)
+    axes.spines[["top", "right"]].set_visible(False)
+    return shown
+
+
+_FIGURES: dict[type, Callable[[Any], Figure]] = {AttentionMaps: _attention, Shares: _shares, TicketScores: _tickets}

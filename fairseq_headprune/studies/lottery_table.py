@@ -1,14 +1,14 @@
-"""The tickets of several seeds in one table (Prasanna et al. 2020, Table 2 and the numbers of Figure 2)."""
+"""The tickets of several seeds, tasks and modes in one table (Prasanna et al. 2020, Table 2 and Figure 2)."""
 
-from collections.abc import Sequence
-from statistics import mean, stdev
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from statistics import mean
 from typing import Any
 
-from scipy import stats
-
+from fairseq_headprune.evaluation.trainings import Difference, Spread, corrected, paired, spread
 from fairseq_headprune.files import PathLike
-from fairseq_headprune.report.document import Document
-from fairseq_headprune.report.tables import Table
+from fairseq_headprune.report.document import Document, TicketScores
+from fairseq_headprune.report.tables import Marked, Table, mark_of
 from fairseq_headprune.studies.folder import StudyFolder
 from fairseq_headprune.studies.lottery_retrain import FULL, HOW, LotteryRetrain
 from fairseq_headprune.studies.study import UNPRUNED
@@ -17,32 +17,81 @@ from fairseq_headprune.values import first_difference
 #: settings that may differ between seeds
 _OF_A_SEED = {"checkpoint": None, "tickets": None, "training_seed": None, "begin": None, "fresh": None}
 
+#: where a score stands: ticket, and the setting in which it is scored
+Place = tuple[str, str]
+
+
+@dataclass
+class Group:
+    """The studies of one task and one kind of tickets, which differ only in the seed.
+
+    Attributes:
+        task, kind: the task's name; ``weights`` for tickets of single weights, else empty.
+        spreads: place -> the scores of the seeds.
+        tests: place -> its difference from the full model trained again.
+    """
+
+    task: str
+    kind: str
+    studies: list[LotteryRetrain]
+    scores: dict[Place, dict[str, float]]
+    spreads: dict[Place, Spread]
+    tests: dict[Place, Difference]
+
+    @property
+    def line(self) -> float:
+        """Mean of the full model trained again minus one standard deviation (Figure 2)."""
+        whole = self.spreads[FULL, "retrained"]
+        return whole.mean - (whole.sd or 0.0)
+
+    @property
+    def majority(self) -> dict[str, Any] | None:
+        """The most frequent label and its score; None for translation."""
+        return self.studies[0].settings["majority"]
+
+    def label(self, ticket: str) -> str:
+        """Name a ticket in a row."""
+        return f"{ticket} ({self.kind})" if self.kind else ticket
+
+    def numbers(self) -> dict[str, Any]:
+        """Return all numbers as JSON values."""
+        tickets = [
+            {
+                "ticket": place[0],
+                "how": place[1],
+                "scores": list(self.scores[place].values()),
+                **{name: value for name, value in asdict(found).items() if name != "ci"},
+                "p": self.tests[place].p if place in self.tests else None,
+                "p_holm": self.tests[place].p_holm if place in self.tests else None,
+            }
+            for place, found in self.spreads.items()
+        ]
+        studied = [{"path": str(s.folder.path), "checkpoint": s.settings["checkpoint"]} for s in self.studies]
+        about = {"task": self.task, "kind": self.kind, "measure": self.studies[0].measure}
+        return {**about, "tickets": tickets, "line": self.line, "majority": self.majority, "studies": studied}
+
 
 def seeds_table(paths: Sequence[PathLike]) -> Document:
     """Return mean and standard deviation over finished studies of ``headprune lottery retrain``, one per seed.
 
-    Each mean is compared with that of the retrained full model by a paired t-test over the seeds.
+    The studies may be of several tasks, and of tickets of parts and of weights. Each mean is compared with that of the
+    retrained full model by a paired t-test over the seeds, with Holm's correction over all tests of the document.
 
     Raises:
-        ValueError, FileNotFoundError: fewer than two studies, unfinished ones, or ones that differ in more than a seed.
+        ValueError, FileNotFoundError: fewer than two studies of a task, unfinished ones, or ones that differ in more
+            than seed, task and kind of tickets.
     """
-    if len(paths) < 2:
-        raise ValueError("give the studies of two seeds or more: a deviation needs them")
-    studies = [_read(path) for path in paths]
-    first = studies[0]
-    for study in studies[1:]:
-        if difference := first_difference(first.settings | _OF_A_SEED, study.settings | _OF_A_SEED):
-            name, before, now = difference
-            raise ValueError(
-                f"{first.folder.path} and {study.folder.path} differ in more than a seed: {name} is {before} there "
-                f"and {now} here"
-            )
-        if list(first.tickets) != list(study.tickets) or study.settings_of != first.settings_of:
-            raise ValueError(f"{first.folder.path} and {study.folder.path} have other tickets, or score them otherwise")
-    checkpoints = {study.settings["checkpoint"] for study in studies}
-    if len(checkpoints) < len(studies):
-        raise ValueError("two studies are of the same checkpoint; give one for each seed")
-    return _document(studies)
+    by_key: dict[tuple[str, str], list[LotteryRetrain]] = {}
+    for path in paths:
+        study = _read(path)
+        weights = any("weights" in ticket for ticket in study.settings["tickets"].values())
+        task = study.settings["data"].get("task") or f"{study.measure} on {study.split}"
+        by_key.setdefault((task, "weights" if weights else ""), []).append(study)
+    groups = [_group(*key, studies) for key, studies in by_key.items()]
+    places = [(group, place) for group in groups for place in group.tests]
+    for (group, place), test in zip(places, corrected([group.tests[place] for group, place in places]), strict=True):
+        group.tests[place] = test
+    return _document(groups)
 
 
 def _read(path: PathLike) -> LotteryRetrain:
@@ -55,56 +104,131 @@ def _read(path: PathLike) -> LotteryRetrain:
     return study
 
 
-def _document(studies: Sequence[LotteryRetrain]) -> Document:
-    first, cells = studies[0], [study.cells() for study in studies]
-    scores: dict[tuple[str, str], list[float]] = {(FULL, "pruned"): [found[UNPRUNED]["score"] for found in cells]}
-    for cell in first.plan()[1:]:
-        scores[cell.facts["ticket"], cell.facts["how"]] = [found[cell.id]["score"] for found in cells]
-    whole = scores[FULL, "retrained"]
-    found: list[dict[str, Any]] = [
-        {
-            "ticket": ticket,
-            "how": how,
-            "scores": values,
-            "mean": mean(values),
-            "sd": stdev(values),
-            "p": None if values == whole else _p(values, whole),
-        }
-        for (ticket, how), values in scores.items()
-    ]
-    by_place = {(entry["ticket"], entry["how"]): _text(entry) for entry in found}
-    rows: list[list[Any]] = [[name, *(by_place[name, how] for how in first.settings_of)] for name in _names(scores)]
-    if first.settings["majority"]:
-        rows.append(["most frequent label", f"{first.settings['majority']['score']:.2f}", *[None] * (len(rows[0]) - 2)])
-    document = Document(f"Lottery tickets of {len(studies)} seeds, on {first.split}")
-    caption = f"{first.measure} on {first.split}: mean and standard deviation of {len(studies)} seeds"
-    document.tables = [Table(["Ticket", *(HOW[how] for how in first.settings_of)], rows, caption=caption)]
-    line = mean(whole) - stdev(whole)
+def _group(task: str, kind: str, studies: list[LotteryRetrain]) -> Group:
+    first = studies[0]
+    if len(studies) < 2:
+        raise ValueError(f"{first.folder.path}: give the studies of two seeds or more: a deviation needs them")
+    for study in studies[1:]:
+        if difference := first_difference(first.settings | _OF_A_SEED, study.settings | _OF_A_SEED):
+            name, before, now = difference
+            raise ValueError(
+                f"{first.folder.path} and {study.folder.path} differ in more than a seed: {name} is {before} there "
+                f"and {now} here"
+            )
+        if list(first.tickets) != list(study.tickets) or study.settings_of != first.settings_of:
+            raise ValueError(f"{first.folder.path} and {study.folder.path} have other tickets, or score them otherwise")
+    cells = {study.settings["checkpoint"]: study.cells() for study in studies}
+    if len(cells) < len(studies):
+        raise ValueError("two studies are of the same checkpoint; give one for each seed")
+    ids = {(FULL, "pruned"): UNPRUNED} | {(c.facts["ticket"], c.facts["how"]): c.id for c in first.plan()[1:]}
+    scores = {place: {seed: of[name]["score"] for seed, of in cells.items()} for place, name in ids.items()}
+    whole = FULL, "retrained"
+    tests = {place: paired(scores[whole], mine) for place, mine in scores.items() if place != whole}
+    return Group(task, kind, studies, scores, {p: spread(list(of.values())) for p, of in scores.items()}, tests)
+
+
+def _document(groups: Sequence[Group]) -> Document:
+    first = groups[0].studies[0]
+    alpha, tasks = first.alpha, list(dict.fromkeys(group.task for group in groups))
+    document = Document(f"Lottery tickets: {', '.join(tasks)}")
+    document.tables = [_one_task(groups, alpha)] if len(tasks) == 1 else _by_task(groups, tasks, alpha)
+    tests = sum(test.p is not None for group in groups for test in group.tests.values())
     document.notes = [
-        f"the whole model trained again, minus one standard deviation: {line:.2f}",
-        "p: paired t-test over the seeds against the whole model trained again, not corrected",
+        *(
+            f"{_name(group)}: the full model trained again, minus one standard deviation: {group.line:.2f}"
+            for group in groups
+        ),
+        f"mean ± standard deviation (number of trainings); {{holm}} differs from the full model trained again at p < "
+        f"{alpha:g} after Holm's correction over {tests} tests, {{raw}} before it only (paired t-test over seeds)",
     ]
-    good = [e for e in found if e["ticket"] != FULL and e["how"] == "retrained"]
     document.findings = [
-        f"{e['ticket']}, trained again: {e['mean']:.2f}, {'below' if e['mean'] < line else 'at or above'} that line."
-        for e in good
+        f"{_name(group)}, {place[0]}, trained again: {found.mean:.2f} over {found.n} seeds, "
+        f"{'below' if found.mean < group.line else 'at or above'} the full model's mean minus one standard deviation."
+        for group in groups
+        for place, found in group.spreads.items()
+        if place[1] == "retrained" and place[0] != FULL
     ]
-    studied = [{"path": str(s.folder.path), "checkpoint": s.settings["checkpoint"]} for s in studies]
-    document.data = {"tickets": found, "line": line, "majority": first.settings["majority"], "studies": studied}
+    document.panels = [
+        TicketScores("tickets", "Tickets, pruned and trained again", [_panel(groups, task) for task in tasks])
+    ]
+    numbers = [group.numbers() for group in groups]
+    document.data = {"alpha": alpha, "tests": tests, "tasks": numbers, **(numbers[0] if len(groups) == 1 else {})}
+    checkpoints = [study.settings["checkpoint"] for group in groups for study in group.studies]
+    settings = {"study": "lottery table", "data": {"split": first.split}, "checkpoint": checkpoints, "alpha": alpha}
+    document.provenance = {"settings": settings, "runs": []}
+    document.state = {"measure": first.measure, "unpruned": None, "done": 1, "planned": 1}
     return document
 
 
-def _names(scores: dict[tuple[str, str], list[float]]) -> list[str]:
-    return list(dict.fromkeys(ticket for ticket, _ in scores))
+def _name(group: Group) -> str:
+    return f"{group.task} ({group.kind})" if group.kind else group.task
 
 
-def _p(values: Sequence[float], whole: Sequence[float]) -> float | None:
-    """Return p of the paired t-test; None if all differences are equal."""
-    if len({round(a - b, 9) for a, b in zip(values, whole, strict=True)}) == 1:
+def _text(group: Group, place: Place, alpha: float) -> Any:
+    """A cell: mean, deviation and number of trainings, and the mark of its test."""
+    found, test = group.spreads.get(place), group.tests.get(place)
+    if found is None:
         return None
-    return float(stats.ttest_rel(values, whole).pvalue)
+    text = f"{found.mean:.2f} ± {found.sd or 0:.2f} ({found.n})"
+    if test is None or test.p is None or test.p_holm is None:
+        return text
+    return Marked(text, mark_of(test.p, test.p_holm, alpha))
 
 
-def _text(entry: dict[str, Any]) -> str:
-    p = "" if entry["p"] is None else f", p = {entry['p']:.3f}"
-    return f"{entry['mean']:.2f} (sd {entry['sd']:.2f}{p})"
+def _one_task(groups: Sequence[Group], alpha: float) -> Table:
+    """One row per ticket, one column per setting."""
+    hows = [how for how in HOW if any(how == place[1] for group in groups for place in group.spreads)]
+    rows: list[list[Any]] = []
+    for group in groups:
+        for name in dict.fromkeys(ticket for ticket, _ in group.spreads):
+            rows.append([group.label(name), *(_text(group, (name, how), alpha) for how in hows)])
+    if majority := groups[0].majority:
+        rows.append(["most frequent label", f"{majority['score']:.2f}", *[None] * (len(hows) - 1)])
+    first = groups[0].studies[0]
+    return Table(["Ticket", *(HOW[how] for how in hows)], rows, caption=f"{first.measure} on {first.split}")
+
+
+def _by_task(groups: Sequence[Group], tasks: Sequence[str], alpha: float) -> list[Table]:
+    """One table per setting: one row per ticket, one column per task, and the mean of the tasks' means (Table 2)."""
+    found = []
+    by_place = {(group.kind, group.task): group for group in groups}
+    kinds = list(dict.fromkeys(group.kind for group in groups))
+    measures = {group.task: group.studies[0].measure for group in groups}
+    for how in HOW:
+        rows: list[list[Any]] = []
+        for kind in kinds:
+            mine = {task: by_place[kind, task] for task in tasks if (kind, task) in by_place}
+            for name in dict.fromkeys(
+                place[0] for group in mine.values() for place in group.spreads if place[1] == how
+            ):
+                cells = [_text(mine[task], (name, how), alpha) if task in mine else None for task in tasks]
+                means = [group.spreads[name, how].mean for group in mine.values() if (name, how) in group.spreads]
+                label = next(iter(mine.values())).label(name)
+                rows.append([label, *cells, f"{mean(means):.2f}" if len(means) == len(tasks) else None])
+        if rows:
+            rows.append(_baselines(groups, tasks))
+            header = ["Ticket", *(f"{task} ({measures[task]})" for task in tasks), "Average"]
+            found.append(Table(header, [row for row in rows if row], caption=f"Tickets: {HOW[how].lower()}"))
+    return found
+
+
+def _baselines(groups: Sequence[Group], tasks: Sequence[str]) -> list[Any]:
+    scores = {group.task: group.majority["score"] for group in groups if group.majority}
+    if not scores:
+        return []
+    average = f"{mean(scores.values()):.2f}" if len(scores) == len(tasks) else None
+    return ["most frequent label", *(f"{scores[t]:.2f}" if t in scores else None for t in tasks), average]
+
+
+def _panel(groups: Sequence[Group], task: str) -> Mapping[str, Any]:
+    """The points of Figure 2 for one task."""
+    mine = [group for group in groups if group.task == task]
+    points = [
+        {"ticket": group.label(ticket), "how": HOW[how], "mean": found.mean, "sd": found.sd or 0.0, "n": found.n}
+        for group in mine
+        for (ticket, how), found in group.spreads.items()
+    ]
+    majority = mine[0].majority
+    baseline = None if majority is None else majority["score"]
+    measure = mine[0].studies[0].measure
+    return {"task": task, "measure": measure, "points": points, "line": mine[0].line, "baseline": baseline}
