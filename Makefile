@@ -36,7 +36,7 @@ check: environment docs
 	$(PYTHON) -c "from importlinter.cli import lint_imports_command as run; run()" --no-cache --no-logo
 
 docs: environment
-	NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build --strict
 
 format: environment
 	$(PYTHON) -m ruff format .
