@@ -13,6 +13,7 @@ EXAMPLES = {
     "lottery": "find data-bin --path checkpoint_best.pt --mode both -o ticket",
     "lottery find": "data-bin --path checkpoint_best.pt --mode both -o ticket",
     "lottery tickets": "seed1/ticket seed2/ticket seed3/ticket -o tickets",
+    "lottery survival": "tickets-heads tickets-blocks tickets-both -o survival",
     "lottery retrain": "data-bin --path best.pt --tickets tickets/1 --updates 1000 --train-flags=--fp16 -o again",
     "lottery patterns": "data --path seed1/checkpoint_best.pt --gen-subset dev --tickets tickets -o patterns",
     "lottery table": "seed1/retrain seed2/retrain seed3/retrain --format markdown",

@@ -8,6 +8,7 @@ from fairseq_headprune.cli.common import Parser
 PARTS = {
     "find": "prune while the score holds: the good subnetwork of one model",
     "tickets": "good, random and bad subnetworks of one size from several searches; do they agree?",
+    "survival": "what survives over seeds, modes and tasks: shares, agreement, maps, importance",
     "retrain": "score tickets of one model, as they are and trained alone",
     "patterns": "how heads attend: patterns of super-survivors, survivors and the rest",
     "table": "what retrain found, over several seeds",

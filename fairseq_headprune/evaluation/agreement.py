@@ -23,7 +23,7 @@ class Agreement:
     p: float | None
 
 
-def agreement(judgements: Sequence[Sequence[int]]) -> Agreement:
+def agreement(judgements: Sequence[Sequence[int]] | np.ndarray) -> Agreement:
     """Return the agreement of judges on subjects.
 
     Args:

@@ -164,6 +164,22 @@ class TicketScores:
     tasks: Sequence[Mapping[str, Any]]
 
 
+@dataclass(frozen=True)
+class Distribution:
+    """Histograms of several groups of numbers; drawn only.
+
+    Attributes:
+        name, caption: see :class:`HeadMap`.
+        label: what the numbers are.
+        values: group -> its numbers.
+    """
+
+    name: str
+    caption: str
+    label: str
+    values: Mapping[str, list[float]]
+
+
 @dataclass
 class Document:
     """The result of a finished or unfinished study.
@@ -191,7 +207,7 @@ class Document:
     charts: list[Curves | EpochCurves] = field(default_factory=list)
     histograms: list[Histogram] = field(default_factory=list)
     scatters: list[Scatter] = field(default_factory=list)
-    panels: list[AttentionMaps | Shares | TicketScores] = field(default_factory=list)
+    panels: list[AttentionMaps | Shares | TicketScores | Distribution] = field(default_factory=list)
     state: dict[str, Any] = field(default_factory=dict)
     data: dict[str, Any] = field(default_factory=dict)
     provenance: dict[str, Any] = field(default_factory=dict)

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fairseq_headprune.files import PathLike
-from fairseq_headprune.report.document import AttentionMaps, Shares, TicketScores
+from fairseq_headprune.report.document import AttentionMaps, Distribution, Shares, TicketScores
 from fairseq_headprune.report.drawing import encoded, save, style
 
 #: colours of the parts of a bar, distinct in grey print as well (Okabe and Ito)
@@ -140,4 +140,21 @@ def _one_task(axes: Axes, task: Mapping[str, Any]) -> dict[str, Any]:
     return shown
 
 
-_FIGURES: dict[type, Callable[[Any], Figure]] = {AttentionMaps: _attention, Shares: _shares, TicketScores: _tickets}
+def _distribution(panel: Distribution) -> Figure:
+    """Draw one histogram per group side by side: the groups may be on different scales."""
+    figure = Figure(figsize=(0.4 + 3.2 * len(panel.values), 3.2), layout="constrained")
+    for place, (name, values) in enumerate(panel.values.items()):
+        axes = figure.add_subplot(1, len(panel.values), place + 1)
+        axes.hist(values, bins=20, color=_COLOURS[place], edgecolor="white", linewidth=0.8)
+        axes.set(title=f"{name} ({len(values)})", xlabel=panel.label, ylabel="" if place else "Number")
+        axes.spines[["top", "right"]].set_visible(False)
+    figure.suptitle(panel.caption, fontsize=11)
+    return figure
+
+
+_FIGURES: dict[type, Callable[[Any], Figure]] = {
+    AttentionMaps: _attention,
+    Shares: _shares,
+    TicketScores: _tickets,
+    Distribution: _distribution,
+}

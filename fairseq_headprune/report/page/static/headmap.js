@@ -94,7 +94,10 @@ function panelOf(map, study, part, cell) {
   if (cell.state) {
     return [title, html("p", {}, cell.state === "pruned" ? "Pruned from the start." : "This cell is not done yet.")];
   }
-  if (cell.importance !== undefined) return [title, facts([[map.label || "Importance", String(Number(cell.importance.toPrecision(6)))]])];
+  if (cell.importance !== undefined) return [title, facts([
+    [map.label || "Importance", String(Number(cell.importance.toPrecision(6)))],
+    cell.sd === undefined ? null : ["Standard deviation", fixed(cell.sd)],
+  ])];
   return [title, facts(numbers(cell, study, study.comparisons)), ...reported(cell, study), ...examples(map, cell)];
 }
 
