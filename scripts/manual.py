@@ -19,6 +19,12 @@ _ROOT = Path(__file__).resolve().parents[1]
 _OUTSIDE = ["CHANGELOG.md", "CONTRIBUTING.md", "examples/*/README.md", "examples/*/results/**/*.png"]
 
 
+def on_config(config: Any) -> None:
+    """List the READMEs of all examples in the navigation."""
+    [entry] = (entry for entry in config.nav if "Examples" in entry)
+    entry["Examples"] = [path.relative_to(_ROOT).as_posix() for path in sorted(_ROOT.glob("examples/*/README.md"))]
+
+
 def on_files(files: Files, config: Any) -> Files:
     """Add the generated pages and the files outside docs/, under the paths that they have in the repository."""
     files.append(File.generated(config, "reference/verbs.md", content=verbs()))
