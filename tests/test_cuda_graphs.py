@@ -317,7 +317,7 @@ def test_optimizers_with_a_way_of_their_own_are_left_alone(recorded, kind):
 
 def train(data, save, *more):
     metrics.reset()
-    base = ["--criterion", "label_smoothed_cross_entropy", "--update-epoch-batch-itr", "True"]
+    base = ["--criterion", "label_smoothed_cross_entropy"]
     with log_lines() as lines:
         return learning.train(data, save, *base, *more), lines
 

@@ -6,12 +6,12 @@ import pytest
 import tiny
 import torch
 from fairseq.checkpoint_utils import load_model_ensemble_and_task
+from fairseq.logging import metrics
 from learning import DSP, L0, SHAPE, gate_state, same, train, weights
 from test_task import OURS, program
 
 from fairseq_headprune.checkpoints import read_state, stored_layout, stored_mask
 from fairseq_headprune.gates.log import NAME, read_log
-from fairseq_headprune.learning.training import GateTraining
 from fairseq_headprune.modules.attach import find_gates
 from fairseq_headprune.parts import Mask, Part
 from fairseq_headprune.removal.average import average_checkpoints
@@ -70,7 +70,7 @@ def test_none_waives_the_mask_to_start_from_and_not_the_learned_set(joint, tmp_p
 def test_with_k_of_all_heads_training_is_the_same_as_without_gates(trained, tmp_path):
     """Every gate is 1 then, and the gates draw from their own stream: not one bit of the weights may differ."""
     gated = train(trained["data"], tmp_path / "gated", *DSP, "--heads-kept", "12")
-    stock = ["--criterion", "label_smoothed_cross_entropy", "--update-epoch-batch-itr", "True"]
+    stock = ["--criterion", "label_smoothed_cross_entropy"]
     plain = train(trained["data"], tmp_path / "plain", *stock)
     assert same(weights(gated), weights(plain))
 
@@ -173,15 +173,19 @@ def test_a_slim_model_learns_gates_for_the_heads_it_has(joint, tmp_path):
 
 
 def test_training_lines_show_the_gates_as_they_are(trained, tmp_path, monkeypatch):
-    shown, show = {}, GateTraining.metrics
-    monkeypatch.setattr(
-        GateTraining, "metrics", lambda self: shown.setdefault(self.learned.learner.updates, show(self))
-    )
-    train(trained["data"], tmp_path, *L0, "--l0-target-heads", "2", "--max-update", "7")
+    shown, smoothed = [], metrics.get_smoothed_values
+
+    def show(name):
+        values = smoothed(name)
+        shown.extend([values] if name == "train_inner" else [])
+        return values
+
+    monkeypatch.setattr(metrics, "get_smoothed_values", show)
+    train(trained["data"], tmp_path, *L0, "--l0-target-heads", "2", "--max-update", "7", "--log-interval", "1")
     # Source: the log of the gates, which has a line an update here.
     lines = {line["update"]: line["expected"] for line in read_log(tmp_path / NAME)[1] if "expected" in line}
-    assert sorted(lines) == sorted(shown) == list(range(1, 8))
-    for update, expected in lines.items():
-        found = {component: shown[update][f"expected_{component}"] for component in SHAPE}
+    assert list(lines) == list(range(1, 8)) and len(shown) == 7
+    for values, expected in zip(shown, lines.values(), strict=True):
+        found = {component: values[f"expected_{component}"] for component in SHAPE}
         assert found == pytest.approx(expected, abs=1e-3)
     assert len({tuple(line.values()) for line in lines.values()}) == 7

@@ -135,7 +135,7 @@ def test_slim_and_masked_have_one_loss_curve(dropout, trained, mask_file, tmp_pa
 
 def test_slim_with_its_optimizer_trains_on_as_the_masked_model(trained, mask_file, tmp_path, losses):
     """Reference: the masked model resumed with its whole optimizer."""
-    common = [*GATED, "--dropout", "0", "--update-epoch-batch-itr", "True"]
+    common = [*GATED, "--dropout", "0"]
     training(trained["data"], tmp_path / "first", *common, "--head-mask", mask_file, "--max-update", "4")
     full, slim = tmp_path / "first" / "checkpoint_last.pt", tmp_path / "slim.pt"
     assert main(["slim", str(full), "-o", str(slim), "--keep-optimizer"]) == 0

@@ -99,7 +99,7 @@ if os.path.exists("runs/a/job.json"):
 def test_a_training_that_is_killed_goes_on_from_its_last_epoch(data_bin, tmp_path, monkeypatch, capfd):
     """Its model is that of a training that was never killed; one that fails at once is given up."""
     flags = "--task translation_headprune --arch transformer_gated_tiny --share-all-embeddings --cpu --optimizer adam "
-    flags += "--lr 0.01 --batch-size 16 --num-workers 0 --max-epoch 4 --update-epoch-batch-itr True"
+    flags += "--lr 0.01 --batch-size 16 --num-workers 0 --max-epoch 4"
     job = TrainingJob("a", str(data_bin), flags.split(), 1, split="test", generate=[str(data_bin), "--cpu"])
     (tmp_path / "python").mkdir()
     (tmp_path / "python" / "sitecustomize.py").write_text(KILLER)

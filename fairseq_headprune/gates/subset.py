@@ -106,8 +106,7 @@ def _softmaxes(r: Array, k: int, tau: float) -> Array:
                 np.exp(scaled, out=step)
                 total = np.add.reduce(step)
             step /= total
-            np.negative(step, out=change)
-            np.log1p(change, out=change)
+            np.log1p(-step, out=change)
             change /= tau
             scaled += change
     return steps
@@ -126,11 +125,10 @@ def _pull_back(steps: Array, tau: float, gradient: Array) -> Array:
     inverse = np.divide(1.0, rest, out=np.zeros_like(rest), where=rest > 0)
     by_r = np.zeros(steps.shape[1])  # w.r.t. r^(j+1), summed over later steps
     with np.errstate(over="ignore", invalid="ignore"):
-        for step, factor in zip(steps[::-1], inverse[::-1], strict=True):
+        for step, slope, factor in zip(steps[::-1], (steps / tau)[::-1], inverse[::-1], strict=True):
             by_step = gradient - by_r * factor
             by_step -= step @ by_step
-            by_step *= step
-            by_step /= tau
+            by_step *= slope
             by_r += by_step
         size, limit = np.linalg.norm(by_r), np.linalg.norm(gradient) / tau
     if not np.isfinite(size):

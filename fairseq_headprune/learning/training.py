@@ -8,6 +8,7 @@ from typing import Any, Optional
 
 import torch
 from fairseq.distributed import utils as distributed
+from fairseq.logging import metrics
 from torch import Tensor, nn
 
 from fairseq_headprune.gates.learner import GateLearner
@@ -64,6 +65,7 @@ class GateTraining:
         state.learner = learner
         model.register_state_dict_pre_hook(lambda *_: self.learned.refresh_mask())
         self._log: Optional[GateLog] = None
+        self._shown: tuple[int, dict[str, float]] = (-1, {})
 
     def _begin(self, update: int) -> None:
         """Continue the schedule of a resumed run, or start a new one if the trainer does; open the log."""
@@ -116,8 +118,7 @@ class GateTraining:
             OverflowError: the gates' gradient overflowed in fp16; the trainer skips the update.
             NotFiniteError: it is not finite, in another precision.
         """
-        gradient = self._gather(self.learned.take_gradient())
-        gradient, samples = gradient[:-1], float(gradient[-1])
+        gradient, samples = self._gather(self.learned.take_gradient())
         if not self._norm.is_finite:
             return None  # --amp calls the step nevertheless, and repeats the update
         gradient = gradient / (samples or 1.0) / loss_scale(optimizer)
@@ -139,13 +140,16 @@ class GateTraining:
         self._samples = 0
         self._record()
 
-    def _gather(self, gradient: Tensor) -> Tensor:
-        """Sum gradient and sample size over ranks: (heads + 1,), float64, on the CPU."""
+    def _gather(self, gradient: Tensor) -> tuple[Tensor, float]:
+        """Sum gradient, (heads,), and sample size over ranks; float64, on the CPU."""
+        if gradient.device.type == "cpu" and not isinstance(self._samples, Tensor) and not _is_one_of_several():
+            return gradient.double(), float(self._samples)
         size = torch.as_tensor(self._samples, device=gradient.device).reshape(1)
         total = torch.cat([gradient.double(), size.double()])
-        if torch.distributed.is_initialized() and distributed.get_data_parallel_world_size() > 1:
+        if _is_one_of_several():
             distributed.all_reduce(total, group=distributed.get_data_parallel_group())
-        return total.cpu()
+        total = total.cpu()
+        return total[:-1], float(total[-1])
 
     def _record(self) -> None:
         learner = self.learned.learner
@@ -166,9 +170,19 @@ class GateTraining:
                 self._log.update(learner)
             self._log.validation(learner.updates, values)
 
-    def metrics(self) -> dict[str, float]:
-        """Return the state of the gates, to be logged with the loss."""
-        return gate_metrics(self.learned.learner)
+    def log_metrics(self) -> None:
+        """Log the state of the gates with the loss; it is computed when fairseq prints a line, not in every update."""
+        if not self._shown[1]:
+            self._show("")
+        for name in self._shown[1]:
+            metrics.log_derived(name, lambda _, name=name: self._show(name))
+
+    def _show(self, name: str) -> Any:
+        """Return one of the numbers to log, of the present update."""
+        learner = self.learned.learner
+        if self._shown[0] != learner.updates:
+            self._shown = learner.updates, gate_metrics(learner)
+        return self._shown[1].get(name)
 
     def _where(self) -> str:
         learner = self.learned.learner
@@ -195,6 +209,10 @@ def freeze(model: nn.Module) -> None:
     kept = min(reversed(parameters), key=lambda p: p.numel())
     for parameter in parameters:
         parameter.requires_grad_(parameter is kept)
+
+
+def _is_one_of_several() -> bool:
+    return torch.distributed.is_initialized() and distributed.get_data_parallel_world_size() > 1
 
 
 def _is_master() -> bool:

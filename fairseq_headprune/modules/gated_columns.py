@@ -29,45 +29,46 @@ def gate_columns(gate: Tensor, weights: Sequence[Tensor], counts: Sequence[int])
 class _GateColumns(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, gate: Tensor, counts: tuple[int, ...], *weights: Tensor) -> tuple[Tensor, ...]:
-        """See :func:`gate_columns`."""
+        """See :func:`gate_columns`; modules of equal shape are scaled by one multiplication."""
         ctx.set_materialize_grads(False)
-        widths = [weight.size(1) // count for weight, count in zip(weights, counts, strict=True)]
-        if len(set(widths)) == 1:
-            factors = gate.to(weights[0].dtype).repeat_interleave(widths[0]).split([w.size(1) for w in weights])
-        else:
-            parts = zip(gate.split(counts), weights, widths, strict=True)
-            factors = [part.to(weight.dtype).repeat_interleave(width) for part, weight, width in parts]
+        alike: dict[tuple, list[int]] = {}
+        for place, (weight, count) in enumerate(zip(weights, counts, strict=True)):
+            alike.setdefault((count, weight.shape, weight.dtype), []).append(place)
+        parts, scaled = gate.split(counts), list(weights)
         # Not saved_tensors, which the first backward pass frees: with activation checkpointing there is one per layer.
-        ctx.counts, ctx.weights, ctx.factors = counts, weights, factors
-        return tuple(weight * factor for weight, factor in zip(weights, factors, strict=True))
+        ctx.groups, ctx.count = [], len(weights)
+        for (count, shape, dtype), places in alike.items():
+            together = torch.stack([weights[place] for place in places])  # (modules, d, heads * head_dim)
+            factor = torch.stack([parts[place] for place in places]).to(dtype).unsqueeze(1)  # (modules, 1, heads)
+            factor = factor.repeat_interleave(shape[1] // count, 2)
+            for place, result in zip(places, (together * factor).unbind(), strict=True):
+                scaled[place] = result
+            ctx.groups.append((places, count, together, factor))
+        return tuple(scaled)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Optional[Tensor]) -> tuple[Any, ...]:
         """Return the gradients for gate, counts (None) and weights; None for weights that were not used."""
-        by_weight = [
-            gradient * factor if wanted and gradient is not None else None
-            for gradient, factor, wanted in zip(gradients, ctx.factors, ctx.needs_input_grad[2:], strict=True)
-        ]
-        by_gate = _by_gate(gradients, ctx.weights, ctx.counts) if ctx.needs_input_grad[0] else None
-        return by_gate, None, *by_weight
+        wanted, by_weight = any(ctx.needs_input_grad[2:]), [None] * ctx.count
+        by_gate: list[Any] = [None] * ctx.count
+        for places, count, together, factor in ctx.groups:
+            used = [number for number, place in enumerate(places) if gradients[place] is not None]
+            if len(used) < len(places):
+                together, factor = together[used], factor[used]
+            mine = [places[number] for number in used]
+            found = torch.stack([gradients[place] for place in mine]) if mine else together
+            if wanted:
+                by_weight = _put(by_weight, mine, (found * factor).unbind())
+            if ctx.needs_input_grad[0]:
+                # Each head's sum of gradient times weight over its columns.
+                sums = (found.float() * together).unflatten(2, (count, -1)).sum((1, 3))
+                by_gate = _put(by_gate, places, together.new_zeros(len(places), count, dtype=torch.float32))
+                by_gate = _put(by_gate, mine, sums)
+        return torch.cat(by_gate) if ctx.needs_input_grad[0] else None, None, *by_weight
 
 
-def _by_gate(gradients: Sequence[Optional[Tensor]], weights: Sequence[Tensor], counts: Sequence[int]) -> Tensor:
-    """Sum gradient times weight over each head's columns, (heads,); modules of equal shape are batched."""
-    alike: dict[tuple, list[int]] = {}
-    given: dict[int, Tensor] = {}
-    for place, gradient in enumerate(gradients):
-        if gradient is not None:
-            given[place] = gradient
-            alike.setdefault((counts[place], *weights[place].shape), []).append(place)
-    found: dict[int, Tensor] = {}
-    for (count, *_), places in alike.items():
-        product = torch.stack([given[place] for place in places]).float()
-        product *= torch.stack([weights[place] for place in places])
-        found |= zip(places, product.unflatten(2, (count, -1)).sum((1, 3)), strict=True)
-    return torch.cat(
-        [
-            found[place] if place in found else weights[place].new_zeros(count, dtype=torch.float32)
-            for place, count in enumerate(counts)
-        ]
-    )
+def _put(values: list[Any], places: Sequence[int], new: Any) -> list[Any]:
+    """Replace the values at these places."""
+    for place, value in zip(places, new, strict=True):
+        values[place] = value
+    return values

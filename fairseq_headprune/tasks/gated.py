@@ -157,14 +157,6 @@ class GatedTask(PrunableTask):
         """Return the settings that fairseq saves (``self.cfg`` copies the task's); None outside a training run."""
         return self.cfg._get_parent() if OmegaConf.is_config(self.cfg) else None
 
-    def can_reuse_epoch_itr(self, dataset: Any) -> bool:
-        """Whether the next epoch may reuse this one's batches; not while gates are learned.
-
-        fairseq seeds the batching with the epoch in which a run was started, so a resumed run would have other batches
-        than an uninterrupted one.
-        """
-        return self._criterion is None and super().can_reuse_epoch_itr(dataset)
-
     def state_dict(self) -> dict:
         """Return the task's state for checkpoints: the current mask and its origin."""
         state = dict(super().state_dict())
@@ -178,15 +170,22 @@ class GatedTask(PrunableTask):
         """Load the state, except the mask, which is stored and loaded with the weights."""
         super().load_state_dict({name: value for name, value in state_dict.items() if name != "head_mask"})
 
-    def get_batch_iterator(self, dataset, *args, required_batch_size_multiple: int = 1, **kwargs):
-        """Batch a split; outside training, keep every sentence.
+    def get_batch_iterator(
+        self, dataset, *args, required_batch_size_multiple: int = 1, seed: int = 1, epoch: int = 1, **kwargs
+    ):
+        """Batch a split; a resumed training has an uninterrupted one's batches; outside training, keep every sentence.
 
         fairseq silently drops the last batch if its size is not a multiple of ``--required-batch-size-multiple`` (8),
         so that a score would lack up to 7 sentences.
         """
         training = dataset is self.datasets.get(self.cfg.train_subset)
-        multiple = required_batch_size_multiple if training else 1
-        iterator = super().get_batch_iterator(dataset, *args, required_batch_size_multiple=multiple, **kwargs)
+        kwargs["required_batch_size_multiple"] = required_batch_size_multiple if training else 1
+        kept = training and self.can_reuse_epoch_itr(dataset) and not kwargs.get("update_epoch_batch_itr")
+        # If a run's epochs share their batches, fairseq seeds these with the epoch in which the run was started.
+        iterator = super().get_batch_iterator(
+            dataset, *args, seed=seed + 1 - epoch if kept else seed, epoch=epoch, **kwargs
+        )
+        iterator.seed = seed
         if training:
             self._batches_in_epoch = len(iterator)
         return iterator
@@ -256,11 +255,11 @@ class GatedTask(PrunableTask):
         While gates are learned, log their state instead.
         """
         super().reduce_metrics(logging_outputs, criterion)
-        values: dict[str, float] = {f"heads_{component}": count for component, count in self._active_heads.items()}
         if self._learning is not None:
-            values = self._learning.metrics()
-        for name, value in values.items():
-            metrics.log_scalar(name, value, weight=0, round=0 if name.startswith("heads_") else None)
+            self._learning.log_metrics()
+            return
+        for component, count in self._active_heads.items():
+            metrics.log_scalar(f"heads_{component}", count, weight=0, round=0)
 
     _active_heads: dict[str, int] = {}
 

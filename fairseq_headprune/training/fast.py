@@ -111,6 +111,8 @@ class FastTraining:
             self._optimizer._needs_sync = True
         # Done while the GPU works: no module's output depends on it.
         self._model.set_num_updates(update)
+        if self._readings.gates is not None:
+            self._readings.gates.learner.prepare()
         if passes.failure is not None:
             self._tell(f"another shape ({passes.failure})")
             passes.failure = None
