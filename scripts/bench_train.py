@@ -4,7 +4,8 @@ Every side is fairseq's own Trainer with label-smoothed cross entropy and Adam, 
 ``gated`` (gates off: every head kept); ``gated`` with one or both of ``mask`` (a quarter of every layer's heads pruned)
 and ``ones`` (a float gate of ones with gradients on every head), joined by hyphens, such as ``gated-mask-ones``; or
 with one kind of learned gates, ``l0``, ``dsp24`` or ``ste24`` (24: heads kept), such as ``gated-dsp24``. (Memory is not
-reported: fairseq's Trainer resets CUDA's peak counters.)
+reported: fairseq's Trainer resets CUDA's peak counters.) ``-graphs`` at the end: with ``--cuda-graphs on``. The result
+file is written after every round, so that a benchmark that is killed keeps its finished rounds.
 """
 
 import argparse
@@ -22,6 +23,8 @@ from fairseq_headprune.speed.size import operations
 from fairseq_headprune.tasks.translation_headprune import TranslationHeadpruneTask
 
 _OPTIONS = re.compile(r"mask|ones|graphs|l0|(dsp|ste)\d+")
+#: sides that the others are compared with, besides stock
+_BASES = whole_trainings.BASES
 _LEARNED = re.compile(r"gated-(l0|dsp|ste)(\d*)(-graphs)?")
 
 
@@ -37,7 +40,9 @@ def main() -> None:
             f"{name:<20} {benchmarks.shown(side['ms_per_update'])} ms/update, "
             f"{benchmarks.shown(side['words_per_second'], 0)} words/s, "
             f"speed {benchmarks.shown(side['speed_to_stock'])} x stock"
-            + (f", {benchmarks.shown(side['speed_to_gated'])} x gated" if "speed_to_gated" in side else "")
+            + "".join(
+                f", {benchmarks.shown(side[f'speed_to_{to}'])} x {to}" for to in _BASES if f"speed_to_{to}" in side
+            )
             + (f", {side['operations_an_update']} operations an update" if "operations_an_update" in side else "")
             + (f", first two epochs {benchmarks.shown(side['first_epochs_seconds'])} s" if args.whole else "")
         )
@@ -55,36 +60,43 @@ def _alone(args: argparse.Namespace, cuda: bool) -> dict[str, Any]:
     timed = batches[: args.updates]
     sides = {name: _updates(trainer, timed) for name, trainer in trainers.items()}
     counts = {name: operations(_updates(trainer, timed[:1])) for name, trainer in trainers.items()}
-    times, _ = benchmarks.interleave(sides, args.rounds, cuda)
     tokens = sum(batch["ntokens"] for batch in timed)
-    return benchmarks.write_document(
-        args,
-        "train",
-        **_about(args, cuda, f"{args.updates} updates x {args.rounds} rounds"),
-        updates=args.updates,
-        batches=benchmarks.describe_batches(args, timed),
-        sides={name: {**_side(args, times, name, tokens), "operations_an_update": counts[name]} for name in times},
-    )
+
+    def write(times: dict[str, list[float]]) -> dict[str, Any]:
+        return benchmarks.write_document(
+            args,
+            "train",
+            **_about(args, cuda, f"{args.updates} updates", len(times["stock"])),
+            updates=args.updates,
+            batches=benchmarks.describe_batches(args, timed),
+            sides={name: {**_side(args, times, name, tokens), "operations_an_update": counts[name]} for name in times},
+        )
+
+    return write(benchmarks.interleave(sides, args.rounds, cuda, write)[0])
 
 
 def _whole(args: argparse.Namespace, cuda: bool) -> dict[str, Any]:
     """Time whole trainings with fairseq-train."""
     task = benchmarks.make_task(args, _settings(args, "stock", cuda), 1)
     words = int(task.dataset("train").tgt_sizes.sum())
-    times = whole_trainings.time_trainings(args, args.variants, _settings, cuda)
-    return benchmarks.write_document(
-        args,
-        "train",
-        **_about(args, cuda, f"fairseq-train, {args.whole} epochs x {args.rounds} rounds"),
-        epochs=args.whole,
-        flags=whole_trainings.FLAGS + ["--num-workers", str(args.workers)],
-        sides=whole_trainings.describe(times, words),
-    )
+
+    def write(times: whole_trainings.Times) -> dict[str, Any]:
+        return benchmarks.write_document(
+            args,
+            "train",
+            **_about(args, cuda, f"fairseq-train, {args.whole} epochs", len(times["stock"]["first"])),
+            epochs=args.whole,
+            flags=whole_trainings.FLAGS + ["--num-workers", str(args.workers)],
+            sides=whole_trainings.describe(times, words),
+        )
+
+    return write(whole_trainings.time_trainings(args, args.variants, _settings, cuda, write))
 
 
-def _about(args: argparse.Namespace, cuda: bool, unit: str) -> dict[str, Any]:
+def _about(args: argparse.Namespace, cuda: bool, unit: str, rounds: int) -> dict[str, Any]:
     device, precision = ("cuda", "fp16") if cuda else ("cpu", "fp32")
-    return {"unit": unit, "arch": args.arch, "device": device, "precision": precision}
+    unit = f"{unit} x {rounds} rounds"
+    return {"unit": unit, "rounds_done": rounds, "arch": args.arch, "device": device, "precision": precision}
 
 
 def _arguments() -> argparse.Namespace:
@@ -154,7 +166,7 @@ def _side(args: argparse.Namespace, times: dict, name: str, tokens: int) -> dict
         "ms_per_update": benchmarks.spread([1000 * t / args.updates for t in mine]),
         "words_per_second": benchmarks.spread([tokens / t for t in mine]),
         "speed_to_stock": benchmarks.paired_ratios(times["stock"], to=mine),
-    } | ({"speed_to_gated": benchmarks.paired_ratios(times["gated"], to=mine)} if "gated" in times else {})
+    } | {f"speed_to_{to}": benchmarks.paired_ratios(times[to], to=mine) for to in _BASES if to in times}
 
 
 if __name__ == "__main__":

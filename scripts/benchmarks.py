@@ -229,9 +229,15 @@ def describe_batches(args: argparse.Namespace, batches: Sequence[dict]) -> dict[
 
 
 def interleave(
-    sides: dict[str, Callable[[], object]], rounds: int, cuda: bool
+    sides: dict[str, Callable[[], object]],
+    rounds: int,
+    cuda: bool,
+    keep: Callable[[dict[str, list[float]]], object] = lambda times: None,
 ) -> tuple[dict[str, list[float]], dict[str, int]]:
     """Run every side once a round, starting each round with the next one, so that no side always goes first.
+
+    Args:
+        keep: called with the times so far after every round.
 
     Returns:
         Seconds of each round, and on CUDA the peak memory in bytes above what was allocated before, by side.
@@ -249,6 +255,7 @@ def interleave(
             if cuda:
                 peaks[name] = max(peaks[name], torch.cuda.max_memory_allocated() - before)
             print(f"round {number + 1} of {rounds}: {name} {times[name][-1]:.3f} s", file=sys.stderr)
+        keep(times)
     return times, peaks
 
 

@@ -17,24 +17,35 @@ from fairseq.logging import metrics
 #: logging and validation of both sides: a log line every 100 updates, validation every epoch; no checkpoints
 FLAGS = "--log-interval 100 --no-save --no-progress-bar --log-format simple".split()
 
+#: sides that the others are compared with, besides stock: learned gates with the same training without them
+BASES = ("gated", "gated-graphs")
+
+#: side -> what was measured -> values
+Times = dict[str, dict[str, list[float]]]
+
 #: number of epochs in which shapes occur for the first and second time, and are recorded
 RECORDING = 2
 
 
 def time_trainings(
-    args: argparse.Namespace, sides: Sequence[str], settings: Callable[..., Any], cuda: bool
-) -> dict[str, dict[str, list[float]]]:
+    args: argparse.Namespace,
+    sides: Sequence[str],
+    settings: Callable[..., Any],
+    cuda: bool,
+    keep: Callable[[Times], object],
+) -> Times:
     """Train every side ``args.rounds`` times, in rotating order.
 
     Args:
         args: ``whole`` is the number of timed epochs per training, after ``RECORDING`` epochs reported separately.
         settings: returns fairseq's configuration for a side's name and further flags.
+        keep: called with the times so far after every round.
 
     Returns:
         side -> ``first`` and ``later``: seconds of the first epochs, and of each later one, over all rounds;
         ``updates``: number per epoch.
     """
-    times: dict[str, dict[str, list[float]]] = {name: {"first": [], "later": [], "updates": []} for name in sides}
+    times: Times = {name: {"first": [], "later": [], "updates": []} for name in sides}
     more = [*FLAGS, "--num-workers", str(args.workers)]
     for number in range(args.rounds):
         for turn in range(len(sides)):
@@ -45,6 +56,7 @@ def time_trainings(
             times[name]["later"] += found[RECORDING:]
             shown = ", ".join(f"{seconds:.2f}" for seconds in found)
             print(f"round {number + 1} of {args.rounds}: {name}: epochs of {shown} s", file=sys.stderr)
+        keep(times)
     return times
 
 
@@ -76,7 +88,7 @@ def _now(cuda: bool) -> float:
     return time.perf_counter()
 
 
-def describe(times: dict[str, dict[str, list[float]]], words: int) -> dict[str, Any]:
+def describe(times: Times, words: int) -> dict[str, Any]:
     """Summarise for the result file.
 
     Args:
@@ -92,4 +104,7 @@ def describe(times: dict[str, dict[str, list[float]]], words: int) -> dict[str, 
             "first_epochs_seconds": benchmarks.spread(mine["first"]),
             "updates_an_epoch": updates,
         }
+        for to in BASES:
+            if to in times:
+                sides[name][f"speed_to_{to}"] = benchmarks.paired_ratios(times[to]["later"], to=mine["later"])
     return sides

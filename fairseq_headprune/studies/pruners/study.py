@@ -20,9 +20,6 @@ from fairseq_headprune.studies.pruners.tasks import Task, Translating
 from fairseq_headprune.studies.pruners.trainings import Training, trainings, unpruned_name
 from fairseq_headprune.studies.study import Cell, Done, Study
 
-#: otherwise fairseq shuffles the batches of the previous epoch, which a resumed training does not have
-_SAME_BATCHES = ["--update-epoch-batch-itr", "True"]
-
 
 @dataclass(frozen=True)
 class Plan:
@@ -88,7 +85,7 @@ class ComparePruners(Study):
         how, tuned = self.how, "tuned" in options(training.method)
         flags = [*how.task.flags, *how.train_flags, *(how.tune_flags if tuned else [])]
         flags += ["--max-update", str(training.updates)]
-        flags += [*(_SAME_BATCHES if how.resume else []), *how.task.selection, *training.flags]
+        flags += [*how.task.selection, *training.flags]
         mask = None
         if base(training.method) == "random-start":
             mask = random_mask(how.shape, training.count or 0, training.mask_seed).to_dict()
