@@ -26,14 +26,15 @@ train_lines() {  # GLUE TASK: print the number of lines of the task's train.tsv,
     if [ -e "$file" ]; then cat "$file"; else gzip -dc "$file.gz"; fi | wc -l
 }
 
-corpus() {  # NAME: set PREPARED (unless it is), HEADS, UPDATES (unless it is), and MODEL, flags of compare-pruners
+corpus() {  # NAME: set PREPARED and UPDATES (unless they are), HEADS, COUNTS, MODEL (compare-pruners' flags) and TUNING
+    # 6+6 layers, compare-pruners' own recipe; fine-tuning begins with a short warm-up.
+    HEADS=72 COUNTS=68,60,48,36,24,20,16,12,8,4,3,2,1 MODEL=() TUNING="--lr 3e-4 --warmup-updates 100"
     case "$1" in
-        multi30k) HEADS=72 UPDATES="${UPDATES:-5000}" MODEL=() ;;  # 6+6 layers; compare-pruners' own recipe
-        multi30k-fr) HEADS=72 UPDATES="${UPDATES:-5000}" MODEL=() ;;
-        tatoeba) HEADS=72 UPDATES="${UPDATES:-20000}" MODEL=() ;;
+        multi30k | multi30k-fr) UPDATES="${UPDATES:-5000}" ;;
+        tatoeba) UPDATES="${UPDATES:-20000}" ;;
         tatoeba-tiny)  # 2+2 layers, width 128
             local sides="--SIDE-layers 2 --SIDE-embed-dim 128 --SIDE-ffn-embed-dim 256 --SIDE-attention-heads 4"
-            HEADS=24 UPDATES="${UPDATES:-1000}"
+            HEADS=24 COUNTS=22,20,16,12,10,8,6,5,4,3,2,1 UPDATES="${UPDATES:-1000}"
             MODEL=(--arch transformer_gated_tiny --recipe "--share-all-embeddings ${sides//SIDE/encoder}
                 ${sides//SIDE/decoder} --optimizer adam --adam-betas '(0.9, 0.98)' --lr 2e-3 --lr-scheduler inverse_sqrt
                 --warmup-updates 200 --label-smoothing 0.1 --clip-norm 1.0 --dropout 0.1 --max-tokens 2000
@@ -48,6 +49,10 @@ corpus() {  # NAME: set PREPARED (unless it is), HEADS, UPDATES (unless it is), 
 
 kept() {  # PERCENT…: print, comma-separated, how many of HEADS are kept when so many per cent are pruned
     for percent in "$@"; do echo $(((HEADS * (100 - percent) + 50) / 100)); done | paste -sd,
+}
+
+few() {  # HEADS…: print these numbers of heads, comma-separated; of a model of fewer than 72 as many times fewer
+    for number in "$@"; do echo $((number * HEADS / 72)); done | paste -sd,
 }
 
 compared() {  # NAME [flags]: compare-pruners in OUT/NAME, results in RESULTS/NAME.json; wants devices and corpus

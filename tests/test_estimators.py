@@ -191,6 +191,9 @@ def test_normalize_minmax_by_hand():
         "enc_self": [[0.75, 1.0, None], [0.0, 0.0, 0.0]],
         "enc_dec": [[None, None, 0.5]],
     }
+    # One scale for all heads: their order is that without normalisation.
+    orders = [Scores(normalize(VALUES, MASK, m), estimator="gradient").pruning_order() for m in ("minmax", "none")]
+    assert orders[0] == orders[1]
     equal = {"enc_self": [[2.0, 2.0]]}
     assert normalize(equal, Mask.full({"enc_self": [2]}), "minmax") == {"enc_self": [[0.0, 0.0]]}
 

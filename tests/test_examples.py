@@ -1,4 +1,7 @@
-"""examples/common.sh with a program in the place of Python that notes its calls. Source: by hand."""
+"""The examples' scripts: common.sh with a program in the place of Python that notes its calls, and their statistics.
+
+Source: by hand.
+"""
 
 import importlib.util
 import subprocess
@@ -58,6 +61,14 @@ def test_what_failed_is_no_result_and_runs_again(run, tmp_path):
     assert run("document effects correlate a b")[2] == {"effects": '{"call": 2}'}
 
 
+def script(place):
+    """Import a script of the examples."""
+    spec = importlib.util.spec_from_file_location(Path(place).stem, tiny.ROOT / "examples" / place)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 def make(folder, *words):
     """Run make, with steps noted in a folder; return what it prints."""
     command = ["make", "-C", tiny.ROOT / "examples", f"LOGS={folder}", "PYTHON=echo", "DATA=data", *words]
@@ -93,22 +104,43 @@ def test_a_step_runs_and_leaves_its_log(tmp_path):
     assert "--jobs 3" in make(tmp_path, "-n", "check-gpu", "JOBS=3").stdout
 
 
-@pytest.fixture(scope="module")
-def script():
-    spec = importlib.util.spec_from_file_location("exports", tiny.ROOT / "examples" / "multi30k" / "exports.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_translations_at_the_limit_do_not_count(script):
-    long = [7] * (script.LIMIT - 1)
+def test_translations_at_the_limit_do_not_count():
+    long = [7] * (script("multi30k/exports.py").LIMIT - 1)
     theirs = [([4, 5], -1.0), ([4], -2.0), (long, -3.0), ([6, 6], -1.0)]
     mine = [([4, 5], -1.25), ([5], -2.0), ([4], -3.0), ([6, 6], -1.5)]
-    found = script.compared(mine, theirs)
+    found = script("multi30k/exports.py").compared(mine, theirs)
     # Scores are compared where the tokens agree: 0.25 and 0.5.
     assert found == {"sentences": 4, "at_the_limit": 1, "identical": 2, "largest_score_difference": 0.5}
 
 
-def test_without_an_equal_translation_no_score_is_compared(script):
-    assert script.compared([([4], -1.0)], [([5], -1.0)])["largest_score_difference"] is None
+def test_without_an_equal_translation_no_score_is_compared():
+    assert script("multi30k/exports.py").compared([([4], -1.0)], [([5], -1.0)])["largest_score_difference"] is None
+
+
+def row(method, count, seed, score):
+    return {"method": method, "count": count, "seed": seed, "score": score}
+
+
+def test_methods_are_compared_over_trainings_whose_samplings_are_averaged():
+    rows = [row("unpruned+tuned", None, seed, 40.0 + seed) for seed in (1, 2, 3)]
+    for seed, low in ((1, 0.5), (2, 1.0), (3, 1.5)):
+        rows += [row(f"random-after+order={n}+tuned", 8, seed, 40.0 + seed - low + d) for n, d in ((1, -0.1), (2, 0.1))]
+    found = script("over_trainings.py").compare(rows, "unpruned+tuned", 0.3)
+    [at_eight] = [one for one in found if one["heads"] == 8]
+    # Differences -0.5, -1 and -1.5: mean -1, deviation 0.5, standard error 0.5 / sqrt(3); t(2) at .975 is 4.303.
+    assert at_eight["method"] == "random-after+tuned" and at_eight["n"] == 3
+    assert at_eight["difference"]["mean"] == pytest.approx(-1.0)
+    assert at_eight["difference"]["ci"] == pytest.approx((-1 - 4.3027 * 0.28868, -1 + 4.3027 * 0.28868), abs=1e-3)
+    assert at_eight["difference"]["p_equivalent"] > 0.5
+    with pytest.raises(ValueError, match="--against magic: compared are unpruned[+]tuned"):
+        script("over_trainings.py").compare(rows, "magic", None)
+
+
+def test_variance_of_masks_and_seeds_is_that_of_a_sum():
+    """Scores mask + seed without a rest: variances 1 (of 0, 1, 2) and 0.5 (of 0 and 1)."""
+    found = script("questions/variance.py")
+    rows = [row(f"random-start+mask={m}", 8, seed, float(m + seed)) for m in (0, 1, 2) for seed in (0, 1)]
+    [(key, scores)] = found.tables([*rows, row("joint-dsp", 8, 1, 3.0)]).items()
+    value = found.shares(scores)
+    assert key == ("random-start", 8) and scores.shape == (3, 2)
+    assert value["share_mask"] == pytest.approx(2 / 3) and value["share_seed"] == pytest.approx(1 / 3)

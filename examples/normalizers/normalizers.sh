@@ -6,7 +6,7 @@
 #   JOBS     processes at the same time, spread over the visible GPUs (default: 12 a GPU)
 #   LIMIT    seconds after which it stops, to be started again (default: none)
 #   OUT      gets the study folder (default: PREPARED/normalizers); PREPARED: see ../questions/README.md
-#   RESULTS  gets CORPUS.json and decision.json (default: results/ beside this script)
+#   RESULTS  gets CORPUS.json and CORPUS-differences.json (default: results/ beside this script)
 # 10% to 80% of all heads are pruned jointly on every model, by each normaliser, estimated once and again after every
 # tenth; BLEU on valid. Flags go to headprune compare-pruners. Started again, it goes on.
 set -euo pipefail
@@ -21,4 +21,4 @@ OUT="${OUT:-$PREPARED/normalizers}" RESULTS="${RESULTS:-$HERE/results}"
 METHODS=unpruned,random-after,michel+layer,michel+layer-rms,michel+layer-frozen,michel+none,michel+layer+once,michel+none+once
 compared "$1" --methods "$METHODS" --counts "$(kept 10 20 30 40 50 60 70 80)" --step $((HEADS / 10)) \
     --seeds "${SEEDS:-1,2,3,4,5}" --splits valid "${@:2}"
-"$PYTHON" "$HERE/decide.py" "$RESULTS"
+"$PYTHON" "$HERE/../over_trainings.py" "$RESULTS/$1.json" --against michel+layer -o "$RESULTS/$1-differences.json"
