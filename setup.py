@@ -56,7 +56,7 @@ setup(
         ],
         # Exact versions: another one formats or judges in another way.
         "dev": ["ruff==0.17.6", "mypy==2.4.1", "import-linter==2.17", "pytest-xdist>=3.6", "pre-commit>=4"],
-        "docs": ["mkdocs>=1.6", "mkdocs-material>=9.5", "mkdocstrings[python]>=0.29", "latex2mathml>=3.77"],
+        "docs": ["mkdocs>=1.6,<2", "mkdocs-material>=9.5,<10", "mkdocstrings[python]>=1,<2", "latex2mathml>=3.77,<4"],
         "export": ["ctranslate2==4.8.5", "onnx>=1.16", "onnxruntime>=1.18"],
     },
     entry_points={"console_scripts": ["headprune = fairseq_headprune.cli:main"]},
