@@ -2,8 +2,10 @@
 
 Each batch of random sentences (dropout off) is computed by fairseq, and three times with graphs: eagerly in padded
 form, recorded, replayed. The relative differences of the loss, the gradients and the gates' gradient are compared with
-limits. For reference, eager training is also compared with higher precision: float32 with float64, half precision with
-float32. The last case has dropout: recorded passes must draw the same random numbers as passes that are not recorded.
+limits. Both sides are also compared with higher precision (float32 with float64, half precision with float32): the
+error of graphs' gradients must be no larger than eager training's own, but for a margin for chance. In half precision
+eager training's own error is up to 4e-3, so that no other order of operations can agree with it to 1e-3. The last case
+has dropout: recorded passes must draw the same random numbers as passes that are not recorded.
 With --cpu, passes are rerun instead of recorded. Exit status 1: a difference exceeds its limit.
 """
 
@@ -24,6 +26,8 @@ from fairseq_headprune.training.capture import PlainRecorder
 
 #: largest acceptable relative differences: of the loss, of the gradients
 LIMITS = {"fp32": (1e-5, 2e-4), "fp16": (1e-3, 5e-3), "bf16": (1e-3, 2e-2)}
+#: largest acceptable ratio of graphs' error to eager training's own
+MARGIN = 1.25
 _GATES = {"l0": ("l0", ""), "dsp": ("dsp", "6"), "ste": ("ste", "6")}
 CASES = ["fp32", "fp16", "bf16", "fp16-mask", "fp16-l0", "fp16-dsp", "fp16-ste", "fp32-dsp", "fp16-dropout"]
 _NO_DROPOUT = ["--dropout", "0", "--attention-dropout", "0", "--activation-dropout", "0"]
@@ -65,33 +69,35 @@ def _check(args: argparse.Namespace, case: str, task: Any, batches: list[dict]) 
     sides = [_trainer(args, precision, what, task, graphs) for graphs in (False, True)]
     if what == "dropout":
         return _dropout(case, sides[1], _trainer(args, precision, what, task, True), batches)
-    better = None if precision == "bf16" or what else _trainer(args, _better(precision), what, task, False)
-    if precision == "fp32" and better is not None:
+    better = _trainer(args, "fp32", what, task, False)
+    if precision == "fp32":
         better.model.double()
-    worst = {"loss": 0.0, "gradients": 0.0, "gates": 0.0, "eager's own": 0.0}
-    for turn in range(3):
+    worst = {"loss": 0.0, "gradients": 0.0, "gates": 0.0, "eager's own": 0.0, "graphs' own": 0.0}
+
+    def note(name: str, value: float) -> None:
+        worst[name] = max(worst[name], value)
+
+    for _ in range(3):
         for batch in batches:
             (loss, expected, gates), (mine, found, my_gates) = (gradients(side, batch) for side in sides)
-            worst["loss"] = max(worst["loss"], abs(mine - loss) / loss)
-            worst["gradients"] = max(worst["gradients"], _relative(found, expected))
+            exact = gradients(better, batch)[1]
+            note("loss", abs(mine - loss) / loss)
+            note("gradients", _relative(found, expected))
             if gates is not None and my_gates is not None:
-                worst["gates"] = max(worst["gates"], _relative(my_gates, gates))
-            if better is not None and turn == 0:
-                worst["eager's own"] = max(worst["eager's own"], _relative(expected, gradients(better, batch)[1]))
+                note("gates", _relative(my_gates, gates))
+            note("eager's own", _relative(expected, exact))
+            note("graphs' own", _relative(found, exact))
     limits = LIMITS[precision]
     ok = worst["loss"] <= limits[0] and max(worst["gradients"], worst["gates"]) <= limits[1]
+    ok = ok and worst["graphs' own"] <= MARGIN * worst["eager's own"]
     recorded = len(sides[1].task._fast.passes.recordings)
     shown = ", ".join(f"{name} {value:.1e}" for name, value in worst.items())
     return {
         "name": f"graphs {case}",
         "ok": ok and recorded > 0,
-        "why": f"{shown} (limits {limits[0]:g}, {limits[1]:g}), {recorded} shapes recorded",
+        "why": f"{shown} (limits {limits[0]:g}, {limits[1]:g}, {MARGIN:g} x eager's own), {recorded} shapes recorded",
         "differences": worst,
     }
-
-
-def _better(precision: str) -> str:
-    return "fp32" if precision == "fp16" else precision
 
 
 def _dropout(case: str, recorded: Trainer, eager: Trainer, batches: list[dict]) -> dict[str, Any]:
