@@ -98,6 +98,11 @@ def test_commands_are_taken_by_their_programs(page, capsys):
                 raise AssertionError(f"{shlex.join(words)}\n{capsys.readouterr().err}{error}") from None
 
 
+def test_results_that_the_manual_names_are_there():
+    named = {name for page in PAGES for name in re.findall(r"`(examples/\w+/results/[\w./-]+\.\w+)`", page.read_text())}
+    assert len(named) > 5 and all((tiny.ROOT / name).is_file() for name in named), named
+
+
 @pytest.mark.parametrize("command", ["headprune slim a.pt --nosuch", "headprune score d --path a.pt --nosuch"])
 def test_a_wrong_flag_is_told(command, monkeypatch):
     with pytest.raises(SystemExit):
