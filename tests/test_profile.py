@@ -150,6 +150,10 @@ def test_the_mask_verb_meets_the_target_and_says_how(profile, scores, tmp_path, 
     assert budget["profile"]["checkpoint"] == {"sha256": "1"} and len(budget["profile"]["sha256"]) == 64
     assert Mask.load(tmp_path / "mask.json").source == value["source"]
     assert run_json(*call, *out, "--for-latency", "22")["kept"] == 8
+    # One number a stack: without the decoder's heads two in each encoder layer take 10 + 2 * 14 / 3 ms, three too much.
+    value = run_json(*call, *out, "--for-speed", "1.3x", "--uniform")
+    assert [sum(row) for row in Mask.load(tmp_path / "mask.json").rows["enc_self"]] == [2, 2] and value["kept"] == 4
+    assert value["source"]["budget"]["predicted"]["milliseconds"] == pytest.approx(10 + 28 / 3)
     # Without heads 10 ms are left.
     line = refused(capsys, *call, *out, "--for-speed", "2.61x")
     assert "without any scored head it is 2.60x" in line and run_json(*call, *out, "--for-speed", "2.60x")["kept"] == 0
@@ -158,6 +162,7 @@ def test_the_mask_verb_meets_the_target_and_says_how(profile, scores, tmp_path, 
     for flags, message in (
         ([*call[:5], *out, "--for-speed", "2"], "--profile FILE"),
         ([*call[:3], *call[5:], *out, "--for-latency", "20"], "--scores FILE"),
+        ([*call[:5], *out, "--heads", "3", "--uniform"], "--uniform needs --for-speed or --for-latency"),
         ([*call, *out, "--heads", "3"], "--profile needs --for-speed or --for-latency"),
         ([*call, *out, "--for-speed", "2", "--for-latency", "3"], "not allowed with"),
         ([*call, *out, "--for-speed", "2", "--ffn", "1"], "--for-speed does not go with --ffn"),

@@ -60,7 +60,7 @@ def keep_within(
 Time = Callable[[Mask], float]
 
 #: relative tolerance for rounding in floating-point sums
-_ROUNDING = 1e-9
+ROUNDING = 1e-9
 
 
 def parse_speed(text: str) -> float:
@@ -96,7 +96,7 @@ def keep_in_time(mask: Mask, scores: Scores, time: Time, limit: float) -> Mask |
     Returns:
         The mask; None if even pruning all scored heads does not meet the limit.
     """
-    limit *= 1 + _ROUNDING
+    limit *= 1 + ROUNDING
     kept = ranked(mask, scores)
     found = mask
     for gone in range(len(kept) + 1):

@@ -89,6 +89,12 @@ def _add_how(add: Callable[..., Any]) -> None:
         metavar="FILE",
         help="score file: keep the highest-scored heads; of equal ones the lowest index (default: none)",
     )
+    add(
+        "--uniform",
+        action="store_true",
+        help="with --for-speed or --for-latency: one number of heads in all layers of the encoder, one in those of the "
+        "decoder for both attentions, so that export to CTranslate2 does not pad (default: off)",
+    )
     add("--profile", metavar="FILE", help="what headprune profile wrote (default: none)")
     add("--mirror", action="store_true", help="reverse each component's counts of --config (default: off)")
     add(

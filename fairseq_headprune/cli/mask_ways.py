@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fairseq_headprune.choosing.budget import (
+    ROUNDING,
     fastest,
     keep_in_time,
     keep_within,
@@ -27,6 +28,7 @@ from fairseq_headprune.choosing.per_layer import (
 from fairseq_headprune.choosing.random_heads import keep_random, parse_amount, prune_random
 from fairseq_headprune.choosing.scored import keep_highest, keep_highest_ffn
 from fairseq_headprune.cli.mask_flags import DEFAULT_SEED
+from fairseq_headprune.export.uniform import best_uniform
 from fairseq_headprune.files import PathLike, sha256
 from fairseq_headprune.parts import FFN, FFN_PARTS, HEADS, Mask, ffn_parts, has_ffn
 from fairseq_headprune.parts.layout import Layout
@@ -90,7 +92,12 @@ def by_time(args: argparse.Namespace, start: Mask) -> Chosen:
     scores, source = _read_scores(args.scores, start)
     profile = _read_profile(args.profile, start)
     whole = profile.whole()
-    mask = keep_in_time(start, scores, profile.seconds, whole / factor if factor else limit)
+    limit = whole / factor if factor else limit
+    if args.uniform:
+        mask = best_uniform(start, scores, lambda found: profile.seconds(found) <= limit * (1 + ROUNDING))
+        source |= {"uniform": True}
+    else:
+        mask = keep_in_time(start, scores, profile.seconds, limit)
     if mask is None:
         raise ValueError(_out_of_reach(args, fastest(start, scores, profile.seconds), whole))
     seconds = profile.seconds(mask)
@@ -160,6 +167,7 @@ WAYS: dict[str, Way] = {
 _WITH = {
     "scores": ("heads", "config", "for_params", "for_speed", "for_latency"),
     "profile": ("for_speed", "for_latency"),
+    "uniform": ("for_speed", "for_latency"),
     "mirror": ("config",),
     "seed": ("random", "triple", "config"),
     "at_least_one": ("random", "triple"),
