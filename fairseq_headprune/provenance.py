@@ -12,6 +12,17 @@ from fairseq_headprune import __version__, files
 _PACKAGE = Path(__file__).resolve().parent
 
 
+def software() -> dict[str, Any]:
+    """Describe the software without loading torch: versions, the package's git commit, the platform."""
+    return {
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "headprune": __version__,
+        "git": git_commit(),
+        **{name: _version(name) for name in ("numpy", "sacrebleu")},
+    }
+
+
 def environment(command: str | None = None) -> dict[str, Any]:
     """Describe the system: versions, the package's git commit, processors and GPU; and the command, if given.
 

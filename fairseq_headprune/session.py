@@ -37,6 +37,7 @@ class Session:
     Attributes:
         args, cfg: the settings, as parsed and as fairseq's configuration.
         overrides: the value of ``--model-overrides``.
+        updates: updates of the checkpoint's training; None if it does not say.
         task, model, gates: the model is gated, in evaluation mode and on the device.
     """
 
@@ -49,6 +50,9 @@ class Session:
         """
         state = read_state(args.path)
         _complete(args, state)
+        self.updates = max(
+            (entry.get("num_updates", 0) for entry in state.get("optimizer_history") or []), default=None
+        )
         self.args = args
         self.cfg = built("settings (null: a flag that is missing)", lambda: convert_namespace_to_omegaconf(args))
         if self.cfg.dataset.max_tokens is None and self.cfg.dataset.batch_size is None:
@@ -101,6 +105,11 @@ class Session:
         """Describe the data read from a split: hashes, settings, and the numbers of sentences if only some are used."""
         count = self.scored(split)
         return {**self.task.identity(split), **({"sentences": count} if count["scored"] < count["of"] else {})}
+
+    def origin(self) -> dict[str, Any]:
+        """Return the model's updates, and the hashes of train, valid and test of the data folder, as far as known."""
+        files = {path for split in ("train", "valid", "test") for path in self.task.split_files(split)}
+        return {"updates": self.updates, "data_files": {path.name: sha256(path) for path in sorted(files)}}
 
     def batches(self, split: str, indices: np.ndarray | None = None, max_tokens: int | None = None) -> Batches:
         """Return batches of a split, each moved to the device when used.

@@ -3,7 +3,8 @@
 Without arguments, all tables are printed as Markdown. ``--write`` replaces the text between
 ``<!-- table NAME EXAMPLE -->`` and ``<!-- end -->`` in the manual and the READMEs; a table whose results are missing is
 unchanged.
-The tables of trained models, their sizes and speed are in bench_tables.py.
+The tables of trained models, their sizes and speed are in bench_tables.py, those of statistics over trainings in
+training_tables.py.
 """
 
 import argparse
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import bench_tables
+import training_tables
 from bench_tables import Value, values
 
 from fairseq_headprune.files import read_json, read_lines, write_text
@@ -23,12 +25,12 @@ from fairseq_headprune.report.document import Document
 from fairseq_headprune.report.marks import Family
 from fairseq_headprune.report.tables import Marked, Table
 from fairseq_headprune.studies.curves import curve_rows
-from fairseq_headprune.studies.pruners.results import COST_NOTE, cost_table, score_note, score_table
-from fairseq_headprune.studies.random_tables import kept_heads
 from fairseq_headprune.studies.study import UNPRUNED
 
 _EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 _MARKER = re.compile(r"<!-- table (\S+) (\S+) -->")
+#: Tables whose marks are of tests over the sentences of single trainings.
+_OF_SENTENCES = {"pruning", "single-heads", "one-head", "orders"}
 _TASKS = ("SST-2", "CoLA", "MRPC")
 
 
@@ -133,73 +135,15 @@ def epochs(results: Path) -> Table:
     return Table(header, rows, "r" * len(header), notes=[note])
 
 
-def random_pruning(results: Path) -> Table:
-    """Random pruning with fine-tuning, compared with the paper's differences (Budhraja et al. 2020, Tables 1 to 3)."""
-    value = read_json(results / "random.json")
-    note = (
-        f"BLEU, {value['signature']}; the baseline is not tuned further; {_legend([_tests(value)], 'the baseline')} "
-        "The paper's columns: its differences from its own baselines."
-    )
-    header = ["pruned", "heads kept", "BLEU", "difference", "sd"]
-    return _random(value, results, header, "all (baseline)", kept_heads, note)
-
-
-def classifier_random(results: Path) -> Table:
-    """Random heads and whole layers pruned before fine-tuning on SST-2, compared with the paper's (Tables 4 to 6)."""
-    value = read_json(results / "random-SST-2.json")
-    note = (
-        f"difference from the unpruned models of the same seeds; {value['signature']}; {_legend([_tests(value)])} "
-        "The paper's differences are BERT-base's, for the same shares of its layers."
-    )
-    return _random(value, results, ["pruned", "what", "accuracy", "difference", "sd"], "none", _pruned, note)
-
-
-def _pruned(item: Value) -> str:
-    return "random heads" if item["kind"] == "random" else f"layers {item['text'].replace(':', ' ')}"
-
-
-def _random(
-    value: Value, results: Path, header: list[str], whole: str, name: Callable[[Value], str], note: str
-) -> Table:
-    """Tabulate the means of a study's items, the unpruned model first, next to examples/NAME/paper-random.json."""
-    paper, tests, items = read_json(results.parent / "paper-random.json"), _tests(value), value["items"]
-    none = [None] * len(paper["columns"])
-    rows: list[list[Any]] = [["0%", whole, f"{value['baseline']['score']:.2f}", None, None, *none]]
-    for item in items:
-        spread = None if item["sd"] is None else f"{item['sd']:.2f}"
-        row = [f"{item['percent']:.0f}%", name(item), f"{item['score']:.2f}", _difference(item, tests), spread]
-        rows.append([*row, *paper["items"].get(item["item"], none)])
-    header = [*header, *paper["columns"]]
-    samplings = max(item["samplings"] for item in items)
-    notes = [f"Mean of {samplings} samplings, each fine-tuned; {note}"]
-    return Table(header, rows, "ll" + "r" * (len(header) - 2), notes=notes)
-
-
-def comparison(results: Path) -> Table:
-    """Scores for every pruning method and number of heads, in the format of Li et al. 2021, Table 3b."""
-    (value,) = values(results, "compare.json", "pruners-*.json").values()
-    return replace(score_table(value), notes=[score_note(value, None)])
-
-
-def comparison_costs(results: Path) -> Table:
-    """Cost, control and quality of every pruning method: the properties in Li et al. 2021, Table 1, measured."""
-    value = read_json(results / "compare.json")
-    return replace(cost_table(value["costs"], value["measure"]), notes=[COST_NOTE])
-
-
 TABLES: dict[str, Callable[[Path], Table]] = {
     "pruning": pruning,
-    "random": random_pruning,
     "single-heads": single_heads,
     "one-head": one_head,
     "orders": orders,
     "epochs": epochs,
     "classifier-orders": classifier_orders,
     "classifier-heads": classifier_heads,
-    "classifier-pruners": comparison,
-    "classifier-random": classifier_random,
-    "comparison": comparison,
-    "comparison-costs": comparison_costs,
+    **training_tables.TABLES,
     **bench_tables.TABLES,
 }
 
@@ -241,11 +185,30 @@ def _difference(cell: Value | None, tests: Family) -> Marked | None:
 
 def rendered(name: str, example: str) -> str | None:
     """Return a table in Markdown with its notes, or None if its results are missing."""
+    results = _EXAMPLES / example / "results"
     try:
-        return Document("", [TABLES[name](_EXAMPLES / example / "results")]).render("markdown")
+        table = TABLES[name](results)
+        notes = [*table.notes, *control(results)] if name in _OF_SENTENCES else table.notes
+        return Document("", [replace(table, notes=notes)]).render("markdown")
     except FileNotFoundError as error:
         print(f"{name} {example}: no results ({error})", file=sys.stderr)
         return None
+
+
+def control(results: Path) -> list[str]:
+    """Say what the tests over sentences mark between equivalent models, where there is nothing to find."""
+    path = results / "compare-models.json"
+    if not path.exists():
+        return []
+    value = read_json(path)
+    systems = value["systems"][1:]
+    tests = Family(value["alpha"], value["resamples"], value["seed"], len(systems))
+    marks = [tests.mark(system) for system in systems]
+    return [
+        f"Control, where there is nothing to find: between {len(value['systems'])} trainings of equivalent models "
+        f"the same test marks {marks.count('holm')} of {len(marks)} with {{holm}} and {marks.count('raw')} with {{raw}}"
+        f" ({path.name})."
+    ]
 
 
 def pages() -> list[Path]:

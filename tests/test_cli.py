@@ -241,7 +241,8 @@ def test_parser_errors_are_one_line_and_nothing_is_abbreviated(capsys):
 
 def test_emit(capsys):
     emit({"ü": 1}, True, "text")
-    assert capsys.readouterr().out == '{\n "ü": 1\n}\n'
+    out = capsys.readouterr().out
+    assert out.startswith('{\n "ü": 1,\n "made_by": {\n  "command": "headprune') and '"git": ' in out
     emit({"ü": 1}, False, "text")
     assert capsys.readouterr().out == "text\n"
     with pytest.raises(ValueError, match="JSON"):

@@ -7,14 +7,16 @@ from matplotlib.figure import Figure
 from fairseq_headprune.jobs.methods import DEFAULT, NAMES
 from fairseq_headprune.report import drawing
 from fairseq_headprune.studies.mask_study import Comparison
+from fairseq_headprune.studies.pruners.costs import cost_table, costs
 from fairseq_headprune.studies.pruners.figures import comparison_figure, layer_counts, set_figures
+from fairseq_headprune.studies.pruners.points import methods_compared, summarise
 from fairseq_headprune.studies.pruners.results import (
     best_methods,
-    cost_table,
-    costs,
+    difference_table,
+    model_table,
+    points_of,
     score_note,
     score_table,
-    summarise,
 )
 from fairseq_headprune.studies.pruners.tasks import Translating
 from fairseq_headprune.studies.pruners.trainings import trainings
@@ -46,51 +48,110 @@ def points():
     # A fixed penalty has no number of heads, and is no point.
     scores |= {("l0-lambda", None, 1): base}
     rows, sentences = made(scores)
-    return summarise(rows, sentences, mean, Comparison(resamples=600, seed=1))
+    return summarise(rows, sentences, mean, Comparison(seed=1), 0.3)
 
 
-def test_means_deviations_and_tests(points):
-    """By hand: 23 and 19 have mean 21 and deviation 4 / sqrt(2); every sentence loses, so that p is 2 / 601."""
+def test_means_and_tests_over_trainings(points):
+    """By hand: 23 and 19 have mean 21 and deviation 4 / sqrt(2); -10 and -14 have t = -12 / 2 with one degree."""
     found = {(point["method"], point["heads"]): point for point in points}
     assert set(found) == {("unpruned", None), ("michel", 8), ("ste", 8), ("ste", 4)}
     michel = found["michel", 8]
-    assert (michel["score"], michel["sd"], michel["seeds"], michel["delta"]) == (21.0, 2.8284, [1, 2], -12.0)
-    assert (michel["p"], michel["losses"]) == (2 / 601, 1.0) and michel["p_holm"] == pytest.approx(6 / 601)
-    # Equal everywhere: nothing but ties.
-    assert (found["ste", 8]["ties"], found["ste", 8]["p"], found["ste", 8]["p_holm"]) == (1.0, 1.0, 1.0)
-    assert found["ste", 4]["sd"] is None and found["ste", 4]["delta"] == 0.0
-    assert "p" not in found["unpruned", None] and found["unpruned", None]["score"] == 33.0
+    assert (michel["score"], michel["sd"], michel["seeds"], michel["scores"]) == (21.0, 2.8284, [1, 2], [23, 19])
+    difference = michel["difference"]
+    assert (difference["n"], difference["mean"], difference["test"]) == (2, -12.0, "paired t")
+    # t with one degree of freedom is Cauchy's distribution: p = 1 - 2 arctan(6) / pi. One test: Holm changes nothing.
+    assert difference["p"] == difference["p_holm"] == pytest.approx(1 - 2 * np.arctan(6) / np.pi)
+    assert michel["both_levels"]["difference"] == -12.0 and michel["both_levels"]["n"] == 2
+    # Equal models have no variance, so no test.
+    assert found["ste", 8]["difference"]["p"] is None and found["ste", 8]["both_levels"]["p"] == 1.0
+    assert "difference" not in found["unpruned", None] and found["unpruned", None]["score"] == 33.0
+
+
+def test_one_training_is_tested_over_its_sentences_only(points):
+    ste = points[-1]
+    assert (ste["sd"], ste["difference"]["mean"], ste["difference"]["p"]) == (None, 0.0, None)
+    assert ste["sentences"]["resamples"] == 1000 and ste["sentences"]["p_holm"] == ste["sentences"]["p"] > 0.5
+    assert "both_levels" not in ste and "sentences" not in points[1]
+
+
+def test_only_shared_seeds_are_compared():
+    rows, sentences = made({("unpruned", None, 1): [1, 3], ("ste", 8, 1): [1, 2], ("ste", 8, 2): [2, 2]})
+    (_, ste) = summarise(rows, sentences, mean, Comparison(resamples=10), 0.3)
+    assert ste["seeds"] == [1, 2] and (ste["difference"]["n"], ste["difference"]["mean"]) == (1, -0.5)
+    assert ste["sentences"]["resamples"] == 10
+    rows, sentences = made({("unpruned", None, 1): [1, 2], ("ste", 8, 2): [2, 2]})
+    (_, ste) = summarise(rows, sentences, mean, Comparison(), 0.3)
+    assert ste["difference"]["n"] == 0 and "sentences" not in ste and "both_levels" not in ste
 
 
 def test_the_best_methods_are_named_by_how_many_numbers_of_heads(points):
     # By hand: at 8 heads STE has 33 and Michel 21; at 4 only STE is there.
-    assert best_methods(points, "BLEU")[0].startswith("highest mean BLEU, of 2 numbers of heads: STE at 2 (not a test")
+    said = best_methods(points, "BLEU")[0]
+    assert said.startswith("highest mean BLEU over the seeds that all methods have, of 2 numbers of heads: STE at 2 (")
     assert best_methods([], "BLEU") == []
+    # Without a shared seed there is no best method.
+    apart = [{"heads": 8, "method": m, "seeds": [seed], "scores": [30.0]} for m, seed in (("ste", 1), ("michel", 2))]
+    assert best_methods(apart, "BLEU") == []
 
 
-def test_without_the_unpruned_model_of_a_seed_there_is_no_test():
-    rows, sentences = made({("unpruned", None, 1): [1, 2], ("ste", 8, 1): [1, 2], ("ste", 8, 2): [2, 2]})
-    (_, ste) = summarise(rows, sentences, mean, Comparison(resamples=10))
-    assert "p" not in ste and ste["seeds"] == [1, 2]
+RESULTS = {"split": "test", "measure": "BLEU", "signature": "sig", "alpha": 0.01, "bootstrap_seed": 1, "margin": 0.3}
+
+
+def shown(table):
+    return [[str(cell) if cell is not None else None for cell in row] for row in table.rows]
 
 
 def test_table_3b(points):
-    results = {"split": "test", "measure": "BLEU", "signature": "sig", "alpha": 0.01, "bootstrap_seed": 1}
-    results |= {"resamples": 600, "points": points}
+    results = {**RESULTS, "points": points}
     table = score_table(results)
     assert list(table.header) == ["Unpruned Heads", "Michel et al.", "STE"]
-    assert [[str(cell) if cell is not None else None for cell in row] for row in table.rows] == [
-        ["8", "21.00 ± 2.83 (2)", "33.00 ± 0.00 (2)"],
-        ["4", None, "33.00"],
-    ]
-    assert table.rows[0][1].mark == "holm" and table.rows[0][2].mark == ""
-    # Three tests: 2 x 3 / 400 is above alpha, so that 400 resamples cannot show a difference after correction.
-    assert score_table(results | {"resamples": 400}).rows[0][1].mark == "raw"
+    assert shown(table) == [["8", "21.00 ± 2.83 (2)", "33.00 ± 0.00 (2)"], ["4", None, "33.00 (1)"]]
+    # p = 0.105: no mark; a cell of one training is not tested beside cells of two.
+    assert [cell.mark for row in table.rows for cell in row[1:] if cell] == ["", "", ""]
+    assert shown(difference_table(results))[1] == ["4", None, "+0.00 (1)"]
+    # t with one degree of freedom is 12.706 (a table): -12 -+ 12.706 x 2.
+    assert shown(difference_table(results))[0] == ["8", "-12.00 [-37.41, +13.41] (2)", "+0.00 (2)"]
     note = score_note(results)
-    assert note.startswith("The unpruned model has 33.00 ± 0.00 (2). BLEU on test, sig; one seed, or mean ± standard")
-    assert "not one method against another, 600 resamples, seed 1)" in note
-    even = score_note({**results, "points": points[:3]})
-    assert even.startswith("The unpruned model has 33.00 ± 0.00. BLEU on test, sig; mean ± standard deviation over 2")
+    assert note.startswith("The unpruned model has 33.00 ± 0.00 (2). BLEU on test, sig; mean ± standard deviation")
+    assert "over 1 test," in note and "fewer than two trainings are not tested)" in note and "TOST" not in note
+    points[1]["difference"] |= {"p": 0.001, "p_holm": 0.002}
+    points[2]["difference"] |= {"p": 0.5, "p_holm": 0.5, "p_equivalent": 0.001}
+    assert [cell.mark for cell in score_table(results).rows[0][1:]] == ["holm", ""]
+    assert str(difference_table(results).rows[0][2]) == "+0.00 (2) ="
+
+
+def test_where_every_method_has_one_training_the_sentences_are_tested():
+    rows, sentences = made({("unpruned", None, 1): [30, 32], ("ste", 8, 1): [10, 12], ("l0", 8, 1): [30, 32]})
+    results = {**RESULTS, "points": summarise(rows, sentences, mean, Comparison(resamples=600), 0.3)}
+    assert shown(score_table(results)) == [["8", "31.00 (1)", "11.00 (1)"]]
+    assert [cell.mark for cell in score_table(results).rows[0][1:]] == ["", "holm"]
+    assert "this model against that model, not one method against another, 600 resamples, seed 1)" in score_note(
+        results
+    )
+
+
+def test_results_of_older_versions_are_tested_anew_from_their_rows(points):
+    # The mean of two trainings had the test of its sentences; one training keeps it.
+    rows, _ = made({("unpruned", None, 1): [33], ("unpruned", None, 2): [33], ("ste", 4, 1): [30]})
+    old = [{"method": m, "heads": h, "seeds": s, "score": 1.0, "sd": None} for m, h, s in [("unpruned", None, [1, 2])]]
+    old.append({"method": "ste", "heads": 4, "seeds": [1], "score": 30.0, "sd": None, "p": 0.0, "p_holm": 0.0})
+    results = {**RESULTS, "resamples": 1000, "points": old, "rows": rows}
+    assert points_of(results)[1]["sentences"] == {"resamples": 1000, "p": 0.0, "p_holm": 0.0}
+    assert str(score_table(results).rows[0][1]) == "30.00 (1)" and score_table(results).rows[0][1].mark == "holm"
+
+
+def test_methods_are_compared_by_a_mixed_model_over_what_all_have():
+    # By hand: seeds 1 to 3 and 8 heads are shared; differences 2, 3, 4 are 3 on average.
+    scores = {(m, 8, s): [v] for m, vs in (("ste", (32, 34, 33)), ("random-after", (30, 31, 29)))
+              for s, v in enumerate(vs, 1)}  # fmt: skip
+    rows, _ = made(scores | {("ste", 4, 1): [1], ("ste", 8, 9): [0], ("unpruned", None, 1): [40]})
+    found = methods_compared(rows)
+    assert (found["reference"], found["counts"], found["seeds"]) == ("random-after", [8], [1, 2, 3])
+    ste = found["methods"]["ste"]
+    assert ste["score"] == 33 and ste["difference"]["mean"] == pytest.approx(3) and ste["difference"]["n"] == 3
+    table = model_table(found, "BLEU", 0.01)
+    assert [str(cell) for cell in table.rows[0][:2]] == ["STE", "33.00"] and str(table.rows[0][2]).startswith("+3.00 [")
+    assert methods_compared(rows[:1]) is None
 
 
 def row(method, count, seconds, bleu, **more):
@@ -109,7 +170,7 @@ def test_table_1_is_measured():
         row("l0", 4, 100.0, 34.0, learned=3),
     ]
     michel, pipelined, l0 = costs(rows, 1000)
-    # Scores are means over 8 heads alone, the number that all three have.
+    # Scores are means over 8 heads and seed 1, which all three have.
     assert michel == {"method": "michel", "seconds": 1.15, "updates": 1, "estimates": 5, "off": None, "score": 20.0}
     assert (pipelined["seconds"], pipelined["updates"], pipelined["off"]) == (1.05, 1.05, 0)
     assert (l0["seconds"], l0["updates"], l0["off"], l0["score"]) == (1.1, 1, 1.5, 36.0)

@@ -98,14 +98,16 @@ def test_the_control_of_the_same_seeds_as_baseline(flags, trained, tmp_path, cap
     assert document["baseline"]["id"] == "control" and document["baseline"]["score"] == pytest.approx(control)
     [item] = document["items"]
     assert item["item"] == "random-50%" and item["delta"] == pytest.approx(pruned - control) and pruned < control
-    # What is wrong in the control is wrong in the other one, too: no resample is better.
-    assert item["losses"] > 0.9 and item["wins"] == 0
+    # What is wrong in the control is wrong in the other one, too: no sampling of sentences or seeds is better.
+    assert item["difference"]["test"] == "paired t" and item["difference"]["n"] == 2
+    assert item["both_levels"]["difference"] == pytest.approx(item["delta"]) and item["both_levels"]["ci"][1] <= 0
     for cell in document["cells"]:
         assert cell["delta"] == pytest.approx(bleu[cell["id"]] - bleu[f"control-{cell['seed']}"])
     # Against the unpruned model, which gets nothing right, the same samplings win; nothing is tuned again.
     other = run_json("random-study", *arguments)
     assert [entry["item"] for entry in other["items"]] == ["control", "random-50%"]
-    assert other["items"][1]["score"] == item["score"] and other["items"][1]["wins"] > 0.9
+    assert other["items"][1]["score"] == item["score"] and other["items"][1]["both_levels"]["difference"] > 0
+    assert other["items"][1]["difference"]["test"] == "one-sample t"
     arguments.remove("--control")
     assert "--baseline control needs --control" in refused(capsys, "random-study", *arguments, "--baseline", "control")
 

@@ -12,6 +12,7 @@ from fairseq_headprune.studies.samplings import items
 sys.path.insert(0, str(tiny.ROOT / "scripts"))
 import bench_tables  # noqa: E402
 import readme_tables  # noqa: E402
+import training_tables  # noqa: E402
 
 _EXAMPLES = tiny.ROOT / "examples"
 #: So many resamples that a test can be significant.
@@ -63,24 +64,25 @@ def test_orders_are_columns_and_random_ones_are_means(tmp_path):
 
 def test_random_pruning_beside_the_paper(tmp_path):
     # Source: Budhraja et al. 2020, Table 4 (92.00 and 92.88), Table 5 (Top 6 of 12: 90.02); the rest by hand.
-    entry = {"samplings": 3, "p": 0.001, "p_holm": 0.002}
     half, sixth = {"percent": 50.0}, {"percent": 16.7}
     items = [
-        {"item": "random-50%", "kind": "random", "text": "50%", **half, "score": 88.0, "delta": -1.5, "sd": 0.25},
-        {"item": "layers-top3", "kind": "layers", "text": "top:3", **half, "score": 87.0, "delta": -2.5, "sd": 0.5},
-        {"item": "layers-top1", "kind": "layers", "text": "top:1", **sixth, "score": 89.0, "delta": -0.5, "sd": None},
+        {"item": "random-50%", "kind": "random", "text": "50%", **half, "scores": [88.0, 87.5, 88.5]},
+        {"item": "layers-top3", "kind": "layers", "text": "top:3", **half, "scores": [86.5, 87.0, 87.5]},
+        {"item": "layers-top1", "kind": "layers", "text": "top:1", **sixth, "scores": [89.0]},
     ]  # fmt: skip
-    value = {"baseline": {"score": 89.5}, "items": [{**item, **entry} for item in items], **_TESTED}
+    value = {"baseline": {"score": 89.5, "scores": [89.5, 89.25, 89.75]}, "items": items, **_TESTED}
     results = beside_the_paper(tmp_path, "glue")
     write_json(results / "random-SST-2.json", value)
-    table = readme_tables.classifier_random(results)
+    table = training_tables.classifier_random(results)
     assert [[getattr(cell, "text", cell) for cell in row] for row in table.rows] == [
-        ["0%", "none", "89.50", None, None, None],
-        ["50%", "random heads", "88.00", "-1.50", "0.25", "-0.88"],
-        ["50%", "layers top 3", "87.00", "-2.50", "0.50", "-2.86"],
-        ["17%", "layers top 1", "89.00", "-0.50", None, None],
+        ["0%", "none", "89.50", None, None, None, None, None],
+        ["50%", "random heads", "88.00", "-1.50", "-2.12 to -0.88", "0.50", 3, "-0.88"],
+        ["50%", "layers top 3", "87.00", "-2.50", "-3.58 to -1.42", "0.50", 3, "-2.86"],
+        ["17%", "layers top 1", "89.00", "-0.50", None, None, 1, None],
     ]
-    assert table.rows[1][3].mark == "holm" and "Mean of 3 samplings" in table.notes[0]
+    # t is -10.4 and -10, p .0091 and .0099 with two degrees of freedom: after Holm's correction over both, none.
+    assert [row[3].mark for row in table.rows[1:]] == ["raw", "raw", ""]
+    assert "Mean of n samplings" in table.notes[0] and "over 2 tests" in table.notes[0]
 
 
 def beside_the_paper(folder, example):
@@ -100,14 +102,14 @@ def test_the_example_runs_what_the_paper_has():
 
 
 def test_random_pruning_of_translation_beside_the_paper(tmp_path):
-    item = {"item": "random-60%", "kind": "random", "text": "60%", "mirror": False, "percent": 59.7, "score": 40.5}
-    item |= {"sd": 0.3, "delta": -0.5, "p": 0.004, "p_holm": 0.06, "samplings": 3}
+    item = {"item": "random-60%", "kind": "random", "text": "60%", "mirror": False, "percent": 59.7}
+    item |= {"scores": [40.2, 40.5, 40.8]}
     results = beside_the_paper(tmp_path, "multi30k")
     write_json(results / "random.json", {"baseline": {"score": 41.0}, "items": [item], **_TESTED})
-    table = readme_tables.random_pruning(results)
+    table = training_tables.random_pruning(results)
     # Table 1 of the paper: 60% pruned, -0.15 and -0.07.
-    assert texts(table)[1] == ["60%", "random", "40.50", "-0.50", "0.30", "-0.15", "-0.07"]
-    assert table.rows[1][3].mark == "raw" and table.notes[0].startswith("Mean of 3 samplings")
+    assert texts(table)[1] == ["60%", "random", "40.50", "-0.50", "-1.25 to +0.25", "0.30", "3", "-0.15", "-0.07"]
+    assert table.rows[1][3].mark == "" and "one-sample t-test of the samplings" in table.notes[0]
 
 
 def cell(component, layer, head, delta, p_holm):
@@ -207,6 +209,16 @@ def test_tables_are_written_between_their_markers(tmp_path, monkeypatch):
     assert found == ["before", lines[1], *table, "<!-- end -->", *kept, "after", ""]
     with pytest.raises(SystemExit, match="F.md: a table marker has no"):
         readme_tables._replaced(lines[:3], "F.md")
+
+
+def test_what_sentence_tests_mark_without_a_difference_stands_beside_them(tmp_path):
+    # By hand: one of two other seeds has p = 0, below 2 x 2 / 1001.
+    systems = [{"p": p, "p_holm": p} for p in (1.0, 0.0, 0.4)]
+    value = {"alpha": 0.01, "resamples": 1000, "seed": 1, "systems": systems}
+    assert readme_tables.control(tmp_path) == []
+    write_json(tmp_path / "compare-models.json", value)
+    [note] = readme_tables.control(tmp_path)
+    assert "marks 1 of 2 with {holm} and 0 with {raw} (compare-models.json)" in note
 
 
 @pytest.mark.parametrize("name", readme_tables.TABLES)

@@ -17,7 +17,7 @@ def test_random_studies_show_means_and_what_differs(tmp_path):
         ["60%", "random", "28.00", "-2.00", "1.00", "3", "1", "/", "0"],
         ["20%", "random", "30.00", "+0.00", "0.50", "3", "0", "/", "0"],
     ]
-    assert study["parts"][-1]["text"].endswith("over all 9 (paired bootstrap, 2000 resamples, seed 12345)")
+    assert study["parts"][-1]["text"].endswith("one method against another, 2000 resamples, seed 12345)")
     assert study["found"] == [
         "Random heads: up to 20% pruned no sampling is significantly worse than the unpruned model."
     ]

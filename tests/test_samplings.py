@@ -3,7 +3,7 @@
 import pytest
 
 from fairseq_headprune.parts import HEADS, Mask
-from fairseq_headprune.report.marks import Family
+from fairseq_headprune.report.marks import TrainingTests
 from fairseq_headprune.studies.random_tables import paper_tables
 from fairseq_headprune.studies.samplings import Item, facts, items, samplings
 
@@ -11,7 +11,10 @@ PAPER = Mask.full({component: [8] * 6 for component in HEADS})
 CONFIG = "ES=777322 ED=233777 DS=777332"
 
 #: what a mean has beside its item
-MEAN = {"p": 0.5, "p_holm": 1.0}
+TESTED = {"n": 3, "ci": [-0.5, 0.25], "p": 0.5, "p_holm": 1.0, "p_equivalent": 0.02}
+MEAN = {"samplings": 3, "difference": TESTED}
+ALONE = {"samplings": 1, "difference": {"n": 1, "ci": None, "p": None, "p_holm": None, "p_equivalent": None}}
+INTERVAL = ["-0.50", "to", "+0.25"]
 
 
 def test_items_in_the_order_of_the_tables():
@@ -94,25 +97,26 @@ def test_layers_are_recorded_from_0():
 
 
 def tables(baseline, entries, measure="BLEU"):
-    [table] = paper_tables(baseline, PAPER, entries, Family(0.01, 100_000, 1, 9), measure)
+    [table] = paper_tables(baseline, PAPER, entries, TrainingTests(0.01, 9, 0.3), measure)
     return table
 
 
 def test_table_1():
     entries = [
         {"kind": "control", "text": "", "score": 29.5, "sd": 0.1, "delta": 0.41, **MEAN},
-        {"kind": "random", "text": "60%", "score": 28.94, "sd": None, "delta": -0.15, **MEAN},
+        {"kind": "random", "text": "60%", "score": 28.94, "sd": None, "delta": -0.15, **ALONE},
         {"kind": "random", "text": "72:at-least-one", "percent": 50.0, "pruned": 72, "score": 29.0, "sd": 0.2}
         | {"delta": -0.09, **MEAN},
-        {"kind": "random", "text": "75%", "score": 28.22, "sd": 0.3, "delta": -0.87, "p": 0.0, "p_holm": 0.0},
+        {"kind": "random", "text": "75%", "score": 28.22, "sd": 0.3, "delta": -0.87, **MEAN}
+        | {"difference": {"ci": [-0.2, -0.1], "p": 1e-5, "p_holm": 1e-4, "p_equivalent": 1e-3}},
     ]
     lines = tables(29.09, entries).render().splitlines()
     assert [line.split() for line in lines[2:]] == [
-        ["0", "(Baseline)", "29.09", "-"],
-        ["0,", "fine-tuned", "29.50", "(+0.41)", "0.10"],
-        ["60", "28.94", "(-0.15)", "-"],
-        ["50", "(72", "heads),", "at-least-one", "29.00", "(-0.09)", "0.20"],
-        ["75", "28.22", "(-0.87)**", "0.30"],
+        ["0", "(Baseline)", "29.09", "-", "-", "-"],
+        ["0,", "fine-tuned", "29.50", "(+0.41)", *INTERVAL, "0.10", "3"],
+        ["60", "28.94", "(-0.15)", "-", "-", "1"],
+        ["50", "(72", "heads),", "at-least-one", "29.00", "(-0.09)", *INTERVAL, "0.20", "3"],
+        ["75", "28.22", "(-0.87)**", "-0.20", "to", "-0.10", "=", "0.30", "3"],
     ]
 
 
@@ -120,15 +124,15 @@ def test_tables_2_and_3():
     config = {"ES": "777322", "ED": "233777", "DS": "777332"}
     entry = {"percent": 40.3, "config": config, "text": "14,31,30", "score": 29.17, "sd": 0.2, "delta": 0.08, **MEAN}
     lines = tables(29.09, [{**entry, "kind": "config"}]).render().splitlines()
-    assert lines[2].split() == ["0", "888888", "888888", "888888", "29.09", "-"]
-    assert lines[3].split() == ["40", "777322", "233777", "777332", "29.17", "(+0.08)", "0.20"]
+    assert lines[2].split() == ["0", "888888", "888888", "888888", "29.09", "-", "-", "-"]
+    assert lines[3].split() == ["40", "777322", "233777", "777332", "29.17", "(+0.08)", *INTERVAL, "0.20", "3"]
     lines = tables(29.09, [{**entry, "kind": "triple"}]).render().splitlines()
-    assert lines[2].split() == ["Baseline", "(48,48,48)", "29.09", "-"]
-    assert lines[3].split() == ["40%", "(14,31,30)", "29.17", "(+0.08)", "0.20"]
+    assert lines[2].split() == ["Baseline", "(48,48,48)", "29.09", "-", "-", "-"]
+    assert lines[3].split() == ["40%", "(14,31,30)", "29.17", "(+0.08)", *INTERVAL, "0.20", "3"]
 
 
 def test_tables_5_and_6():
-    entry = {"percent": 50.0, "text": "top:2,bottom:1", "score": 92.31, "sd": None, "delta": -0.57, **MEAN}
+    entry = {"percent": 50.0, "text": "top:2,bottom:1", "score": 92.31, "sd": None, "delta": -0.57, **ALONE}
     lines = tables(92.88, [{**entry, "kind": "layers"}], "accuracy").render().splitlines()
-    assert lines[2].split() == ["0", "(Baseline)", "-", "92.88", "-"]
-    assert lines[3].split() == ["Top", "2,", "bottom", "1", "50", "92.31", "(-0.57)", "-"]
+    assert lines[2].split() == ["0", "(Baseline)", "-", "92.88", "-", "-", "-"]
+    assert lines[3].split() == ["Top", "2,", "bottom", "1", "50", "92.31", "(-0.57)", "-", "-", "1"]

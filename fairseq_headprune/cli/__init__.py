@@ -6,6 +6,7 @@ import os
 import sys
 
 from fairseq_headprune import __version__
+from fairseq_headprune.cli.common import COMMAND
 from fairseq_headprune.errors import nearest
 
 #: verb -> what it does, in one line; the code is in ``cli/<verb with underscores>.py``.
@@ -89,4 +90,5 @@ def _run(argv: list[str]) -> int:
         return 2
     # Must run first: fairseq's models set up logging at level DEBUG when they are imported.
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(name)s: %(message)s")
+    COMMAND[:] = argv
     return importlib.import_module(f"fairseq_headprune.cli.{verb.replace('-', '_')}").run(argv[1:])

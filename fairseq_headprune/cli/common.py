@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import json
+import shlex
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar, NoReturn, TypeVar
@@ -63,9 +64,21 @@ class Parser(argparse.ArgumentParser):
         one_line_error(self, message)
 
 
+#: The command line of this process, without the program.
+COMMAND: list[str] = []
+
+
+def made_by() -> dict[str, Any]:
+    """Return the command and the software that make a result, for its JSON document."""
+    from fairseq_headprune.provenance import software
+
+    return {"command": shlex.join(["headprune", *COMMAND]), **software()}
+
+
 def emit(value: dict, as_json: bool, text: str) -> None:
-    """Print a verb's result to stdout, as one JSON document or as text."""
+    """Print a verb's result to stdout, as one JSON document, whose ``made_by`` says how it was made, or as text."""
     if as_json:
+        value = {**value, "made_by": made_by()}
         print(json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False))
     else:
         print(text)

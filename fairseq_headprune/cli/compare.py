@@ -14,11 +14,12 @@ from fairseq_headprune.cli.comparison_flags import add_bootstrap_flags, add_keep
 from fairseq_headprune.evaluation.compare_mt import SAMPLE_FRACTION, compare_mt_bootstrap
 from fairseq_headprune.evaluation.compared import Compared, Subject, compare
 from fairseq_headprune.evaluation.p_values import LEAST, enough_resamples, p_text
+from fairseq_headprune.evaluation.recorded import packed
 from fairseq_headprune.evaluation.significance import SystemResult
 from fairseq_headprune.evaluation.statistics import METRICS
 from fairseq_headprune.evaluation.tokenisers import TOKENISED
 from fairseq_headprune.report.document import Document
-from fairseq_headprune.report.marks import SENTENCES, Family, resamples_notice
+from fairseq_headprune.report.marks import SENTENCES, Family, resamples_notice, small
 from fairseq_headprune.report.tables import MARKS, Marked, Table, mark_of
 
 _DESCRIPTION = """Paired bootstrap resampling (Koehn 2004) of translation systems against the first one, the
@@ -50,6 +51,12 @@ def run(argv: list[str]) -> int:
             print(f"headprune compare: {resamples_notice(args.resamples, tests, args.alpha)}", file=sys.stderr)
     results = compare(subject, args.resamples, args.seed, subject.facts.get("sample_fraction", 1.0))
     document = _document(args, subject, results)
+    if args.json:
+        statistics = {name: subject.metric.extract(answers) for name, answers in subject.answers.items()}
+        against = dict.fromkeys(list(statistics)[1:], next(iter(statistics)))
+        fraction = subject.facts.get("sample_fraction", 1.0)
+        record = packed(subject.metric, statistics, against, args.resamples, args.seed, fraction)
+        document.data["statistics"] = [record]
     if args.engine == "compare-mt":
         document.notes += _add_compare_mt(args, subject, document.data)
     emit(document.data, args.json, document.render(args.format))
@@ -179,7 +186,7 @@ def _test_table(args: argparse.Namespace, subject: Subject, results: Sequence[Co
         row += [mcnemar.lost, mcnemar.gained] if counts else []
         for test in tests.values():
             assert test is not None
-            row.append(Marked(f"{_p(test.p)} ({_p(test.p_holm)})", mark_of(test.p, test.p_holm, args.alpha)))
+            row.append(Marked(f"{small(test.p)} ({small(test.p_holm)})", mark_of(test.p, test.p_holm, args.alpha)))
         p, p_holm = _p_values(args, bootstrap, len(results) - 1)
         row.append(Marked(f"{p} ({p_holm})", _mark(args, subject, bootstrap)))
     return Table(["system", subject.metric.name, "95% interval", *labels], rows)
@@ -187,10 +194,6 @@ def _test_table(args: argparse.Namespace, subject: Subject, results: Sequence[Co
 
 def _p_values(args: argparse.Namespace, result: SystemResult, tests: int) -> list[str]:
     return [p_text(result.p, args.resamples), p_text(result.p, args.resamples, result.p_holm, tests)]
-
-
-def _p(p: float) -> str:
-    return f"{p:.3f}" if p >= 0.0005 else f"{p:.0e}" if p > 0 else "<1e-300"
 
 
 def _add_compare_mt(args: argparse.Namespace, subject: Subject, value: dict[str, Any]) -> list[str]:

@@ -14,7 +14,7 @@ from typing import Any
 from tqdm import tqdm
 
 from fairseq_headprune.cli.common import Parser, add_output_flags
-from fairseq_headprune.cli.comparison_flags import add_test_flags
+from fairseq_headprune.cli.comparison_flags import add_margin_flag, add_test_flags, check_margin
 from fairseq_headprune.cli.scale_flags import add_launcher_flags, check_launcher_flags, helpers, trainings_at_once
 from fairseq_headprune.errors import one_line_error
 from fairseq_headprune.jobs.methods import COUNTS, DEFAULT, NAMES
@@ -140,7 +140,7 @@ def _report(args: argparse.Namespace, study: Any, split: str) -> Any:
     place = args.splits.index(split)
     references = read_references(args.references[place]).lines if args.references else None
     how = Comparison(args.tokenize, args.resamples, args.bootstrap_seed, args.alpha)
-    document = study.split_result(study.folder.cells(), split, references, how)
+    document = study.split_result(study.folder.cells(), split, references, how, args.margin)
     document.data = {"command": args.command, **document.data}
     stem = args.out if place == 0 else args.out.with_name(f"{args.out.name}-{split}")
     stem.parent.mkdir(parents=True, exist_ok=True)
@@ -193,6 +193,7 @@ def _check_report(args: argparse.Namespace) -> None:
 
     if not 0 < args.alpha < 1:
         raise ValueError(f"--alpha must be between 0 and 1, got {args.alpha}")
+    check_margin(args)
     if args.references and len(args.references) != len(args.splits):
         raise ValueError(f"{len(args.references)} --references for {len(args.splits)} --splits: give one for each")
     for path in args.references:
@@ -253,6 +254,7 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     add("--limit", type=float, help="seconds after which what still runs is ended (default: none)")
     add("--tokenize", default="13a", help="sacrebleu's tokeniser, or tok (default: 13a)")
     add_test_flags(parser)
+    add_margin_flag(parser)
     add("--stages", type=_list(str), default=list(STAGES), help=f"which to run (default: {','.join(STAGES)})")
     add(
         "--no-last-checkpoints",

@@ -4,6 +4,7 @@ import argparse
 from typing import Any
 
 from fairseq_headprune.cli.common import add_ffn_flag, add_output_flags
+from fairseq_headprune.report.marks import MARGIN
 from fairseq_headprune.studies.run import MASKS_AT_ONCE
 
 #: Default of ``--resamples``.
@@ -56,6 +57,18 @@ def add_test_flags(group: Any) -> None:
     add("--resamples", type=int, metavar="N", help=f"resamples of the paired bootstrap {_RESAMPLES}")
     add("--bootstrap-seed", type=int, default=12345, help="seed of the resamples; 0 is a seed too (default: 12345)")
     add("--alpha", type=float, default=0.01, help="level of significance (default: 0.01)")
+
+
+def add_margin_flag(group: Any) -> None:
+    """Add ``--margin``."""
+    text = "differences of methods within so many points count as none, tested by TOST over trainings"
+    group.add_argument("--margin", type=float, metavar="M", default=MARGIN, help=f"{text} (default: {MARGIN})")
+
+
+def check_margin(args: argparse.Namespace) -> None:
+    """Check ``--margin``; raises ValueError if it is not above 0."""
+    if not 0 < args.margin < float("inf"):
+        raise ValueError(f"--margin {args.margin:g}: it must be above 0 and finite")
 
 
 def add_keep_marks_flag(group: Any) -> None:

@@ -5,7 +5,12 @@ from functools import partial
 from typing import Any
 
 from fairseq_headprune.cli.common import add_ffn_flag
-from fairseq_headprune.cli.comparison_flags import add_comparison_flags, comparison_settings
+from fairseq_headprune.cli.comparison_flags import (
+    add_comparison_flags,
+    add_margin_flag,
+    check_margin,
+    comparison_settings,
+)
 from fairseq_headprune.cli.model_flags import parse_model_flags
 from fairseq_headprune.cli.training_study import (
     add_training_flags,
@@ -32,7 +37,7 @@ def run(argv: list[str]) -> int:
     comparison, how = Comparison(**comparison_settings(args)), fine_tuning(args)
     chosen = items(args.random, args.config, args.triple, args.layers, args.mirror, args.control)
     study = RandomStudy.of(open_session(args), args.gen_subset, chosen, args.seeds, how, comparison, args.components)
-    study.generate, study.base = generation_flags(argv, _add_flags), args.baseline
+    study.generate, study.base, study.margin = generation_flags(argv, _add_flags), args.baseline, args.margin
     return run_trainings("random-study", argv, args, study)
 
 
@@ -44,6 +49,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     """
     args = parse_model_flags("random-study", argv, _add_flags, _DESCRIPTION)
     check_training_flags("random-study", args)
+    check_margin(args)
     if args.baseline == "control" and not args.control:
         raise ValueError("--baseline control needs --control, which fine-tunes it")
     if args.components and (args.config or args.triple):
@@ -104,3 +110,4 @@ def _add_flags(parser: argparse.ArgumentParser) -> None:
     add("--seeds", type=int, nargs="+", default=[1, 2, 3], metavar="S", help="a sampling each (default: 1 2 3)")
     add_training_flags(group)
     add_comparison_flags(parser)
+    add_margin_flag(parser)

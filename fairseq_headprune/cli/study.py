@@ -66,8 +66,14 @@ def warn(study: Any) -> None:
 
 
 def show(study: Any, args: argparse.Namespace) -> int:
-    """Draw the figures of a finished study and print its document in the requested form."""
-    return show_document(study.result(study.cells()), args, study.folder.figure_stem)
+    """Draw the figures of a finished study and print its document in the requested form.
+
+    With ``--json`` it has the origin of model and data, and the sentence statistics that its p values come from.
+    """
+    document = study.result(study.cells())
+    if args.json and study.session is not None:
+        document.data |= {**study.session.origin(), "statistics": study.sentence_statistics()}
+    return show_document(document, args, study.folder.figure_stem)
 
 
 def show_document(document: Any, args: argparse.Namespace, stem: Callable[[str], Any] | None) -> int:

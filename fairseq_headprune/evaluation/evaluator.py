@@ -9,10 +9,14 @@ from fairseq_headprune.parts import Mask
 
 
 class AnswerMetric(Protocol):
-    """A corpus metric of answers; see :class:`~fairseq_headprune.evaluation.statistics.Metric`."""
+    """A corpus metric of answers; see :class:`~fairseq_headprune.evaluation.statistics.Metric`.
+
+    One without ``recipe`` cannot be recorded in result files.
+    """
 
     name: str
     signature: str
+    recipe: dict[str, str]
 
     def extract(self, hypotheses: Sequence[str]) -> np.ndarray:
         """Return statistics (examples, stats) that add up to those of the corpus."""

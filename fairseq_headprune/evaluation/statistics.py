@@ -4,7 +4,8 @@ Both metrics are sacrebleu's (Post 2018), with the same statistics and scores, v
 score of a sum of rows is the corpus score of those sentences, so resampling never tokenises again.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from sacrebleu.metrics import BLEU, CHRF
@@ -24,6 +25,7 @@ class Metric:
         signature: sacrebleu's signature, which says how the score was computed.
         tokens: sentence -> the tokens that are counted.
         score: sums of statistics (…, stats) -> corpus scores (…), 0 to 100.
+        recipe: what :func:`score_of` needs to make ``score`` again, as JSON values.
 
     Raises:
         ValueError: the references are not a list of strings, or there are none.
@@ -45,6 +47,7 @@ class Metric:
         self.signature = signature
         self.tokens = tokens
         self.score = score
+        self.recipe = {"metric": name, "smooth": "none" if score is bleu_unsmoothed else "exp"}
         self._ngrams = ReferenceNgrams([tokens(sentence) for sentence in references], order)
 
     def extract(self, hypotheses: Sequence[str]) -> np.ndarray:
@@ -91,9 +94,17 @@ def corpus_metric(name: str, references: Sequence[str], tokenize: str = "13a") -
     raise ValueError(f"unknown metric {name!r}; known are {', '.join(METRICS)}")
 
 
-def mean_score(score: Callable[[np.ndarray], np.ndarray], count: int) -> Callable[[np.ndarray], np.ndarray]:
-    """Return a function (…, count * stats) -> (…): the mean score of ``count`` systems' concatenated statistics."""
-    return lambda sums: np.mean([score(part) for part in np.split(sums, count, axis=-1)], axis=0)
+def score_of(recipe: Mapping[str, Any]) -> Callable[[np.ndarray], np.ndarray]:
+    """Return the score of a metric of translations by its recipe.
+
+    Raises:
+        ValueError: an unknown metric.
+    """
+    if recipe["metric"] == "bleu":
+        return bleu_unsmoothed if recipe["smooth"] == "none" else bleu_smoothed
+    if recipe["metric"] == "chrf":
+        return chrf_score
+    raise ValueError(f"unknown metric {recipe['metric']!r}; known are {', '.join(METRICS)}")
 
 
 def check_lengths(hypotheses: int, references: int) -> None:

@@ -1,12 +1,12 @@
 """GLUE's metrics, in percent, from additive statistics of examples, so that a bootstrap need not score again."""
 
-from collections.abc import Callable, Sequence
-from typing import Optional
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Optional
 
 import numpy as np
 
 from fairseq_headprune.evaluation.statistics import check_lengths
-from fairseq_headprune.glue.catalogue import GlueTask
+from fairseq_headprune.glue.catalogue import GlueTask, glue_task
 
 #: separator of metrics to be averaged: "accuracy+f1"
 AND = "+"
@@ -49,6 +49,7 @@ class LabelMetric:
 
     Attributes:
         name: of the metric; ``signature`` says how it is computed.
+        recipe: what :func:`label_score` needs to score statistics again, as JSON values.
     """
 
     def __init__(self, task: GlueTask, metric: str, references: Sequence[str]) -> None:
@@ -62,6 +63,7 @@ class LabelMetric:
         self.name, self._task = metric, task
         self._target = self._numbers("references", references)
         self.signature = f"{metric} of {task.name}, in percent"
+        self.recipe = {"metric": metric, "task": task.name}
 
     def extract(self, hypotheses: Sequence[str]) -> np.ndarray:
         """Return the statistics of one system, (examples, stats), float64.
@@ -84,6 +86,12 @@ class LabelMetric:
             kind = "score" if task.is_regression else "label"
             raise ValueError(f"{what} that are no {kind} of {task.name}: {', '.join(sorted(unknown)[:3])}")
         return np.array([float(text) if task.is_regression else labels[text] for text in texts])
+
+
+def label_score(recipe: Mapping[str, Any]) -> Callable[[np.ndarray], np.ndarray]:
+    """Return the score of a metric of labels by its recipe; KeyError for an unknown task."""
+    task = glue_task(recipe["task"])
+    return lambda sums: _score(task, recipe["metric"], np.asarray(sums, dtype=np.float64))
 
 
 def _statistics(task: GlueTask, found: np.ndarray, target: np.ndarray) -> np.ndarray:

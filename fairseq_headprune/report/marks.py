@@ -1,6 +1,6 @@
 """Significance marks: a family of tests, the meaning of its marks, and whether the resamples are enough."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,6 +74,56 @@ class Family:
     def too_few(self) -> str:
         """A phrase for a nominal finding, saying that the resamples are too few; empty if there are enough."""
         return "" if self.fine else f"; {self.resamples} resamples are too few to call that significant"
+
+
+#: Differences within this many points of the score count as none, unless a margin is given.
+MARGIN = 0.3
+
+
+@dataclass(frozen=True)
+class TrainingTests:
+    """Tests of a study over trainings, as one family for Holm's correction.
+
+    Attributes:
+        alpha: significance level.
+        count: number of tests in the correction.
+        margin: of equivalence, in points of the score; None: it is not tested.
+        test: the test's name.
+    """
+
+    alpha: float
+    count: int
+    margin: float | None = None
+    test: str = "paired t-test over the seeds that both have"
+
+    def mark(self, found: Mapping[str, Any]) -> str:
+        """Return the mark of a difference with ``p`` and ``p_holm``; none where it is not tested (p is None)."""
+        if found["p"] is None:
+            return ""
+        return "holm" if found["p_holm"] < self.alpha else "raw" if found["p"] < self.alpha else ""
+
+    def equivalent(self, found: Mapping[str, Any]) -> bool:
+        """Whether a difference is within the margin by two one-sided tests (not corrected)."""
+        return found["p_equivalent"] is not None and found["p_equivalent"] < self.alpha
+
+    def legend(self, base: str = "unpruned") -> str:
+        """Return the legend of the marks; ``{holm}`` and ``{raw}`` are placeholders."""
+        tests = f"{self.count} test{'' if self.count == 1 else 's'}"
+        same = f", = equal within ±{self.margin:g} (TOST at {self.alpha:g}, not corrected)" if self.margin else ""
+        return (
+            f"{{holm}} differs from {base} at p < {self.alpha:g} after Holm's correction over {tests}, {{raw}} before "
+            f"it only{same} ({self.test}; fewer than two trainings are not tested)"
+        )
+
+
+def difference_text(mean: float, ci: Sequence[float] | None) -> str:
+    """Return a difference with its interval, if it has one."""
+    return f"{mean:+.2f}" + (f" [{ci[0]:+.2f}, {ci[1]:+.2f}]" if ci else "")
+
+
+def small(p: float | None) -> str | None:
+    """Return a p value of a closed form as text."""
+    return None if p is None else f"{p:.3f}" if p >= 0.0005 else f"{p:.0e}" if p > 0 else "<1e-300"
 
 
 def resamples_notice(resamples: int, tests: int, alpha: float) -> str:

@@ -143,6 +143,10 @@ class LotteryFind(MaskStudy):
         ]
         return [cell for cell in cells if cell.id not in done]
 
+    def split_of(self, cell_id: str) -> str:
+        """Return the split that a cell is on; the search is on ``select``."""
+        return cell_id.rpartition("@")[0] or self.select
+
     def holds(self, cell: Done, full: Done) -> bool:
         """Whether a step keeps the required share of the full model's score."""
         return cell["score"] >= float(Fraction(self.settings["threshold"])) * full["score"]

@@ -1,7 +1,8 @@
 """Studies whose cells are masks of one loaded model: settings, checks, and the common parts of their documents."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,13 +12,11 @@ from fairseq_headprune.files import PathLike
 from fairseq_headprune.parts import Mask
 from fairseq_headprune.report.document import Document
 from fairseq_headprune.report.marks import Family, resamples_notice
-from fairseq_headprune.studies.finished import finished_cells
+from fairseq_headprune.studies.finished import finished_cells, read_hypotheses
 from fairseq_headprune.studies.folder import StudyFolder
 from fairseq_headprune.studies.study import UNPRUNED, Cell, Done, Study
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from fairseq_headprune.session import Session
 
 
@@ -34,31 +33,6 @@ class Comparison:
     resamples: int | None = None
     seed: int = 12345
     alpha: float = 0.01
-
-
-def mean_test(
-    score: Any, base: Sequence["np.ndarray"], mine: Sequence["np.ndarray"], how: Comparison
-) -> tuple[float, dict[str, Any]]:
-    """Test the mean score of the systems ``mine`` against that of as many systems ``base``.
-
-    The paired bootstrap resamples sentences; the systems are fixed.
-
-    Args:
-        score: sums of statistics (…, stats) -> scores (…).
-        base, mine: one array (sentences, stats) per system.
-
-    Returns:
-        the mean score of ``base``; ``score``, ``ci``, ``wins``, ``losses``, ``ties`` and ``p`` of ``mine``.
-    """
-    import numpy as np
-
-    from fairseq_headprune.evaluation.significance import bootstrap_statistics
-    from fairseq_headprune.evaluation.statistics import mean_score
-
-    systems = {"base": np.concatenate(base, axis=1), "mean": np.concatenate(mine, axis=1)}
-    found = bootstrap_statistics(mean_score(score, len(mine)), systems, how.resamples or LEAST, how.seed)
-    result = asdict(found[1])
-    return found[0].score, {name: result[name] for name in ("score", "ci", "wins", "losses", "ties", "p")}
 
 
 class MaskStudy(Study):
@@ -148,6 +122,37 @@ class MaskStudy(Study):
         }
         where = {"settings": self.settings, "runs": self.folder.runs, "study": str(self.folder.path)}
         return Document(title, missing=missing, state=state, data=self.provenance(baseline), provenance=where)
+
+    def split_of(self, cell_id: str) -> str:
+        """Return the split that a cell is on; ids of cells on another one than the study's begin with it."""
+        return cell_id.rpartition("@")[0] or self.split
+
+    def compared_with(self, cell: Done) -> str:
+        """Return the id of the cell that a finished cell is tested against."""
+        prefix, at, _ = cell["id"].rpartition("@")
+        return prefix + at + UNPRUNED
+
+    def sentence_statistics(self) -> list[dict[str, Any]]:
+        """Return what every p comes from, a record per split (:mod:`~fairseq_headprune.evaluation.recorded`).
+
+        Empty without a session, whose references it takes, and for metrics that cannot be recorded.
+        """
+        from fairseq_headprune.evaluation.recorded import packed  # numpy: not for --help
+
+        records = []
+        cells = list(self.cells().values()) if self.session else []
+        for split in dict.fromkeys(self.split_of(cell["id"]) for cell in cells):
+            evaluator = self.session.evaluator(split)
+            metric = evaluator.metric(self.comparison)
+            mine = [cell for cell in cells if self.split_of(cell["id"]) == split]
+            if not hasattr(metric, "recipe"):
+                continue
+            read = partial(read_hypotheses, self.folder, sentences=len(evaluator.references))
+            statistics = {cell["id"]: metric.extract(read(cell["id"])) for cell in mine}
+            against = {cell["id"]: self.compared_with(cell) for cell in mine}
+            how = self.comparison
+            records.append({"split": split, **packed(metric, statistics, against, how.resamples or LEAST, how.seed)})
+        return records
 
     def provenance(self, baseline: Done | None) -> dict[str, Any]:
         """Return how the numbers were computed, with the keys that the verbs print with ``--json``."""

@@ -1,14 +1,22 @@
-"""Mean scores over the samplings of a random pruning study, and their tests."""
+"""Mean scores over the samplings of a random pruning study, and their tests: each sampling is a training."""
 
-import statistics
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
-from fairseq_headprune.evaluation.p_values import holm
+from fairseq_headprune.evaluation.p_values import LEAST, holm
+from fairseq_headprune.evaluation.significance import bootstrap_statistics
+from fairseq_headprune.evaluation.trainings import (
+    against_value,
+    corrected,
+    hierarchical_bootstrap,
+    paired,
+    spread,
+)
+from fairseq_headprune.report.marks import MARGIN
 from fairseq_headprune.studies.finished import read_hypotheses
-from fairseq_headprune.studies.mask_study import mean_test
 from fairseq_headprune.studies.samplings import CONTROL, Item
 from fairseq_headprune.studies.study import UNPRUNED, Done
 
@@ -26,16 +34,22 @@ class Means:
         self._sentences, self._metric = len(evaluator.references), evaluator.metric(self._how)
         self._statistics: dict[str, np.ndarray] = {}
 
-    def test(self, names: Sequence[str], base: Sequence[str]) -> dict[str, Any]:
-        """Test the mean score of some cells against that of equally many others; only sentences are resampled."""
-        of_base, mine = ([self._extract(name) for name in side] for side in (base, names))
-        return mean_test(self._metric.score, of_base, mine, self._how)[1]
+    def test(self, name: str, base: str) -> dict[str, Any]:
+        """Test one sampling against one other model over the sentences."""
+        systems = {"base": self._extract(base), "mine": self._extract(name)}
+        found = bootstrap_statistics(self._metric.score, systems, self._how.resamples or LEAST, self._how.seed)[1]
+        return {key: getattr(found, key) for key in ("score", "ci", "wins", "losses", "ties", "p")}
 
-    def mean(self, names: Sequence[str], base: Sequence[str]) -> dict[str, Any]:
-        """Return mean and standard deviation of the scores of these cells, and the test of the mean."""
-        scores = [float(self._metric.score(self._extract(name).sum(axis=0))) for name in names]
-        spread = statistics.stdev(scores) if len(scores) > 1 else None
-        return {**self.test(names, base), "sd": spread, "scores": scores, "samplings": len(scores)}
+    def score(self, name: str) -> float:
+        """Return the score of a cell."""
+        return float(self._metric.score(self._extract(name).sum(axis=0)))
+
+    def both_levels(self, names: Sequence[str], base: Sequence[str]) -> dict[str, Any] | None:
+        """Resample samplings and sentences together; None for one sampling."""
+        if len(names) < 2:
+            return None
+        of_base, mine = ([self._extract(name) for name in side] for side in (base, names))
+        return hierarchical_bootstrap(self._metric.score, of_base, mine, LEAST, self._how.seed)
 
     def _extract(self, name: str) -> np.ndarray:
         if name not in self._statistics:
@@ -43,10 +57,38 @@ class Means:
         return self._statistics[name]
 
 
-def summary(means: Means, cells: Mapping[str, Done], plan: Sequence[str], items: Sequence[Item], base: str) -> Done:
+def over_samplings(items: Sequence[Done], baseline: Mapping[str, Any], margin: float = MARGIN) -> list[Done]:
+    """Return the items with the statistics of their ``scores``, one a sampling.
+
+    ``score``, ``sd``, ``ci`` (95%, Student's t), ``delta`` and ``difference`` (a
+    :class:`~fairseq_headprune.evaluation.trainings.Difference` as a dict): from the control of the same seed (paired
+    t-test), or from the score of the unpruned checkpoint (one-sample t-test). Holm's correction is over the items.
+
+    Args:
+        baseline: ``score``, and for a control ``scores``.
+    """
+    differences = []
+    for item in items:
+        scores = dict(enumerate(item["scores"]))
+        if "scores" in baseline:
+            differences.append(paired(dict(enumerate(baseline["scores"])), scores, margin))
+        else:
+            differences.append(against_value(baseline["score"], item["scores"], margin))
+    found = []
+    for item, difference in zip(items, corrected(differences), strict=True):
+        over = spread(item["scores"])
+        values = {"score": over.mean, "sd": over.sd, "ci": over.ci, "samplings": over.n}
+        found.append({**item, **values, "delta": difference.mean, "difference": asdict(difference)})
+    return found
+
+
+def summary(
+    means: Means, cells: Mapping[str, Done], plan: Sequence[str], items: Sequence[Item], base: str, margin: float
+) -> Done:
     """Summarise the cells: the baseline, every sampling with ``p_holm``, and one entry per item with its mean.
 
-    Holm's correction of samplings is over all samplings, that of items over all items.
+    A sampling is tested over its sentences (that model against that model), with Holm's correction over all of them; an
+    item over its samplings (:func:`over_samplings`).
 
     Args:
         plan: ids of all cells in the order of the study, the unpruned model's first.
@@ -57,23 +99,29 @@ def summary(means: Means, cells: Mapping[str, Done], plan: Sequence[str], items:
     baseline, partner = unpruned, dict.fromkeys(plan, UNPRUNED)
     if base == CONTROL:
         controls = {cell["seed"]: cell["id"] for cell in others if cell["item"] == CONTROL}
-        names = list(controls.values())
-        baseline = {"id": CONTROL, **means.mean(names, names), "signature": unpruned["signature"]}
+        scores = [means.score(name) for name in controls.values()]
+        over = spread(scores)
+        baseline = {"id": CONTROL, "score": over.mean, "sd": over.sd, "ci": over.ci, "scores": scores}
+        baseline |= {"samplings": over.n, "signature": unpruned["signature"]}
         others = [cell for cell in others if cell["item"] != CONTROL]
         items = [item for item in items if item.name != CONTROL]
         partner = {cell["id"]: controls[cell["seed"]] for cell in others}
-        others = [{**cell, **means.test([cell["id"]], [partner[cell["id"]]])} for cell in others]
+        others = [{**cell, **means.test(cell["id"], partner[cell["id"]])} for cell in others]
     others = [{**cell, "delta": cell["score"] - cells[partner[cell["id"]]]["score"]} for cell in others]
+    for cell, p in zip(others, holm([cell["p"] for cell in others]), strict=True):
+        cell["p_holm"] = p
     entries = []
     for item in items:
         found = [cell for cell in others if cell["item"] == item.name]
         shared = {key: found[0][key] for key in ("item", "kind", "text", "mirror", "percent", "pruned")}
         names = [cell["id"] for cell in found]
-        mean = means.mean(names, [partner[name] for name in names])
         # The number of heads kept in each layer, if equal in all samplings (as in those of a configuration).
         config = found[0]["config"] if all(cell["config"] == found[0]["config"] for cell in found) else None
-        entries.append({**shared, **mean, "delta": mean["score"] - baseline["score"], "config": config})
-    for group in (others, entries):
-        for entry, p in zip(group, holm([entry["p"] for entry in group]), strict=True):
-            entry["p_holm"] = p
-    return {"baseline": baseline, "items": entries, "cells": others}
+        entry = {**shared, "config": config, "scores": [means.score(name) for name in names]}
+        entries.append({**entry, "both_levels": means.both_levels(names, [partner[name] for name in names])})
+    return {
+        "margin": margin,
+        "baseline": baseline,
+        "items": over_samplings(entries, baseline, margin),
+        "cells": others,
+    }

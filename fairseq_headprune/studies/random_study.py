@@ -8,7 +8,7 @@ from typing import Any
 from fairseq_headprune.parts import HEADS, Mask, has_ffn
 from fairseq_headprune.pruning import chosen_components
 from fairseq_headprune.report.document import Curves, Document
-from fairseq_headprune.report.marks import Family
+from fairseq_headprune.report.marks import MARGIN, Family, TrainingTests
 from fairseq_headprune.studies.curves import line, mean_of
 from fairseq_headprune.studies.fine_tuning import FineTuning
 from fairseq_headprune.studies.mask_study import Comparison, MaskStudy, model_settings
@@ -17,10 +17,11 @@ from fairseq_headprune.studies.random_tables import (
     by_item,
     differing,
     differing_caption,
+    mean_tests,
     paper_tables,
     samplings_table,
 )
-from fairseq_headprune.studies.samplings import Item, facts, samplings
+from fairseq_headprune.studies.samplings import CONTROL, Item, facts, samplings
 from fairseq_headprune.studies.study import UNPRUNED, Cell, Done
 
 _UNTRAINED = (
@@ -35,11 +36,13 @@ class RandomStudy(MaskStudy):
     Attributes:
         generate: data folder and flags of fairseq-generate, used to run the fine-tuned models.
         base: the baseline of differences and tests of the means: ``unpruned`` or ``control``.
+        margin: of equivalence, in points of the score.
     """
 
     name = "random-study"
     generate: Sequence[str] = ()
     base = UNPRUNED
+    margin = MARGIN
 
     @classmethod
     def of(
@@ -118,8 +121,13 @@ class RandomStudy(MaskStudy):
         # An encoder that was not fine-tuned on the task only guesses: beating it is not a finding.
         random = _random(list(found.values()))
         if random and not missing and "task" not in settings["data"] and self.base == UNPRUNED:
-            document.findings = [_found(unpruned, random, self.family(comparisons), self.noun)]
+            document.findings.append(_found(unpruned, random, self.family(comparisons), self.noun))
         return document
+
+    def compared_with(self, cell: Done) -> str:
+        """Return the id of the control of the same seed, if that is the baseline, else of the unpruned model."""
+        control = f"{CONTROL}-{cell['seed']}"
+        return control if self.base == CONTROL and cell["item"] not in (CONTROL, UNPRUNED) else UNPRUNED
 
     def _tell_samplings(self, document: Document, unpruned: Done, items: list[list[Done]], comparisons: int) -> None:
         """Add the test of each sampling; the study may be unfinished."""
@@ -134,21 +142,24 @@ class RandomStudy(MaskStudy):
     def _tell_means(self, document: Document, cells: Mapping[str, Done]) -> None:
         """Add the tested means of a finished study as the paper's tables."""
         order = [UNPRUNED, *self.drawn]
-        value = summary(Means(self), cells, order, self.items, self.base)
+        value = summary(Means(self), cells, order, self.items, self.base, self.margin)
         baseline, items, settings = value["baseline"], value["items"], self.settings
-        family = self.family(len(items))
-        document.tables = paper_tables(baseline["score"], self.start, items, family, self.measure, self.noun)
+        tests = mean_tests(items, baseline, self.alpha, self.margin)
+        document.tables = paper_tables(baseline["score"], self.start, items, tests, self.measure, self.noun)
         seeds, how = settings["seeds"], settings["fine_tuning"]
-        legend = family.legend(baseline["id"])
         document.notes = [
             f"{self.measure}: mean of {len(seeds)} samplings (seeds {', '.join(map(str, seeds))}), difference from "
-            f"{baseline['id']}; sd: standard deviation of the samplings; fine-tuned with {' '.join(how['limit'])}",
-            f"the mean: {legend}",
+            f"{baseline['id']} with its 95% interval over samplings; sd: standard deviation of the samplings, n: their "
+            f"number; fine-tuned with {' '.join(how['limit'])}",
+            f"the mean: {tests.legend(baseline['id'])}",
             baseline["signature"],
         ]
-        points = [{"percent": 0.0, "score": baseline["score"]}, *(item for item in items if item["kind"] == "random")]
+        random = [item for item in items if item["kind"] == "random"]
+        points = [{"percent": 0.0, "score": baseline["score"]}, *random]
         document.charts = self._chart(baseline["score"], points, "random")
         document.data |= value
+        if random and ("task" not in settings["data"] or self.base != UNPRUNED):
+            document.findings = [_equal(random, tests, baseline["id"], self.noun)]
 
     def _chart(self, baseline: float, points: list[Done], name: str | None) -> list[Any]:
         caption = f"{self.measure} on {self.split} by share of {self.noun} pruned at random"
@@ -167,6 +178,19 @@ def _mean(cells: list[Done]) -> Done:
         return cells[0]
     same = {name: cells[0][name] for name in ("percent", "pruned")}
     return {**same, **mean_of(cells), "seeds": [cell["seed"] for cell in cells]}
+
+
+def _equal(random: list[Done], tests: TrainingTests, base: str, noun: str) -> str:
+    """Report how far random pruning is shown to make no difference, over samplings."""
+    reached = None
+    for item in sorted(random, key=lambda item: item["percent"]):
+        if not tests.equivalent(item["difference"]):
+            break
+        reached = item["percent"]
+    within = f"within ±{tests.margin:g} of {base} over the samplings (TOST, p < {tests.alpha:g})"
+    if reached is None:
+        return f"Random {noun}: at no share is the mean shown to be {within}."
+    return f"Random {noun}: up to {reached:.0f}% pruned the mean is {within}."
 
 
 def _found(unpruned: Done, random: list[list[Done]], tests: Family, noun: str) -> str:

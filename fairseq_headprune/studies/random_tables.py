@@ -7,7 +7,7 @@ from typing import Any
 from fairseq_headprune.evaluation.p_values import holm
 from fairseq_headprune.parts import HEADS, Mask
 from fairseq_headprune.parts.notation import format_config, parse_triple
-from fairseq_headprune.report.marks import Family
+from fairseq_headprune.report.marks import SENTENCES, Family, TrainingTests
 from fairseq_headprune.report.tables import Marked, Table
 from fairseq_headprune.studies.samplings import AT_LEAST_ONE, CONTROL, Item
 from fairseq_headprune.studies.study import UNPRUNED, Done
@@ -16,16 +16,16 @@ Entry = Mapping[str, Any]
 
 
 def paper_tables(
-    baseline: float, start: Mask, items: Sequence[Entry], tests: Family, measure: str, noun: str = "heads"
+    baseline: float, start: Mask, items: Sequence[Entry], tests: TrainingTests, measure: str, noun: str = "heads"
 ) -> list[Table]:
     """Return the paper's tables: percentages (Table 1), configurations (2), triples (3), layers (5 and 6).
 
     Args:
         baseline: score with which the items are compared.
         start: the mask of the unpruned model.
-        items: one entry per item: ``kind``, ``text``, ``percent``, ``pruned``, ``config``, ``score``, ``sd``,
-            ``delta``, ``p`` and ``p_holm``. Empty tables are omitted.
-        tests: the family of the entries' tests.
+        items: one entry per item: ``kind``, ``text``, ``percent``, ``pruned``, ``config``, and the statistics of
+            :func:`~fairseq_headprune.studies.random_means.over_samplings`. Empty tables are omitted.
+        tests: the tests of the entries' means.
         noun: the word for what is pruned.
     """
     full = {component: n["kept"] for component, n in start.counts().items()}
@@ -64,9 +64,22 @@ def paper_tables(
     for caption, kinds, header, first, cells in forms:
         rows = [[*cells(item), *_score(item, tests)] for item in items if item["kind"] in kinds]
         if rows:
-            whole = [[*first, f"{baseline:.2f}", None], *rows]
-            tables.append(Table([*header, measure, "sd"], whole, caption=caption))
+            whole = [[*first, f"{baseline:.2f}", None, None, None], *rows]
+            tables.append(Table([*header, measure, "95% interval", "sd", "n"], whole, caption=caption))
     return tables
+
+
+def mean_tests(items: Sequence[Entry], baseline: Entry, alpha: float, margin: float) -> TrainingTests:
+    """Return the family of the tests of the items' means."""
+    pairs = "paired t-test over the samplings, each with the control of its seed"
+    test = pairs if "scores" in baseline else "one-sample t-test of the samplings against that one checkpoint"
+    return TrainingTests(alpha, sum(item["difference"]["p"] is not None for item in items), margin, test)
+
+
+def interval(item: Entry, tests: TrainingTests) -> str | None:
+    """Return the interval of an item's difference over samplings, with = where it is equal within the margin."""
+    ci = item["difference"]["ci"]
+    return None if ci is None else f"{ci[0]:+.2f} to {ci[1]:+.2f}{' =' if tests.equivalent(item['difference']) else ''}"
 
 
 def by_item(items: Sequence[Item], cells: Mapping[str, Done]) -> tuple[Done | None, dict[str, list[Done]]]:
@@ -113,7 +126,7 @@ def differing_caption(tests: Family) -> str:
     """Explain "worse / better" for the family of all finished samplings."""
     return (
         f"worse / better: how many samplings differ from the unpruned model at p < {tests.alpha:g} after Holm's "
-        f"correction over all {tests.count} (paired bootstrap, {tests.resamples} resamples, seed {tests.seed})"
+        f"correction over all {tests.count} ({SENTENCES}, {tests.resamples} resamples, seed {tests.seed})"
         + (f"; {tests.limit}" if tests.limit else "")
     )
 
@@ -142,10 +155,10 @@ def _percentage(item: Entry, noun: str) -> str:
     return ", ".join([share, *rest])
 
 
-def _score(item: Entry, tests: Family) -> list[Any]:
+def _score(item: Entry, tests: TrainingTests) -> list[Any]:
     text = f"{item['score']:.2f} ({item['delta']:+.2f})"
     spread = None if item["sd"] is None else f"{item['sd']:.2f}"
-    return [Marked(text, tests.mark(item)), spread]
+    return [Marked(text, tests.mark(item["difference"])), interval(item, tests), spread, item["samplings"]]
 
 
 def _triple(kept: Mapping[str, int]) -> str:

@@ -96,6 +96,10 @@ class Sweep(MaskStudy):
         """Return the finished epochs by id."""
         return self.folder.cells()
 
+    def sentence_statistics(self) -> list[dict[str, Any]]:
+        """Empty: each epoch's study folder has its translations, from which they can be made again."""
+        return []
+
     def planned(self) -> None:
         """None: training may still be running."""
 

@@ -24,6 +24,7 @@ from fairseq_headprune.glue.catalogue import glue_task
 from fairseq_headprune.glue.dataset import ExampleLosses, GlueDataset
 from fairseq_headprune.glue.examples import Holdout, read
 from fairseq_headprune.glue.metrics import AND, metric_of, scores
+from fairseq_headprune.glue.tsv import split_path
 from fairseq_headprune.glue.validation import noted_logits, of_all_ranks, predictions
 from fairseq_headprune.models.bert_gated import BertGatedModel
 from fairseq_headprune.models.starting import state_to_start_from
@@ -168,6 +169,14 @@ class GlueTask(GatedTask, FairseqTask):
         about = dict(self.open_split(split, None).split.about)
         name, digest = Path(about.pop("path")).name.removesuffix(".gz"), about.pop("sha256")
         return {"split": split, "task": self.glue.name, "sha256": {name: digest}, **about}
+
+    def split_files(self, split: str) -> list[Path]:
+        """Return the split's file; empty if there is none."""
+        try:
+            path = split_path(self.cfg.data, self.glue, self.glue.stem(split))
+        except (KeyError, FileNotFoundError):
+            return []
+        return [path]
 
     def evaluator(self, session: Any, split: str) -> Evaluator:
         """Return the predictor of a split's labels."""

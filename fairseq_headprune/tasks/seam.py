@@ -6,6 +6,7 @@ A new task is a fairseq task registered under a name (in a module that ``--user-
 
 import dataclasses
 from collections.abc import Collection
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Optional
 
 from fairseq.tasks import TASK_REGISTRY
@@ -93,6 +94,10 @@ class PrunableTask(FairseqTask):
     def identity(self, split: str) -> dict[str, Any]:
         """Identify a split: hashes of its files (not their paths), and settings that change its content."""
         raise NotImplementedError(f"{type(self).__name__} does not identify its data")
+
+    def split_files(self, split: str) -> list[Path]:
+        """Return the files that a split is read from, dictionaries included; empty if there are none."""
+        return []
 
     @property
     def pad(self) -> int:

@@ -147,17 +147,25 @@ class TranslationHeadpruneTask(GatedTask, ImportedModels, TranslationTask):
 
         Settings are included if they differ from fairseq's defaults, the direction if the files do not determine it.
         """
-        root, source, target = Path(self.cfg.data.split(os.pathsep)[0]), self.cfg.source_lang, self.cfg.target_lang
-        names = {f"dict.{source}.txt", f"dict.{target}.txt"}
-        pairs: dict[str, set[str]] = {f"{source}-{target}": set(), f"{target}-{source}": set()}
-        for pair, found in pairs.items():
-            found |= {path.name for path in root.glob(f"{split}.{pair}.*")}
-        names |= set().union(*pairs.values())
-        hashes = {name: sha256(root / name) for name in sorted(names) if (root / name).is_file()}
+        source, target = self.cfg.source_lang, self.cfg.target_lang
+        files = self.split_files(split)
+        hashes = {path.name: sha256(path) for path in files}
         settings = changed_settings(self.cfg, TranslationHeadpruneConfig, _WITHOUT_EFFECT)
-        if [pair for pair, found in pairs.items() if found] != [f"{source}-{target}"]:
+        pairs = [pair for pair in self._pairs() if any(path.name.startswith(f"{split}.{pair}.") for path in files)]
+        if pairs != [f"{source}-{target}"]:
             settings["direction"] = f"{source}-{target}"
         return {"split": split, "sha256": hashes, **({"settings": settings} if settings else {})}
+
+    def _pairs(self) -> list[str]:
+        source, target = self.cfg.source_lang, self.cfg.target_lang
+        return list(dict.fromkeys([f"{source}-{target}", f"{target}-{source}"]))
+
+    def split_files(self, split: str) -> list[Path]:
+        """Return the split's files, of both directions, and the dictionaries, sorted by name."""
+        root = Path(self.cfg.data.split(os.pathsep)[0])
+        patterns = [f"dict.{side}.txt" for side in (self.cfg.source_lang, self.cfg.target_lang)]
+        patterns += [f"{split}.{pair}.*" for pair in self._pairs()]
+        return sorted({path for pattern in patterns for path in root.glob(pattern) if path.is_file()})
 
     def losses(self, loss: str, smoothing: float) -> TokenLosses:
         """Return the losses of target sentences."""

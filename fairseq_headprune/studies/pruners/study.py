@@ -14,6 +14,7 @@ from fairseq_headprune.jobs.scheduler import Command, run_commands
 from fairseq_headprune.jobs.training import Run, TrainingJob, run_trainings
 from fairseq_headprune.parts import Mask, Shape
 from fairseq_headprune.report.document import Document
+from fairseq_headprune.report.marks import MARGIN
 from fairseq_headprune.studies.folder import StudyFolder
 from fairseq_headprune.studies.pruners.answers import random_mask
 from fairseq_headprune.studies.pruners.tasks import Task, Translating
@@ -228,20 +229,21 @@ class ComparePruners(Study):
         return self.split_result(cells, self.how.splits[0], None, Comparison())
 
     def split_result(
-        self, cells: Mapping[str, Done], split: str, references: Sequence[str] | None, how: Any
+        self, cells: Mapping[str, Done], split: str, references: Sequence[str] | None, how: Any, margin: float = MARGIN
     ) -> Document:
         """Report the results on a split.
 
         Args:
             references: None: those of the data.
             how: a :class:`~fairseq_headprune.studies.mask_study.Comparison`.
+            margin: of equivalence, in points of the score.
 
         Raises:
             ValueError: there are no outputs yet, or the references do not fit.
         """
         from fairseq_headprune.studies.pruners.results import document
 
-        return document(self, cells, split, references, how)
+        return document(self, cells, split, references, how, margin)
 
 
 def groups(cells: Sequence[Done], at_once: int) -> list[list[Done]]:

@@ -61,12 +61,15 @@ class Translating:
         Raises:
             FileNotFoundError: the folder has no dictionary, or no such split.
         """
-        found = []
         for pattern in ("dict.*.txt", *(f"{split}.*" for split in splits)):
-            matching = list(data.glob(pattern))
-            if not matching:
+            if not any(data.glob(pattern)):
                 raise FileNotFoundError(f"{data} holds no {pattern}: name a folder that fairseq-preprocess wrote")
-            found += matching
+        return self.hashes_found(data, splits)
+
+    def hashes_found(self, data: Path | str, splits: Sequence[str]) -> dict[str, str]:
+        """Return the hashes of the dictionaries, and of those splits that are there, by file name."""
+        patterns = ("dict.*.txt", *(f"{split}.*" for split in splits))
+        found = {path for pattern in patterns for path in Path(data).glob(pattern)}
         return {path.name: sha256(path) for path in sorted(found)}
 
     def metric(self, references: Sequence[str], how: Comparison) -> Any:
@@ -123,6 +126,10 @@ class Classifying:
 
         paths = [split_path(data, self._task, self._task.stem(split)) for split in ("train", *splits)]
         return {path.name: sha256(path) for path in [*paths, weights_path(self._bert)]}
+
+    def hashes_found(self, data: Path | str, splits: Sequence[str]) -> dict[str, str]:
+        """Return the hashes of train, which valid is a part of, the predicted splits, and the folder's weights."""
+        return self.hashes(Path(data), [split for split in splits if split not in ("train", "valid")])
 
     def metric(self, references: Sequence[str], how: Comparison) -> Any:
         """Return the task's metric for these labels."""

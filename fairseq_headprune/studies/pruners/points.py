@@ -1,0 +1,148 @@
+"""The points of a comparison: means over trainings of each method and head count, and their tests."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from fairseq_headprune.evaluation.p_values import LEAST, enough_resamples, holm
+from fairseq_headprune.evaluation.significance import bootstrap_statistics
+from fairseq_headprune.evaluation.trainings import (
+    Difference,
+    corrected,
+    hierarchical_bootstrap,
+    mixed_model,
+    paired,
+    spread,
+)
+from fairseq_headprune.studies.mask_study import Comparison
+
+Rows = Sequence[Mapping[str, Any]]
+
+
+def grouped(rows: Rows) -> dict[tuple[str, int | None], dict[int, Mapping[str, Any]]]:
+    """Return (method, head count) -> seed -> row; ``l0-lambda``, which has no given head count, is omitted."""
+    groups: dict[tuple[str, int | None], dict[int, Mapping[str, Any]]] = defaultdict(dict)
+    for row in sorted(rows, key=lambda row: row["seed"]):
+        if row["method"] != "l0-lambda":
+            groups[row["method"], row["count"]][row["seed"]] = row
+    return dict(groups)
+
+
+def over_trainings(rows: Rows, margin: float) -> list[dict[str, Any]]:
+    """Return the points: mean over trainings, and the difference from the unpruned models of the same seeds.
+
+    Args:
+        rows: dicts with ``method``, ``count``, ``seed``, ``score``.
+        margin: of equivalence (TOST), in points of the score.
+
+    Returns:
+        dicts with ``method``, ``heads``, ``seeds``, ``scores`` (one a seed), ``score``, ``sd``, ``ci``, and but for the
+        unpruned models ``difference``: a :class:`~fairseq_headprune.evaluation.trainings.Difference` as a dict, with
+        Holm's correction over all points that are tested.
+    """
+    groups = grouped(rows)
+    unpruned = {seed: row["score"] for seed, row in groups.get(("unpruned", None), {}).items()}
+    points: list[dict[str, Any]] = []
+    differences = []
+    for (method, count), of_seed in groups.items():
+        scores = {seed: row["score"] for seed, row in of_seed.items()}
+        found = spread(list(scores.values()))
+        points.append(
+            {
+                "method": method,
+                "heads": count,
+                "seeds": list(scores),
+                "scores": list(scores.values()),
+                "score": round(found.mean, 4),
+                "sd": None if found.sd is None else round(found.sd, 4),
+                "ci": found.ci,
+            }
+        )
+        differences.append(paired(unpruned if method != "unpruned" else {}, scores, margin))
+    for point, difference in zip(points, corrected(differences), strict=True):
+        if point["method"] != "unpruned":
+            point["difference"] = asdict(difference)
+    return points
+
+
+def summarise(
+    rows: Rows, sentences: Mapping[str, np.ndarray], score: Any, how: Comparison, margin: float
+) -> list[dict[str, Any]]:
+    """Return the points of :func:`over_trainings` with what resampling sentences says.
+
+    A point whose seeds are shared with several unpruned models has ``both_levels`` (trainings and sentences resampled);
+    one with a single pair of models has ``sentences``, the paired bootstrap of that model against that model, with
+    Holm's correction over all such points.
+
+    Args:
+        rows: as for :func:`over_trainings`, with ``id``.
+        sentences: id -> statistics (sentences, stats).
+        score: sums of statistics (…, stats) -> scores (…).
+        how: without ``resamples``, as many are drawn as the single pairs need.
+    """
+    groups, points = grouped(rows), over_trainings(rows, margin)
+    unpruned = groups.get(("unpruned", None), {})
+    single = []
+    for point in points:
+        of_seed = groups[point["method"], point["heads"]]
+        pairs = [(unpruned[seed]["id"], row["id"]) for seed, row in of_seed.items() if seed in unpruned]
+        if point["method"] == "unpruned" or not pairs:
+            continue
+        if len(pairs) == 1:
+            single.append((point, pairs[0]))
+        else:
+            base, mine = ([sentences[name] for name in side] for side in zip(*pairs, strict=True))
+            point["both_levels"] = hierarchical_bootstrap(score, base, mine, LEAST, how.seed)
+    resamples = how.resamples or enough_resamples(max(1, len(single)), how.alpha)
+    for point, (base_id, mine_id) in single:
+        systems = {"base": sentences[base_id], "mine": sentences[mine_id]}
+        result = asdict(bootstrap_statistics(score, systems, resamples, how.seed)[1])
+        names = ("ci", "wins", "losses", "ties", "p")
+        point["sentences"] = {"resamples": resamples, **{name: result[name] for name in names}}
+    for (point, _), p in zip(single, holm([point["sentences"]["p"] for point, _ in single]), strict=True):
+        point["sentences"]["p_holm"] = p
+    return points
+
+
+def methods_compared(rows: Rows) -> dict[str, Any] | None:
+    """Compare the methods by a mixed-effects model of their mean over the head counts and seeds that all have.
+
+    Returns:
+        ``reference``, ``counts``, ``seeds``, and ``methods``: method -> mean ``score``, and ``difference`` from the
+        reference; None where fewer than two methods share two seeds.
+
+    Raises:
+        ImportError: statsmodels is not installed.
+    """
+    of_method: dict[str, dict[tuple[int, int], float]] = defaultdict(dict)
+    for (method, count), of_seed in grouped(rows).items():
+        if count is not None:
+            of_method[method] |= {(count, seed): row["score"] for seed, row in of_seed.items()}
+    seeds = sorted({seed for mine in of_method.values() for _, seed in mine})
+    # The block of head counts that every method has for every seed kept.
+    seeds = [seed for seed in seeds if all(any(s == seed for _, s in mine) for mine in of_method.values())]
+    counts = [c for c in sorted({c for mine in of_method.values() for c, _ in mine}, reverse=True)
+              if all((c, seed) in mine for mine in of_method.values() for seed in seeds)]  # fmt: skip
+    if len(of_method) < 2 or len(seeds) < 2 or not counts:
+        return None
+    scores = {
+        method: {seed: sum(mine[count, seed] for count in counts) / len(counts) for seed in seeds}
+        for method, mine in of_method.items()
+    }
+    reference = "random-after" if "random-after" in scores else next(iter(scores))
+    found: dict[str, Difference] = mixed_model(scores, reference)
+    return {
+        "reference": reference,
+        "counts": counts,
+        "seeds": seeds,
+        "methods": {
+            method: {
+                "score": spread(list(of_seed.values())).mean,
+                "difference": asdict(found[method]) if method in found else None,
+            }
+            for method, of_seed in scores.items()
+        },
+    }
