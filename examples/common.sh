@@ -58,7 +58,11 @@ few() {  # HEADS…: print these numbers of heads, comma-separated; of a model o
 compared() {  # NAME [flags]: compare-pruners in OUT/NAME, results in RESULTS/NAME.json; wants devices and corpus
     local graphs=
     [ "$GPUS" -eq 0 ] || graphs="--cuda-graphs auto --num-workers 1"
-    "$PYTHON" -m fairseq_headprune compare-pruners "$PREPARED/data-bin" --work "$OUT/$1" --out "$RESULTS/$1" \
+    # Results name the command: relative paths, as of the examples' folders, say nothing of this machine.
+    mkdir -p "$OUT" "$RESULTS"
+    local here=(realpath --relative-to .)
+    "$PYTHON" -m fairseq_headprune compare-pruners "$PREPARED/data-bin" --work "$("${here[@]}" "$OUT")/$1" \
+        --out "$("${here[@]}" "$RESULTS")/$1" \
         ${MODEL[@]+"${MODEL[@]}"} --updates "$UPDATES" --jobs "${JOBS:-$((GPUS > 0 ? 12 * GPUS : 1))}" \
         ${LIMIT:+--limit "$LIMIT"} "--train-flags=$DEVICE $graphs" "--generate-flags=$DEVICE" "${@:2}"
 }
