@@ -8,6 +8,7 @@ import torch
 from sklearn.metrics import f1_score
 from verbs import refused, run_json, write_lively
 
+from fairseq_headprune.cli.open import version
 from fairseq_headprune.cli.report import document
 from fairseq_headprune.importance.attention_maps import sentence_maps
 from fairseq_headprune.modules.attach import find_gates
@@ -211,6 +212,7 @@ def test_maps_of_one_sentence(lively, tmp_path, capsys):
     assert "pruned" in drawn and "head-1-1" in drawn and source[0] in drawn
     [entry] = document([tmp_path / "s"], "title")["studies"]
     assert [picture["caption"].split(":")[0] for picture in entry["pictures"]] == ["Enc-Enc", "Enc-Dec", "Dec-Dec"]
+    assert version([tmp_path / "s"]) == version([tmp_path / "s"])  # as headprune open asks
     normed = run_json("attention", *flags, "--sentence", "3", "--normed", "-o", tmp_path / "n")
     assert normed["components"]["dec_self"]["layers"][0][0] != maps["dec_self"]["layers"][0][0]
     assert "test has the sentences 1 to 8" in refused(

@@ -8,8 +8,10 @@ from reports import CURVE, DELTAS, HOSTILE, REFERENCES, SOURCES, hand_ablation, 
 
 from fairseq_headprune.cli.open import version
 from fairseq_headprune.cli.report import document
+from fairseq_headprune.report.document import Document, Shares
 from fairseq_headprune.report.page.render import render
 from fairseq_headprune.report.page.server import PageServer
+from fairseq_headprune.studies.stored import store
 
 pytestmark = pytest.mark.skipif(
     browser.program() is None, reason="there is no browser: apt-get install --no-install-recommends chromium"
@@ -207,3 +209,16 @@ def test_an_opened_study_is_shown_again_when_it_has_another_cell(chromium, tmp_p
         tab.wait("document.querySelector('iframe').contentWindow.scrollY == 60")
         assert tab.problems == [] and all(url.startswith((server.url, "data:")) for url in tab.requests)
         server.shutdown()
+
+
+def test_pictures_of_stored_documents_are_shown(chromium, tmp_path):
+    panel = Shares("bars", "Bars", ["one", "two"], {"all": [0.25, 0.75]})
+    stored = Document("Shares", panels=[panel], state={"measure": "", "unpruned": None, "done": 1, "planned": 1})
+    stored.provenance = {"settings": {"data": {"split": "dev"}, "checkpoint": "c" * 64}, "runs": []}
+    store(stored, "lottery patterns", tmp_path / "shares")
+    (tmp_path / "page.html").write_text(render(document([tmp_path / "shares"], "title")), encoding="utf-8")
+    tab = chromium.page()
+    tab.open(tmp_path / "page.html")
+    loaded = "new Promise((done) => setTimeout(() => done(document.querySelector('.picture img').naturalWidth), 100))"
+    assert tab.value(loaded) > 100 and tab.problems == []
+    assert "bootstrap" not in tab.value("document.body.innerText")

@@ -6,6 +6,7 @@ from pathlib import Path
 from fairseq_headprune.cli.common import Parser
 from fairseq_headprune.cli.report import document
 from fairseq_headprune.studies.kinds import read_study
+from fairseq_headprune.studies.stored import NAME, is_stored
 
 _DESCRIPTION = """Serve the page of headprune report at a free port of this machine (127.0.0.1: other machines cannot
 reach it), open it in the browser, and update it while the studies run, until Ctrl-C."""
@@ -18,7 +19,8 @@ def run(argv: list[str]) -> int:
     parser.add_argument("--no-browser", action="store_true", help="only serve the page (default: off)")
     args = parser.parse_args(argv)
     for study in args.studies:
-        read_study(study)
+        if not is_stored(study):
+            read_study(study)
     from fairseq_headprune.report.page.render import render  # matplotlib: not for --help
     from fairseq_headprune.report.page.server import PageServer
 
@@ -36,5 +38,6 @@ def run(argv: list[str]) -> int:
 
 def version(studies: list[str]) -> str:
     """Return a text that changes when a study has another cell, or other settings."""
-    stats = [(Path(study) / name).stat() for study in studies for name in ("study.json", "cells.jsonl")]
+    names = {study: (NAME,) if is_stored(study) else ("study.json", "cells.jsonl") for study in studies}
+    stats = [(Path(study) / name).stat() for study in studies for name in names[study]]
     return " ".join(f"{stat.st_size}-{stat.st_mtime_ns}" for stat in stats)

@@ -40,7 +40,8 @@ def attention_maps(session: Any, split: str, sentence: int, normed: bool) -> Doc
             document.panels.append(AttentionMaps(f"attention-{component}", caption, **components[component]))
     document.notes = [
         f"{kind} from the tokens down to the tokens across; layers and heads by their original numbers, from 0; each "
-        "map's darkest colour is its own largest value; the decoder reads the reference"
+        "map's darkest colour is its own largest value"
+        + ("; the decoder reads the reference" if "dec_self" in components else "")
     ]
     settings = {**model_settings(session, "attention", split), "sentence": sentence, "normed": normed}
     document.data = {"sentence": sentence, "split": split, "normed": normed, "components": components}
