@@ -72,12 +72,16 @@ headprune() { "$PYTHON" -m fairseq_headprune "$@"; }
 # These two want OUT (study folders), RESULTS (documents and figures), and study the arrays SEARCH (the data and flags of
 # every study) and FLAGS (those of the caller).
 
-document() {  # NAME VERB [flags]: keep what a verb prints, once it is whole, as OUT/NAME.json and RESULTS/NAME.json
+once() {  # NAME VERB [flags]: keep what a verb prints, once it is whole, as OUT/NAME.json
     if [ ! -e "$OUT/$1.json" ]; then
         echo "$1" >&2
         headprune "${@:2}" --json >"$OUT/$1.part"
         mv "$OUT/$1.part" "$OUT/$1.json"
     fi
+}
+
+document() {  # NAME VERB [flags]: the same, and RESULTS/NAME.json
+    once "$@"
     # What RESULTS holds may be of another model: only OUT says what is done.
     cp "$OUT/$1.json" "$RESULTS/"
 }

@@ -173,6 +173,12 @@ def test_pretrained_weights_and_the_embeddings_of_the_model(tuned, tmp_path):
     ]
     job = TrainingJob("a", str(tuned / "glue"), flags, 1, mask=mask.to_dict(), embeddings=str(tmp_path / "other.pt"))
     start = initial_state(job)["model"]
+    fresh = initial_state(replace(job, flags=[*flags, "--random-weights"]))["model"]
+    same = [
+        name for name, value in fresh.items() if value.shape == start[name].shape and torch.equal(value, start[name])
+    ]
+    # Norms, biases and the classifier of the seed; no matrix is that of --bert.
+    assert list(fresh) == list(start) and all(fresh[n].dim() == 1 or n.startswith("classification_h") for n in same)
     # The model of the fixture began in the same way and has learned nothing, but for its classifier.
     for name, value in read_state(path)["model"].items():
         assert torch.equal(start[name], value) or "classification" in name
@@ -226,7 +232,6 @@ def test_wrong_input_is_one_line(study, tmp_path, capsys):
         (["--reset-embeddings"], "--reset-embeddings is for BERT"),
         (["--rewind", "0"], "--rewind 0: give an update from 1 on"),
         (["--rewind", "nowhere.pt"], "--rewind nowhere.pt: give an update, or a checkpoint"),
-        (["--fresh-flags", "--bert x"], "--fresh-seed: --bert loads pretrained weights"),
         (["--epochs", "2"], "--updates N or --epochs N, and not both"),
     ):
         assert message in refused(capsys, *call, *more)

@@ -66,8 +66,8 @@ def _many(several: argparse.Namespace, rest: list[str]) -> int:
 
     if several.jobs is not None and several.jobs < 1:
         raise ValueError(f"--jobs must be at least 1, got {several.jobs}")
-    seeds = Seeds(Path(several.output), several.paths, rest)
     args, modes = _parse([*rest, "--path", several.paths[0], "-o", several.output])
+    seeds = Seeds(Path(several.output), several.paths, rest)
     progress = Progress("lottery find", len(several.paths), args.quiet)
     for name in seeds.run(several.jobs):
         progress.cell({"id": name})

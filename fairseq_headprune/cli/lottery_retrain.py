@@ -79,13 +79,7 @@ def _add_flags(parser: argparse.ArgumentParser) -> None:
         "--fresh-seed",
         type=int,
         metavar="S",
-        help="train each ticket from random weights of this seed, too (default: not)",
-    )
-    add(
-        "--fresh-flags",
-        metavar="FLAGS",
-        help="flags of fairseq-train for that, where --train-flags load weights: for BERT an --arch with --vocabulary "
-        "in place of --bert (default: --train-flags)",
+        help="train each ticket from random weights of this seed, too; BERT with --random-weights (default: not)",
     )
     add_training_flags(group)
     add_comparison_flags(parser)
@@ -95,13 +89,10 @@ def _add_flags(parser: argparse.ArgumentParser) -> None:
 def _fresh(args: argparse.Namespace) -> dict[str, Any] | None:
     """Return seed and flags of the trainings from random weights."""
     if args.fresh_seed is None:
-        if args.fresh_flags is not None:
-            raise ValueError("--fresh-flags needs --fresh-seed")
         return None
-    flags = shlex.split(args.fresh_flags or args.train_flags)
-    if "--bert" in (flag.partition("=")[0] for flag in flags):
-        raise ValueError("--fresh-seed: --bert loads pretrained weights; give --fresh-flags without it")
-    return {"seed": args.fresh_seed, "flags": flags}
+    flags = shlex.split(args.train_flags)
+    pretrained = "--bert" in (flag.partition("=")[0] for flag in flags)
+    return {"seed": args.fresh_seed, "flags": [*flags, *(["--random-weights"] if pretrained else [])]}
 
 
 def read_tickets(paths: list[str]) -> dict[str, Any]:

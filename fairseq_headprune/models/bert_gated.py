@@ -47,6 +47,11 @@ class BertGatedModel(FairseqEncoderModel):
             help="Hugging Face folder of a BERT model: config.json, model.safetensors (or pytorch_model.bin), "
             "tokenizer.json or vocab.txt; read when training starts, not needed afterwards",
         )
+        add(
+            "--random-weights",
+            action="store_true",
+            help="take sizes and vocabulary of --bert, but not its weights (default: the weights, too)",
+        )
         add("--vocabulary", metavar="FILE", help="tokenizer.json or vocab.txt, for a model that starts untrained")
         text = "(default: what the folder's config.json says, or 0.1)"
         add("--dropout", type=float, metavar="P", help=f"dropout {text}")
@@ -167,6 +172,8 @@ def _settle(args: Namespace, task: Any) -> Optional[str]:
         config = bert_config.read_config(folder)
         found = bert_config.settings(config)
         _take_pruned_heads(args, found, bert_config.pruned_heads(config))
+        if getattr(args, "random_weights", False):
+            folder = None
     elif hasattr(args, "encoder_layers"):
         found = {"bert_vocabulary": len(task.vocabulary), "bert_pad": task.vocabulary.pad}
     else:
