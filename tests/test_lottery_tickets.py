@@ -1,5 +1,6 @@
 """Tickets of exactly the same size, and whether searches agree: hand counts, published examples, and the verb."""
 
+import importlib.util
 from collections import Counter
 from itertools import combinations
 
@@ -136,7 +137,7 @@ def test_the_verb_on_weights(searches, tmp_path):
         assert sum(counts[0].values()) == found["settings"]["weights"] - cell["weights"]
 
 
-def test_wrong_input_is_one_line(searches, tmp_path, capsys):
+def test_wrong_input_is_one_line(searches, tmp_path, capsys, monkeypatch):
     (both, other), (weights, _) = searches["both"], searches["magnitude"]
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").touch()
@@ -155,3 +156,7 @@ def test_wrong_input_is_one_line(searches, tmp_path, capsys):
         assert message in refused(capsys, "lottery", "tickets", *studies, "-o", tmp_path / "o")
         assert not (tmp_path / "o").exists()
     assert "holds no tickets" in refused(capsys, "lottery", "tickets", both, other, "-o", tmp_path / "full")
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "statsmodels" else found(name))
+    line = refused(capsys, "lottery", "tickets", both, other, "-o", tmp_path / "o")
+    assert "need statsmodels: pip install" in line and not (tmp_path / "o").exists()

@@ -1,10 +1,11 @@
-"""Collect what glue.sh or multi30k.sh left in a folder in one small JSON file: ``gather.py OUT -o RESULTS/NAME.json``."""
+"""Collect what glue.sh or multi30k.sh left in a folder in one small JSON file (``gather.py OUT -o NAME.json``)."""
 
 import argparse
 from pathlib import Path
 from typing import Any
 
 from fairseq_headprune.files import read_json, write_json
+from fairseq_headprune.parts import Mask
 from fairseq_headprune.studies.folder import StudyFolder
 from fairseq_headprune.studies.lottery import LotteryFind
 
@@ -36,10 +37,9 @@ def tickets(path: Path) -> dict[str, Any]:
     """Return sizes, survival and agreement of the tickets of several searches."""
     found = read_json(path)
     about = {name: found.get(name) for name in ("seed", "stability", "survival")}
-    masks = {file.stem: read_json(file) for file in path.with_suffix("").glob("super-survivors.json")}
-    goods = [read_json(file) for file in sorted(path.with_suffix("").glob("*/good.json"))]
-    parts = lambda mask: {name: mask[name] for name in ("heads", "ffn") if name in mask}  # noqa: E731
-    return about | {"good": list(map(parts, goods)), **{name: parts(mask) for name, mask in masks.items()}}
+    folder = path.with_suffix("")
+    about["good"] = [Mask.load(file).rows for file in sorted(folder.glob("*/good.json"))]
+    return about | {file.stem: Mask.load(file).rows for file in folder.glob("super-survivors.json")}
 
 
 def retrained(folder: Path) -> dict[str, Any]:
@@ -47,6 +47,18 @@ def retrained(folder: Path) -> dict[str, Any]:
     settings = StudyFolder(folder).settings
     names = ("fine_tuning", "training_seed", "embeddings", "begin", "fresh", "majority", "data")
     return {name: settings.get(name) for name in names}
+
+
+def without_places(value: Any, folder: Path) -> Any:
+    """Return a JSON value without this machine's paths."""
+    if isinstance(value, dict):
+        return {key: without_places(entry, folder) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [without_places(entry, folder) for entry in value]
+    if isinstance(value, str) and value.startswith("/"):
+        path = Path(value)
+        return str(path.relative_to(folder)) if path.is_relative_to(folder) else path.name
+    return value
 
 
 def main() -> None:
@@ -68,7 +80,7 @@ def main() -> None:
         result["tables"][mode] = read_json(path)
         result["retrained"][mode] = retrained(next(iter(sorted(args.folder.glob(f"retrain-{mode}/*")))))
     args.output.parent.mkdir(parents=True, exist_ok=True)
-    write_json(args.output, result)
+    write_json(args.output, without_places(result, args.folder.resolve()))
 
 
 if __name__ == "__main__":

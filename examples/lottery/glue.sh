@@ -34,7 +34,7 @@ RECIPE="--criterion sentence_prediction --dropout 0.1 --attention-dropout 0.1 --
     --adam-betas (0.9,0.999) --adam-eps 1e-8 --weight-decay 0.01 --clip-norm 1 --lr 5e-5
     --lr-scheduler polynomial_decay --warmup-updates $((updates / 10)) --total-num-update $updates --batch-size 32
     --required-batch-size-multiple 1 --best-checkpoint-metric score --maximize-best-checkpoint-metric
-    --no-last-checkpoints --no-save-optimizer-state --num-workers 0 $DEVICE ${TRAIN:-}"
+    --no-last-checkpoints --no-save-optimizer-state --num-workers 0 --cuda-graphs auto $DEVICE ${TRAIN:-}"
 CPU=()
 [ "$GPUS" -gt 0 ] || CPU=(--cpu)
 
@@ -74,13 +74,16 @@ for kind in dev-heads dev-blocks dev-both dev-magnitude holdout-both holdout-mag
     on_all once "tickets-$kind" lottery tickets "$OUT/search-${kind%-*}"/model-*/"${kind#*-}" -o "$OUT/tickets-$kind"
 done
 together
-number=0
-for seed in "${SEEDS[@]}"; do
-    number=$((number + 1))
-    on_card "$seed" retrain "$seed" "$number" both --fresh-seed "$seed"
-    on_card $((seed + 1)) retrain "$seed" "$number" magnitude
+for mode in both magnitude; do
+    number=0
+    for seed in "${SEEDS[@]}"; do
+        number=$((number + 1))
+        fresh=()
+        [ "$mode" = magnitude ] || fresh=(--fresh-seed "$seed")
+        on_card $((seed + ${#TASK})) retrain "$seed" "$number" "$mode" ${fresh[@]+"${fresh[@]}"}
+    done
+    together
 done
-together
 for mode in both magnitude; do
     once "table-$mode" lottery table "${SEEDS[@]/#/$OUT/retrain-$mode/}"
 done

@@ -1,5 +1,6 @@
 """Do several searches choose the same parts? Fleiss' kappa, Cochran's Q, and the overlap of pairs."""
 
+import importlib.util
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,6 +24,16 @@ class Agreement:
     p: float | None
 
 
+def require_statsmodels() -> None:
+    """Check before anything is written that agreement can be computed.
+
+    Raises:
+        ValueError: statsmodels is not installed.
+    """
+    if importlib.util.find_spec("statsmodels") is None:
+        raise ValueError("Fleiss' kappa and Cochran's Q need statsmodels: pip install \"fairseq_headprune[lottery]\"")
+
+
 def agreement(judgements: Sequence[Sequence[int]] | np.ndarray) -> Agreement:
     """Return the agreement of judges on subjects.
 
@@ -30,13 +41,12 @@ def agreement(judgements: Sequence[Sequence[int]] | np.ndarray) -> Agreement:
         judgements: 0 or 1; one row per subject, one column per judge.
 
     Raises:
-        ImportError: statsmodels is not installed.
+        ValueError: statsmodels is not installed.
     """
-    try:
-        from statsmodels.stats.contingency_tables import cochrans_q
-        from statsmodels.stats.inter_rater import fleiss_kappa
-    except ImportError as error:
-        raise ImportError('this needs statsmodels: pip install "fairseq_headprune[lottery]"') from error
+    require_statsmodels()
+    from statsmodels.stats.contingency_tables import cochrans_q
+    from statsmodels.stats.inter_rater import fleiss_kappa
+
     table = np.asarray(judgements)
     yes = table.sum(axis=1)
     with warnings.catch_warnings(), np.errstate(all="ignore"):

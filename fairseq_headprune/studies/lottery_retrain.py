@@ -243,7 +243,8 @@ class LotteryRetrain(MaskStudy):
         text = {place: Marked(f"{cell['score']:.2f}", family.mark(cell)) for place, cell in found.items()}
         text[FULL, "pruned"] = f"{full['score']:.2f}"  # type: ignore[assignment]
         sizes = {name: self._size(name) for name in (FULL, *self.tickets)}
-        columns = [what for what in ("heads", "blocks", "weights") if any(what in size for size in sizes.values())]
+        told = {what for name in self.tickets for what in sizes[name]}
+        columns = [what for what in ("heads", "blocks", "weights") if what in told]
         rows = [
             [name, *(size.get(what) for what in columns), *(text.get((name, how)) for how in self.settings_of)]
             for name, size in sizes.items()

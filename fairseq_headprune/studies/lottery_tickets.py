@@ -20,7 +20,7 @@ from fairseq_headprune.choosing.tickets import (
     random_weights,
     super_survivors,
 )
-from fairseq_headprune.evaluation.agreement import agreement, overlaps
+from fairseq_headprune.evaluation.agreement import agreement, overlaps, require_statsmodels
 from fairseq_headprune.files import PathLike, sha256, write_json
 from fairseq_headprune.parts import COMPONENTS, HEADS, PAPER_NAMES, Mask
 from fairseq_headprune.report.document import Document, HeadMap
@@ -89,7 +89,12 @@ def write_tickets(searches: Searches, output: Path, seed: int) -> Document:
 
     Args:
         seed: seed of all draws, which are made in the order of the searches.
+
+    Raises:
+        ValueError: statsmodels is not installed; nothing is written.
     """
+    if searches.mode != "magnitude" and len(searches.studies) > 1:
+        require_statsmodels()
     document = _weights(searches, output, seed) if searches.mode == "magnitude" else _parts(searches, output, seed)
     document.data |= {"seed": seed, "settings": {**searches.settings, "checkpoint": None}}
     document.data["searches"] = [
