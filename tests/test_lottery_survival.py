@@ -9,7 +9,7 @@ from scipy import stats
 from statsmodels.stats.inter_rater import fleiss_kappa
 from verbs import refused, run_json
 
-from fairseq_headprune.choosing.magnitude import save_weights
+from fairseq_headprune.choosing.magnitude import layer_matrices, save_weights
 from fairseq_headprune.cli.report import document
 from fairseq_headprune.parts import Mask, Part
 from fairseq_headprune.parts.scores import Scores
@@ -70,6 +70,13 @@ def test_weights_of_each_part(matrices):
     assert sum(len(entries) for entries in by_part(matrices, shape).values()) == 4 + 4 + 2
 
 
+def test_weights_of_a_model(tiny_model):
+    # Heads and blocks have all weights of the layers' matrices between them.
+    shape = {"enc_self": [2, 2], "enc_dec": [2, 2], "dec_self": [2, 2], "enc_ffn": [1, 1], "dec_ffn": [1, 1]}
+    total = sum(matrix.numel() for matrix in layer_matrices(tiny_model).values())
+    assert sum(sizes(tiny_model.state_dict(), shape).values()) == total
+
+
 def test_apart_and_together(tmp_path):
     both = folder(tmp_path / "both", "both", [KEPT["both"], KEPT["both2"]])
     heads = folder(tmp_path / "heads", "heads", [KEPT["heads"], KEPT["heads2"]])
@@ -82,7 +89,9 @@ def test_apart_and_together(tmp_path):
     assert (test["alone_mean"], test["together_mean"], test["mean"], test["n"]) == (25, 62.5, 37.5, 2)
     # Differences 50 and 25: t = 37.5 / 12.5 with one degree of freedom.
     assert test["p"] == pytest.approx(2 * stats.t.sf(3, 1)) == test["p_holm"]
-    assert found["maps"] == []
+    # Head 0 of layer 1 survives in one of two searches: 0.5, deviation sqrt(0.5).
+    cell = found["maps"][1]["components"][0]["layers"][1][0]
+    assert (cell["importance"], cell["sd"]) == (0.5, pytest.approx(0.5**0.5)) and len(found["maps"]) == 2
     [entry] = document([tmp_path / "s"], "title")["studies"]
     assert "importance is not shown" in json.dumps(entry)
 
@@ -94,7 +103,7 @@ def test_over_tasks_and_importance(tmp_path):
     (rte / "gone" / "scores").mkdir(parents=True)
     Scores(rows=values, estimator="gradient").save(rte / "gone" / "scores" / "unpruned.json")
     found = run_json("lottery", "survival", rte, mrpc, "-o", tmp_path / "s")
-    [tasks] = found["maps"]
+    *_, tasks = found["maps"]
     cells = {
         (c["component"], cell["layer"], cell["head"]): cell
         for c in tasks["components"]

@@ -56,7 +56,7 @@ def agreement(judgements: Sequence[Sequence[int]] | np.ndarray) -> Agreement:
     return Agreement(*(float(value) if np.isfinite(value) else None for value in (kappa, test.statistic, test.pvalue)))
 
 
-def overlaps(judgements: Sequence[Sequence[int]]) -> dict[tuple[int, int], dict[str, float]]:
+def overlaps(judgements: Sequence[Sequence[int]] | np.ndarray) -> dict[tuple[int, int], dict[str, float]]:
     """Return for each pair of judges how many subjects both chose, how many by chance, and Jaccard's index.
 
     By chance: two independently drawn sets of sizes a and b share a x b / subjects on average.

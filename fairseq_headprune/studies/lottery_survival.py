@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from fairseq_headprune.choosing.tickets import super_survivors
-from fairseq_headprune.evaluation.agreement import agreement
+from fairseq_headprune.evaluation.agreement import agreement, overlaps
+from fairseq_headprune.evaluation.p_values import holm
 from fairseq_headprune.evaluation.trainings import Difference, Spread, corrected, paired, spread
 from fairseq_headprune.files import PathLike
 from fairseq_headprune.parts import COMPONENTS, FFN, HEADS, PAPER_NAMES, Mask, Part, all_heads
@@ -35,7 +36,7 @@ def survival(paths: Sequence[PathLike]) -> Document:
     agreed = {folder.name: _agreement(folder) for folder in folders}
     document.tables = [_survival_table(folders, rows), _agreement_table(agreed)]
     document.tables += [_together_table(together)] if together else []
-    document.maps = [_weights_map(folder) for folder in folders if folder.kept] + _over_tasks(folders)
+    document.maps = [_over_seeds(folder, n) for n, folder in enumerate(folders, 1)] + _over_tasks(folders)
     importance = {folder.name: _importance(folder) for folder in folders if folder.goods}
     _add_importance(document, importance)
     document.findings = [
@@ -128,20 +129,24 @@ def _agreement(folder: TicketFolder) -> dict[str, Any]:
     """Fleiss' kappa and Cochran's Q of the searches, for heads and blocks or for weights."""
     if not folder.kept:
         return folder.content.get("stability") or {}
-    return {
-        "weights": {"of": sum(mask.numel() for mask in folder.kept[0].values())}
-        | asdict(agreement(judgements(folder.kept)))
-    }
+    table = judgements(folder.kept)
+    pairs = [{"searches": [a + 1, b + 1], **pair} for (a, b), pair in overlaps(table).items()]
+    return {"weights": {"of": len(table), **asdict(agreement(table)), "overlaps": pairs}}
 
 
 def _agreement_table(agreed: Mapping[str, Mapping[str, Any]]) -> Table:
+    tests = [(f"{name}, {what}", found) for name, of in agreed.items() for what, found in of.items()]
+    adjusted = iter(holm([found["p"] for _, found in tests if found["p"] is not None]))
     rows = [
-        [f"{name}, {what}", *(_number(found[key]) for key in ("kappa", "q", "p"))]
-        for name, of in agreed.items()
-        for what, found in of.items()
+        [
+            label,
+            *(_number(found[key]) for key in ("kappa", "q", "p")),
+            _number(None if found["p"] is None else next(adjusted)),
+        ]
+        for label, found in tests
     ]
     note = "kappa: 1 if all searches agree, 0 as by chance; Q tests only whether all searches keep equally many"
-    header = ["Searches of", "Fleiss' kappa", "Cochran's Q", "p"]
+    header = ["Searches of", "Fleiss' kappa", "Cochran's Q", "p", "p (Holm)"]
     return Table(header, rows, caption="Do the searches of a folder agree on what survives?", notes=[note])
 
 
@@ -186,17 +191,19 @@ def _together_table(found: Sequence[tuple[dict[str, Any], Difference]]) -> Table
     return Table(header, rows, caption="Heads and blocks pruned apart and together (paired t-test over models)")
 
 
-def _weights_map(folder: TicketFolder) -> HeadMap:
-    """The share of each part's weights that survives, mean and deviation over searches (Figure 1a)."""
-    shape = {c: list(row) for c, row in folder.start.shape.items()}
-    for component, layers in _blocks(folder).items():
-        shape.setdefault(component, [1] * layers)
-    found = [shares(kept, shape) for kept in folder.kept]
-    cells = {part: _cell([of[part] for of in found]) for part in found[0]}
-    caption = f"{folder.name}: share of the weights that survive in {len(found)} searches"
-    return HeadMap(
-        caption, "importance", _components(cells), "share of weights", f"weights-{folder.path.resolve().name}"
-    )
+def _over_seeds(folder: TicketFolder, number: int) -> HeadMap:
+    """The share of the searches in which each part survives, or of its weights that do (Figure 1)."""
+    seeds = len(folder.checkpoints)
+    if folder.goods:
+        parts = all_heads(folder.start.shape, COMPONENTS)
+        cells = {part: _cell([good[part] for good in folder.goods]) for part in parts if folder.start[part]}
+        caption, label = f"{folder.name}: share of {seeds} searches in which each part survives", "share of searches"
+    else:
+        shape = {**folder.start.shape, **{component: [1] * layers for component, layers in _blocks(folder).items()}}
+        found = [shares(kept, shape) for kept in folder.kept]
+        cells = {part: _cell([of[part] for of in found]) for part in found[0]}
+        caption, label = f"{folder.name}: share of the weights that survive in {seeds} searches", "share of weights"
+    return HeadMap(caption, "importance", _components(cells, folder.start), label, f"seeds-{number}")
 
 
 def _blocks(folder: TicketFolder) -> dict[str, int]:
@@ -222,24 +229,29 @@ def _over_tasks(folders: Sequence[TicketFolder]) -> list[HeadMap]:
         cells = {part: _cell(values) for part, values in counts.items()}
         tasks = ", ".join(folder.task for folder in mine)
         caption = f"Number of the tasks {tasks} in which each part survives ({mode}, {seeds} seeds)"
-        maps.append(HeadMap(caption, "importance", _components(cells), "tasks", f"tasks-{mode}"))
+        maps.append(HeadMap(caption, "importance", _components(cells, mine[0].start), "tasks", f"tasks-{mode}"))
     return maps
 
 
-def _cell(values: Sequence[float]) -> dict[str, float]:
+def _cell(values: Sequence[float]) -> dict[str, Any]:
     found = spread([float(value) for value in values])
     return {"importance": found.mean, "sd": found.sd or 0.0}
 
 
-def _components(cells: Mapping[Part, dict[str, float]]) -> list[dict[str, Any]]:
-    """The components of a map of parts."""
-    layers: dict[str, list[list[dict[str, Any]]]] = {}
-    for part in sorted(cells, key=lambda part: (COMPONENTS.index(part.component), part.layer, part.index)):
-        rows = layers.setdefault(part.component, [])
-        if part.layer == len(rows):
-            rows.append([])
-        rows[part.layer].append({"layer": part.layer, "head": part.index, **cells[part]})
-    return [{"component": c, "name": PAPER_NAMES[c], "layers": rows} for c, rows in layers.items()]
+def _components(cells: Mapping[Part, dict[str, Any]], start: Mask) -> list[dict[str, Any]]:
+    """The components of a map of parts; parts that were pruned before the searches are marked."""
+    found = []
+    for component in (c for c in COMPONENTS if any(part.component == c for part in cells)):
+        rows = start.shape.get(component) or [1] * (1 + max(p.layer for p in cells if p.component == component))
+        layers = [
+            [
+                {"layer": layer, "head": index, **cells.get(Part(component, layer, index), {"state": "pruned"})}
+                for index in range(count)
+            ]
+            for layer, count in enumerate(rows)
+        ]
+        found.append({"component": component, "name": PAPER_NAMES[component], "layers": layers})
+    return found
 
 
 def _importance(folder: TicketFolder) -> dict[str, list[float]]:
