@@ -46,6 +46,12 @@ def add_comparison_flags(parser: argparse.ArgumentParser) -> None:
         default="sacrebleu",
         help="tok: tokenised BLEU, equal to multi-bleu.perl (default: sacrebleu with 13a)",
     )
+    add(
+        "--comet",
+        metavar="MODEL",
+        help="COMET beside BLEU, if unbabel-comet is installed: a name such as Unbabel/wmt22-comet-da, which is "
+        "downloaded, or a checkpoint file from who you trust (default: none)",
+    )
     add_keep_marks_flag(group)
     add_test_flags(group)
     add_output_flags(group)
@@ -96,8 +102,13 @@ def comparison_settings(args: argparse.Namespace) -> dict[str, Any]:
         raise ValueError(f"--alpha must be between 0 and 1, got {args.alpha}")
     if args.bootstrap_seed < 0:
         raise ValueError(f"--bootstrap-seed must be at least 0, got {args.bootstrap_seed}")
+    from fairseq_headprune.evaluation.comet import check_installed
     from fairseq_headprune.tasks.seam import task_class
 
+    if args.comet is not None:
+        if not task_class(args.task).translates:
+            raise ValueError(f"--comet is for translations; the task {args.task} has a metric of its own")
+        check_installed(args.comet)
     if args.bleu == "tok" and not task_class(args.task).translates:
         raise ValueError(f"--bleu tok is for translations; the task {args.task} has a metric of its own")
     return {

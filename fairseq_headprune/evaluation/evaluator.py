@@ -7,6 +7,9 @@ import numpy as np
 
 from fairseq_headprune.parts import Mask
 
+#: metrics that stand beside the tested one -> their names in tables
+BESIDE = {"chrf": "chrF", "comet": "COMET"}
+
 
 class AnswerMetric(Protocol):
     """A corpus metric of answers; see :class:`~fairseq_headprune.evaluation.statistics.Metric`.

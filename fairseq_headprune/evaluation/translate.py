@@ -9,7 +9,9 @@ import torch
 from fairseq import utils
 from fairseq_cli.generate import get_symbols_to_strip_from_output
 
+from fairseq_headprune.evaluation.comet import Comet
 from fairseq_headprune.evaluation.detokenised import empty_references, looks_detokenised, refuse_marks, warning
+from fairseq_headprune.evaluation.evaluator import AnswerMetric
 from fairseq_headprune.evaluation.generation import built, check_generation, check_prefix
 from fairseq_headprune.evaluation.many_masks import ManyMasks, obstacle
 from fairseq_headprune.evaluation.memory import Card
@@ -68,9 +70,14 @@ class Translator:
         warn_of_form(self.references, comparison.tokenize)
         return corpus_metric("bleu", self.references, comparison.tokenize)
 
-    def beside(self) -> dict[str, Metric]:
-        """Return chrF, bound to the references."""
-        return {"chrf": corpus_metric("chrf", self.references)}
+    def beside(self) -> dict[str, AnswerMetric]:
+        """Return chrF, and COMET if ``--comet`` asks for it, bound to the references."""
+        found: dict[str, AnswerMetric] = {"chrf": corpus_metric("chrf", self.references)}
+        model = getattr(self._session.args, "comet", None)
+        if model is not None:
+            gpus = int(self._session.device.type == "cuda")
+            found["comet"] = Comet(model, self.sources, self.references, gpus)
+        return found
 
     def answers(self) -> list[str]:
         """Return the best hypothesis of each sentence as fairseq-generate prints it on its D- line, in corpus order.

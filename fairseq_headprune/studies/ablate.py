@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from fairseq_headprune.evaluation.evaluator import BESIDE
 from fairseq_headprune.parts import PAPER_NAMES, Mask, Part
 from fairseq_headprune.pruning import chosen_components, one_removed
 from fairseq_headprune.report.document import Document, Histogram
@@ -11,6 +12,7 @@ from fairseq_headprune.report.marks import Family
 from fairseq_headprune.report.tables import Table, paper_head_table
 from fairseq_headprune.studies.mask_study import model_settings
 from fairseq_headprune.studies.one_head import OneHeadStudy
+from fairseq_headprune.studies.results import beside_text
 from fairseq_headprune.studies.study import UNPRUNED, Cell, Done
 
 
@@ -61,11 +63,11 @@ class Ablate(OneHeadStudy):
         document.state |= {"done": len(found) + bool(baseline)}
         if baseline and found:
             document.tables = [self._table(part, measure) for part in head_map.components]
-            if "chrf" in baseline:
-                document.tables += [self._table(part, "chrF", "delta_chrf") for part in head_map.components]
+            for name in (name for name in BESIDE if name in baseline):
+                tables = [self._table(part, BESIDE[name], f"delta_{name}") for part in head_map.components]
+                document.tables += tables
             document.notes = [
-                f"{measure} of the unpruned model on {self.split}: {baseline['score']:.2f}"
-                + (f"; chrF: {baseline['chrf']:.2f} ({baseline['chrf_signature']})" if "chrf" in baseline else ""),
+                f"{measure} of the unpruned model on {self.split}: {baseline['score']:.2f}{beside_text(baseline)}",
                 tests.legend(),
                 baseline["signature"],
             ]

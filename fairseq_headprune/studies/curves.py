@@ -5,6 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any
 
+from fairseq_headprune.evaluation.evaluator import BESIDE
+from fairseq_headprune.evaluation.trainings import spread
 from fairseq_headprune.parts import PAPER_NAMES
 from fairseq_headprune.report.marks import Family
 from fairseq_headprune.report.tables import Marked, Table
@@ -62,7 +64,7 @@ def mean_curves(curves: dict[str, list[Done]]) -> dict[str, list[Done]]:
             {
                 **{name: points[0][name] for name in ("step", "percent", "pruned")},
                 **mean_of(points),
-                **({"chrf": statistics.mean(p["chrf"] for p in points)} if all("chrf" in p for p in points) else {}),
+                **{n: statistics.mean(p[n] for p in points) for n in BESIDE if all(n in p for p in points)},
                 "seeds": [*of_seed],
             }
             for points in zip(*of_seed.values(), strict=True)
@@ -73,12 +75,8 @@ def mean_curves(curves: dict[str, list[Done]]) -> dict[str, list[Done]]:
 
 def mean_of(cells: Sequence[Done]) -> dict[str, Any]:
     """Return ``score``, the mean of the cells' scores, with ``sd`` and ``ci`` as in :func:`mean_curves`."""
-    from scipy.special import stdtrit  # slow to import: not for --help
-
-    scores = [cell["score"] for cell in cells]
-    mean, sd = statistics.mean(scores), statistics.stdev(scores) if len(scores) > 1 else 0.0
-    reach = stdtrit(len(scores) - 1, 0.975) * sd / len(scores) ** 0.5 if len(scores) > 1 else 0.0
-    return {"score": mean, "sd": sd, "ci": [mean - reach, mean + reach] if len(scores) > 1 else None}
+    found = spread([cell["score"] for cell in cells])
+    return {"score": found.mean, "sd": found.sd or 0.0, "ci": None if found.ci is None else list(found.ci)}
 
 
 def curve_name(label: str) -> str:
@@ -92,17 +90,20 @@ def line(name: str, points: Iterable[Done]) -> dict[str, Any]:
 
 
 def curve_table(curves: dict[str, list[Done]], family: Family, caption: str = "") -> Table:
-    """Tabulate pruning curves: one row per step, one column per curve, and one for its chrF if computed.
+    """Tabulate pruning curves: one row per step, one column per curve, and one for its chrF and COMET if computed.
 
     Steps that are not done yet are shown as ``-``.
     """
     columns = {curve_name(label): (points, family) for label, points in curves.items()}
     rows = curve_rows(columns)
-    also = {curve_name(label): points for label, points in curves.items() if any("chrf" in point for point in points)}
-    for points in also.values():
-        for row, point in zip_longest(rows, points):
-            row.append(f"{point['chrf']:.2f}" if point and "chrf" in point else None)
-    return Table(["Pruned", *columns, *(f"{name} (chrF)" for name in also)], rows, caption=caption)
+    header = ["Pruned", *columns]
+    for metric, title in BESIDE.items():
+        for label, points in curves.items():
+            if any(metric in point for point in points):
+                header.append(f"{curve_name(label)} ({title})")
+                for row, point in zip_longest(rows, points):
+                    row.append(f"{point[metric]:.2f}" if point and metric in point else None)
+    return Table(header, rows, caption=caption)
 
 
 def curve_rows(columns: Mapping[str, tuple[Sequence[Done], Family]], digits: int = 2) -> list[list[Any]]:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from fairseq_headprune.evaluation.evaluator import BESIDE
 from fairseq_headprune.files import PathLike
 from fairseq_headprune.parts import PAPER_NAMES, Mask, Part
 from fairseq_headprune.report.document import HeadMap
@@ -13,7 +14,7 @@ from fairseq_headprune.studies.results import with_delta, with_holm
 from fairseq_headprune.studies.study import UNPRUNED, Cell, Done
 
 _NO_HEAD: dict[str, Any] = {"component": None, "layer": None, "head": None}
-_VALUES = ("id", "score", "delta", "delta_chrf", "p", "p_holm", "ci")
+_VALUES = ("id", "score", "delta", *(f"delta_{name}" for name in BESIDE), "p", "p_holm", "ci")
 
 
 def cell_id(head: Part) -> str:

@@ -23,6 +23,7 @@ from fairseq_headprune.studies.curves import (
 )
 from fairseq_headprune.studies.finished import read_mask
 from fairseq_headprune.studies.mask_study import Comparison, MaskStudy, model_settings
+from fairseq_headprune.studies.results import beside_text
 from fairseq_headprune.studies.study import UNPRUNED, Cell, Done
 
 
@@ -187,8 +188,8 @@ class Prune(MaskStudy):
         caption = f"{measure} by share of heads pruned; each column prunes its own heads and leaves the others"
         document.tables = [curve_table(found | means, family, caption)]
         used = _used(scores) if scores else {}
-        chrf = f"; chrF: {unpruned['chrf_signature']}" if "chrf" in unpruned else ""
-        how = f"{unpruned['signature']}{chrf}; order: {settings['order']}; importance from {_source(used)}"
+        how = f"{unpruned['signature']}{beside_text(unpruned)}; order: {settings['order']}; importance from "
+        how += _source(used)
         document.notes = [family.legend(), how, *self._concerns()]
         document.findings = [] if missing else [curve_found(*curve, family, measure) for curve in found.items()]
         document.data = {

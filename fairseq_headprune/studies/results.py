@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from fairseq_headprune.evaluation.evaluator import BESIDE
 from fairseq_headprune.evaluation.p_values import holm
 from fairseq_headprune.files import PathLike, sha256
 from fairseq_headprune.parts import HEADS, KEYS, Mask, Part
@@ -19,9 +20,14 @@ def with_holm(cells: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def with_delta(cell: dict[str, Any], baseline: dict[str, Any]) -> dict[str, Any]:
-    """Return a copy of a cell with ``delta``, its score minus the unpruned model's (``delta_chrf`` for chrF)."""
-    chrf = {"delta_chrf": cell["chrf"] - baseline["chrf"]} if "chrf" in cell and "chrf" in baseline else {}
-    return {**cell, "delta": cell["score"] - baseline["score"], **chrf}
+    """Return a copy of a cell with ``delta``, its score minus the unpruned model's (``delta_chrf`` for chrF, …)."""
+    beside = {f"delta_{name}": cell[name] - baseline[name] for name in BESIDE if name in cell and name in baseline}
+    return {**cell, "delta": cell["score"] - baseline["score"], **beside}
+
+
+def beside_text(cell: dict[str, Any]) -> str:
+    """Return the metrics that stand beside a cell's score, with their signatures; empty if there are none."""
+    return "".join(f"; {BESIDE[n]}: {cell[n]:.2f} ({cell[f'{n}_signature']})" for n in BESIDE if n in cell)
 
 
 def cell_head(cell: dict[str, Any]) -> Part:

@@ -123,6 +123,8 @@ class TranslationHeadpruneTask(GatedTask, ImportedModels, TranslationTask):
         given = {name: getattr(session.args, name) for name in ("post_process", "bpe", "tokenizer")}
         generation["print_step"] = False  # changes no translation
         settings: dict[str, Any] = {"generation": {**generation, **given}}
+        if getattr(session.args, "comet", None) is not None:
+            settings["comet"] = session.args.comet
         if generation["max_len_a"]:
             # The maximum length of a translation then depends on the longest sentence of its batch.
             settings["batches"] = {name: session.cfg.dataset[name] for name in ("max_tokens", "batch_size")}
