@@ -47,7 +47,10 @@ def commands(text):
             if "fairseq_headprune" in words and words[0] == "torchrun":
                 words = ["headprune", *words[words.index("fairseq_headprune") + 1 :]]
             # Several models are looked for before flags are read: the first one stands for them.
-            words = [word.replace("{1,2,3}", "1") if word != "--paths" else "--path" for word in words]
+            if "--paths" in words:
+                place = words.index("--paths")
+                more = list(itertools.takewhile(lambda word: not word.startswith("-"), words[place + 1 :]))
+                words[place : place + 1 + len(more)] = ["--path", more[0]]
             if words and (words[0] == "headprune" or words[0] in PARSERS):
                 yield words
 
