@@ -11,7 +11,8 @@ import pytest
 from matplotlib.image import imread
 
 from fairseq_headprune.report.ablation_figures import ablation_scatter, score_histogram
-from fairseq_headprune.report.figures import head_map, pruning_curve
+from fairseq_headprune.report.figures import pruning_curve
+from fairseq_headprune.report.head_maps import head_map
 
 SVG = "{http://www.w3.org/2000/svg}"
 # Ends of viridis (van der Walt and Smith 2015), and ends and middle of ColorBrewer's PuOr with 11 classes.
@@ -191,7 +192,7 @@ def test_drawing_needs_no_pyplot_and_no_display(tmp_path):
     # A process of its own, since other tests may have imported pyplot; named as the command, it does not load fairseq.
     code = (
         "import sys; sys.argv = ['headprune']\n"
-        "from fairseq_headprune.report.figures import head_map\n"
+        "from fairseq_headprune.report.head_maps import head_map\n"
         f"head_map({{'enc_self': [[1.0]]}}, 't', {str(tmp_path / 'map')!r})\n"
         "assert 'matplotlib.pyplot' not in sys.modules and 'torch' not in sys.modules\n"
     )

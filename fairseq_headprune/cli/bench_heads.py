@@ -5,7 +5,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from fairseq_headprune.cli.common import add_figure_flag, add_output_flags, check_outputs, emit, numbers
+from fairseq_headprune.cli.common import add_figure_flag, add_output_flags, as_for_paper, check_outputs, emit, numbers
 from fairseq_headprune.cli.model_flags import parse_model_flags
 from fairseq_headprune.report.tables import render_parts
 
@@ -32,7 +32,8 @@ def run(argv: list[str]) -> int:
 
     write_json(args.output, value)
     if args.figure:
-        _draw(args, value)
+        with as_for_paper(args):
+            _draw(args, value)
     emit(value, args.json, _text(value, args.format))
     return 0
 

@@ -106,9 +106,35 @@ def named(systems: Iterable[tuple[str, Content]]) -> dict[str, Content]:
     return by_name
 
 
+class _Figure(argparse.Action):
+    """Stores the name of a figure without its extension, and whether it is to be a PDF too."""
+
+    def __call__(self, parser: Any, namespace: argparse.Namespace, values: Any, option_string: Any = None) -> None:
+        path = Path(values)
+        namespace.figure = str(path.with_suffix("")) if path.suffix in (".png", ".svg", ".pdf") else values
+        namespace.pdf = path.suffix == ".pdf"
+
+
 def add_figure_flag(parser: Any) -> None:
-    """Add ``--figure STEM`` to a parser or group; the stem may have an extension."""
-    parser.add_argument("--figure", metavar="STEM", type=_stem, help="draw STEM.png and STEM.svg (default: no figure)")
+    """Add ``--figure STEM`` and ``--width`` to a parser or group; the stem may have an extension."""
+    text = "draw STEM.png and STEM.svg; named STEM.pdf, that too (default: no figure)"
+    parser.add_argument("--figure", metavar="STEM", action=_Figure, help=text)
+    add_width_flag(parser)
+
+
+def add_width_flag(parser: Any) -> None:
+    """Add ``--width`` to a parser or group."""
+    text = (
+        "draw figures for a paper, as wide as its column (7.7 cm) or page (16 cm), as PDF too (default: for a screen)"
+    )
+    parser.add_argument("--width", choices=("column", "page"), help=text)
+
+
+def as_for_paper(args: argparse.Namespace) -> contextlib.AbstractContextManager:
+    """Return the context in which the figures that the flags describe are drawn."""
+    from fairseq_headprune.report.drawing import for_paper  # matplotlib: not for --help
+
+    return for_paper(getattr(args, "width", None), getattr(args, "pdf", False))
 
 
 def add_output_flags(group: Any, what: str = "print one JSON document") -> None:
@@ -131,10 +157,6 @@ def check_outputs(output: str | None, figure: str | None = None) -> None:
     """
     for path in ([output] if output else []) + ([f"{figure}.png", f"{figure}.svg"] if figure else []):
         check_output(path)
-
-
-def _stem(text: str) -> str:
-    return str(Path(text).with_suffix("")) if Path(text).suffix in (".png", ".svg") else text
 
 
 def numbers(text: str) -> list[int]:

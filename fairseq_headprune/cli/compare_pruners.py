@@ -13,7 +13,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from fairseq_headprune.cli.common import Parser, add_output_flags
+from fairseq_headprune.cli.common import Parser, add_output_flags, add_width_flag, as_for_paper
 from fairseq_headprune.cli.comparison_flags import add_margin_flag, add_test_flags, check_margin
 from fairseq_headprune.cli.scale_flags import add_launcher_flags, check_launcher_flags, helpers, trainings_at_once
 from fairseq_headprune.errors import one_line_error
@@ -146,8 +146,9 @@ def _report(args: argparse.Namespace, study: Any, split: str) -> Any:
     stem.parent.mkdir(parents=True, exist_ok=True)
     write_json(f"{stem}.json", document.data)
     total = sum(map(sum, study.how.shape.values()))
-    comparison_figure(document.data["points"], stem, total, study.how.task.measure)
-    set_figures(document.data["rows"], stem, total)
+    with as_for_paper(args):
+        comparison_figure(document.data["points"], stem, total, study.how.task.measure)
+        set_figures(document.data["rows"], stem, total)
     return document
 
 
@@ -264,4 +265,5 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     )
     add("--dry-run", action="store_true", help="print the trainings' commands as JSON, and end (default: off)")
     add_output_flags(parser, "print the results as JSON, a list for several splits")
+    add_width_flag(parser)
     return parser

@@ -3,7 +3,7 @@
 import argparse
 from typing import Any
 
-from fairseq_headprune.cli.common import add_ffn_flag, add_output_flags
+from fairseq_headprune.cli.common import add_ffn_flag, add_output_flags, add_width_flag
 from fairseq_headprune.report.marks import MARGIN
 from fairseq_headprune.studies.run import MASKS_AT_ONCE
 
@@ -55,6 +55,7 @@ def add_comparison_flags(parser: argparse.ArgumentParser) -> None:
     add_keep_marks_flag(group)
     add_test_flags(group)
     add_output_flags(group)
+    add_width_flag(group)
 
 
 def add_test_flags(group: Any) -> None:

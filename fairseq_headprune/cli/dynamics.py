@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from fairseq_headprune.cli.common import Parser, add_output_flags, emit
+from fairseq_headprune.cli.common import Parser, add_output_flags, add_width_flag, as_for_paper, emit
 from fairseq_headprune.files import sha256
 from fairseq_headprune.gates import dynamics
 from fairseq_headprune.gates.dynamics import GateRun
@@ -45,7 +45,8 @@ def run(argv: list[str]) -> int:
     if args.output is not None:
         folder = Path(args.output)
         folder.mkdir(parents=True, exist_ok=True)
-        written = _draw_one(runs[0], value, folder) if len(runs) == 1 else _draw_many(runs, distributions, folder)
+        with as_for_paper(args):
+            written = _draw_one(runs[0], value, folder) if len(runs) == 1 else _draw_many(runs, distributions, folder)
         value["figures"] = [str(path) for path in written]
     emit(value, args.json, _document(value).render(args.format, value["figures"]))
     return 0
@@ -78,6 +79,7 @@ def _parser() -> argparse.ArgumentParser:
         + ")",
     )
     add_output_flags(parser)
+    add_width_flag(parser)
     return parser
 
 

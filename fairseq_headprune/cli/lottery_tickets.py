@@ -3,8 +3,7 @@
 import argparse
 from pathlib import Path
 
-from fairseq_headprune.cli.common import Parser, emit
-from fairseq_headprune.cli.comparison_flags import add_output_flags
+from fairseq_headprune.cli.common import Parser, add_output_flags, add_width_flag, as_for_paper, emit
 
 _DESCRIPTION = """From searches of headprune lottery find that differ only in the seed of the model: the good ticket of
 each, a random and a bad one of exactly the same size, the super-survivors of all (Prasanna et al. 2020, §4.2); for
@@ -25,7 +24,8 @@ def run(argv: list[str]) -> int:
         raise ValueError(f"{output} is there and holds no tickets; name another folder")
     searches = Searches(args.searches)
     document = write_tickets(searches, output, args.seed)
-    figures = [str(path) for path in draw(document, lambda name: output / name)]
+    with as_for_paper(args):
+        figures = [str(path) for path in draw(document, lambda name: output / name)]
     emit({**document.data, "output": str(output), "figures": figures}, args.json, document.render(args.format, figures))
     return 0
 
@@ -37,4 +37,5 @@ def _parser() -> argparse.ArgumentParser:
     add("-o", "--output", metavar="DIR", required=True, help="folder of the tickets, a subfolder a search (required)")
     add("--seed", type=int, default=1, metavar="S", help="seed of the draws (default: 1)")
     add_output_flags(parser)
+    add_width_flag(parser)
     return parser

@@ -2,7 +2,14 @@
 
 import argparse
 
-from fairseq_headprune.cli.common import add_ffn_flag, add_figure_flag, check_outputs, emit, refuse_overwriting
+from fairseq_headprune.cli.common import (
+    add_ffn_flag,
+    add_figure_flag,
+    as_for_paper,
+    check_outputs,
+    emit,
+    refuse_overwriting,
+)
 from fairseq_headprune.cli.model_flags import parse_model_flags
 from fairseq_headprune.cli.scale_flags import rank, use_local_rank
 from fairseq_headprune.cli.scoring_flags import add_scoring_flags, scoring_settings
@@ -39,9 +46,10 @@ def run(argv: list[str]) -> int:
         scores.save(args.output)
     figures = []
     if args.figure:
-        from fairseq_headprune.report.figures import head_map
+        from fairseq_headprune.report.head_maps import head_map
 
-        figures = head_map(scores.only(HEADS).rows, f"Importance of heads ({scores.estimator})", args.figure)
+        with as_for_paper(args):
+            figures = head_map(scores.only(HEADS).rows, f"Importance of heads ({scores.estimator})", args.figure)
     emit(scores.to_dict(), args.json, _text(scores, [args.output, *figures]))
     return 0
 

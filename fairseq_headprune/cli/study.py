@@ -8,7 +8,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from fairseq_headprune.cli.common import emit
+from fairseq_headprune.cli.common import as_for_paper, emit
 from fairseq_headprune.cli.model_flags import parse_model_flags
 from fairseq_headprune.cli.scale_flags import helpers, take_place
 
@@ -86,7 +86,8 @@ def show_document(document: Any, args: argparse.Namespace, stem: Callable[[str],
     if stem is not None:
         from fairseq_headprune.report.drawings import draw  # matplotlib: not for --help
 
-        figures = [str(path) for path in draw(document, stem)]
+        with as_for_paper(args):
+            figures = [str(path) for path in draw(document, stem)]
     emit(document.data | {"figures": figures}, args.json, document.render(args.format, figures))
     return 0
 

@@ -11,7 +11,7 @@ from matplotlib.ticker import MaxNLocator
 
 from fairseq_headprune import files
 from fairseq_headprune.parts import PAPER_NAMES
-from fairseq_headprune.report.drawing import LOOKS, save, style
+from fairseq_headprune.report.drawing import LOOKS, legend, save, style
 
 
 def score_histogram(
@@ -47,7 +47,7 @@ def score_histogram(
         axes.grid(axis="y", color="#dddddd", linewidth=0.6)
         axes.set_axisbelow(True)
         axes.spines[["top", "right"]].set_visible(False)
-        figure.legend(loc="outside lower center", frameon=False, handlelength=3.2)
+        legend(figure)
         return save(figure, path_stem)
 
 
@@ -87,7 +87,7 @@ def ablation_scatter(
         axes.grid(color="#dddddd", linewidth=0.6)
         axes.set_axisbelow(True)
         axes.spines[["top", "right"]].set_visible(False)
-        figure.legend(loc="outside lower center", ncols=4, frameon=False, columnspacing=1.4)
+        legend(figure, ncols=4, columnspacing=1.4, handlelength=None)
         return save(figure, path_stem)
 
 

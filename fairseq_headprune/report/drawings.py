@@ -6,7 +6,8 @@ from pathlib import Path
 from fairseq_headprune.report.ablation_figures import ablation_scatter, score_histogram
 from fairseq_headprune.report.document import Curves, Document, EpochCurves, HeadMap
 from fairseq_headprune.report.epochs import epoch_figure
-from fairseq_headprune.report.figures import head_map, pruning_curve
+from fairseq_headprune.report.figures import pruning_curve
+from fairseq_headprune.report.head_maps import head_map
 from fairseq_headprune.report.panels import draw_panel
 
 

@@ -7,11 +7,10 @@ from typing import Any
 
 import matplotlib
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullLocator, PercentFormatter
 
 from fairseq_headprune import files
-from fairseq_headprune.report.drawing import LOOKS, save, style
+from fairseq_headprune.report.drawing import LOOKS, panels, paper_width, save, style
 
 _MARKERS = ("o", "s", "^", "D", "v", "p", "<", "h", ">", "X", "*")
 
@@ -43,8 +42,7 @@ def epoch_figure(
     if not shown:
         raise ValueError("nothing to draw: the unpruned score is 0 in every epoch")
     with style():
-        figure = Figure(figsize=(9.6, 4.6), layout="constrained")
-        left, right = figure.subplots(1, 2, width_ratios=(3, 2), sharey=True)
+        figure, (left, right) = panels(9.6, 4.6, width_ratios=(3, 2), sharey=True)
         _by_epoch(left, shown, measure)
         _by_share(right, {epoch: shown[epoch] for epoch in chosen if epoch in shown})
         if title:
@@ -87,7 +85,8 @@ def _by_share(axes: Axes, epochs: Mapping[int, list]) -> None:
             gid=f"epoch-{epoch}",
         )  # fmt: skip
     axes.set(xlabel="Percentage pruned", xlim=(0, 1))
-    axes.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(PercentFormatter(1.0, decimals=0))
     # Sharing the axes hides the tick labels of the second panel.
     axes.tick_params(labelleft=True)
     axes.spines[["top", "right"]].set_visible(False)
@@ -98,8 +97,10 @@ def _by_share(axes: Axes, epochs: Mapping[int, list]) -> None:
 def _spread(epochs: list[int]) -> list[int]:
     """Choose epochs whose labels do not overlap on a logarithmic axis, always including the last one."""
     ticks = [epochs[-1]]
+    # In a paper a label takes about half an inch of an axis of 0.6 of the width.
+    apart = 0.8 / width if (width := paper_width()) else _APART
     length = math.log(epochs[-1] / epochs[0])
     for epoch in reversed(epochs[:-1]):
-        if math.log(ticks[0] / epoch) >= _APART * length:
+        if math.log(ticks[0] / epoch) >= apart * length:
             ticks.insert(0, epoch)
     return ticks

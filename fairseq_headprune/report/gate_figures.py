@@ -19,7 +19,7 @@ from matplotlib.ticker import MaxNLocator
 
 from fairseq_headprune import files
 from fairseq_headprune.parts import PAPER_NAMES
-from fairseq_headprune.report.drawing import save, style
+from fairseq_headprune.report.drawing import legend, paper_width, save, style
 
 Points = Sequence[tuple[int, float]]
 
@@ -68,13 +68,14 @@ def dynamics_figure(
         axes.set_axisbelow(True)
         if temperature:
             _temperature_axis(axes, temperature, end)
-        figure.legend(loc="outside lower center", ncols=2, frameon=False, handlelength=3.2)
+        legend(figure, ncols=2)
         return save(figure, path_stem)
 
 
 def _temperature_axis(axes: Axes, temperature: Points, end: int) -> None:
     first, last = temperature[0][0], next(u for u, tau in temperature if tau == temperature[-1][1])
-    ticks = temperature_ticks(temperature, 1 + int((last - first) / end * _WIDTH / _LABEL))
+    width = 0.6 * paper if (paper := paper_width()) else _WIDTH
+    ticks = temperature_ticks(temperature, 1 + int((last - first) / end * width / _LABEL))
     above = axes.secondary_xaxis("top")
     above.set_xticks([update for update, _ in ticks], [label for _, label in ticks])
     above.set_xlabel("Temperature")
@@ -154,7 +155,7 @@ def heads_against_penalty(points: Sequence[tuple[float, float]], total: int, pat
         axes.grid(color="#dddddd", linewidth=0.6)
         axes.set_axisbelow(True)
         axes.spines[["top", "right"]].set_visible(False)
-        figure.legend(loc="outside lower center", frameon=False, handlelength=3.2)
+        legend(figure)
         return save(figure, path_stem)
 
 

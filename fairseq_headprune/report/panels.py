@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from fairseq_headprune.files import PathLike
 from fairseq_headprune.report.document import AttentionMaps, Distribution, Shares, TicketScores
-from fairseq_headprune.report.drawing import encoded, save, style
+from fairseq_headprune.report.drawing import encoded, legend, save, style
 
 #: colours of the parts of a bar, distinct in grey print as well (Okabe and Ito)
 _COLOURS = ("#0072B2", "#E69F00", "#56B4E9", "#F0E442", "#444444", "#CC79A7")
@@ -94,7 +94,7 @@ def _shares(panel: Shares) -> Figure:
     axes.set(xlim=(0, 1), title=panel.caption)
     axes.xaxis.set_major_formatter(lambda x, _: f"{100 * x:.0f}%")
     axes.spines[["top", "right"]].set_visible(False)
-    figure.legend(loc="outside lower center", ncols=5, frameon=False, handlelength=1.2, columnspacing=1.2)
+    legend(figure, ncols=5, handlelength=1.2, columnspacing=1.2)
     return figure
 
 

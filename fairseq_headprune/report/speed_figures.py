@@ -7,7 +7,6 @@ from statistics import mean
 from typing import Any
 
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from fairseq_headprune import files
 from fairseq_headprune.jobs.methods import title
@@ -27,8 +26,7 @@ def speed_figure(value: Mapping[str, Any], stem: files.PathLike) -> list[Path]:
     heads = [level["heads"] for level in levels]
     whole = value["unpruned"]
     with drawing.style():
-        figure = Figure(figsize=(9.6, 3.8), layout="constrained")
-        left, right = figure.subplots(1, 2)
+        figure, (left, right) = drawing.panels(9.6, 3.8)
         for size, look in zip(levels[0]["batches"], _looks(), strict=False):
             _band(left, heads, [level["batches"][size]["ratio"] for level in levels], look, f"batch {size}")
         shares = [{key: size / whole["bytes"] for key, size in level["bytes"].items()} for level in levels]
@@ -61,15 +59,15 @@ def accuracy_figure(points: Sequence[Mapping[str, Any]], size: int, measure: str
         "Parameters (millions)": lambda p: p["parameters"] / 1e6,
     }
     with drawing.style():
-        figure = Figure(figsize=(10.5, 4.0), layout="constrained")
-        for axes, (label, place) in zip(figure.subplots(1, 2), panels.items(), strict=True):
+        figure, sides = drawing.panels(10.5, 4.0)
+        for axes, (label, place) in zip(sides, panels.items(), strict=True):
             for method, look in zip(dict.fromkeys(p["method"] for p in points), _looks(), strict=False):
                 mine = [(p["heads"], place(p), p["score"]) for p in points if p["method"] == method]
                 _method(axes, mine, look, title(method))
             axes.set(xlabel=label, ylabel=measure)
             _finish(axes)
         handles, labels = axes.get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside right center", frameon=False, handlelength=3.2)
+        drawing.legend(figure, handles, labels, loc="outside right center")
         return drawing.save(figure, stem)
 
 

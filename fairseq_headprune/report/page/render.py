@@ -13,7 +13,7 @@ import matplotlib
 from matplotlib.colors import to_hex
 
 from fairseq_headprune.report.drawing import LOOKS, spare_looks
-from fairseq_headprune.report.figures import MAPS
+from fairseq_headprune.report.head_maps import MAPS
 
 _STATIC = Path(__file__).with_name("static")
 

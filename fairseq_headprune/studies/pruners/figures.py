@@ -4,8 +4,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from matplotlib.figure import Figure
-
 from fairseq_headprune import files
 from fairseq_headprune.gates.dynamics import mean_counts
 from fairseq_headprune.jobs.methods import base, in_order, learns, title
@@ -40,12 +38,11 @@ def comparison_figure(
         measure: name of the score.
     """
     with drawing.style():
-        figure = Figure(figsize=(10.5, 4.2), layout="constrained")
-        axes = figure.subplots(1, 2)
+        figure, axes = drawing.panels(10.5, 4.2)
         for panel, limit in zip(axes, (total, total / 3), strict=True):
             _draw(panel, points, limit, measure)
         handles, labels = axes[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside right center", frameon=False, handlelength=3.2)
+        drawing.legend(figure, handles, labels, loc="outside right center")
         return drawing.save(figure, stem)
 
 
@@ -81,8 +78,9 @@ def layer_counts(rows: Sequence[Mapping[str, Any]]) -> dict[int, dict[str, list[
 
 def _draw(axes: Any, points: Sequence[Mapping[str, Any]], limit: float, measure: str) -> None:
     others = (method for method in in_order(point["method"] for point in points) if method not in _LOOKS)
-    # Variants of a method share its marker; matplotlib's colours tell them apart.
-    looks = _LOOKS | {m: (f"C{n % 10}", _LOOKS.get(base(m), ("", "."))[1], "-") for n, m in enumerate(others)}
+    # Variants of a method share its marker; colours and, in grey, dashes tell them apart.
+    spare = {m: (f"C{n % 10}", _LOOKS.get(base(m), ("", "."))[1], drawing.DASHES[n % 3]) for n, m in enumerate(others)}
+    looks = _LOOKS | spare
     for method, (colour, marker, dashes) in looks.items():
         found = [point for point in points if point["method"] == method and point["heads"] is not None]
         mine = sorted((p["heads"], p["score"], p["sd"] or 0.0) for p in found if p["heads"] <= limit)
