@@ -7,7 +7,9 @@ from typing import Any
 
 from benchmarks import shown
 
+from fairseq_headprune.evaluation.trainings import welch
 from fairseq_headprune.files import read_json
+from fairseq_headprune.report.marks import difference_text, p_said, small
 from fairseq_headprune.report.speed_by_heads import levels_note, levels_table
 from fairseq_headprune.report.tables import Table
 
@@ -46,16 +48,19 @@ def training(results: Path) -> Table:
         means = [f"{statistics.mean(run[name]['bleu'] for run in of_arch):.2f}" for name in sets]
         rows.append([arch, "mean", *means, "", f"{statistics.mean(run['valid_loss'] for run in of_arch):.3f}"])
     where = f"{machine(value)}, Python {value['environment']['python']}"
-    apart = "Gated minus stock, means: " + ", ".join(f"{name} {_welch(runs, name)}" for name in sets)
-    notes = [f"BLEU, {runs[0][sets[0]]['signature']}; {where}. {apart}."]
+    apart = "; ".join(f"{name} {_welch(runs, name)}" for name in sets)
+    notes = [
+        f"BLEU, {runs[0][sets[0]]['signature']}; {where}. Gated minus stock, means with 95% "
+        f"intervals, Welch's t-test over seeds: {apart}."
+    ]
     return Table(["architecture", "seed", *sets, "best epoch", "valid loss"], rows, notes=notes)
 
 
 def _welch(runs: list[Value], name: str) -> str:
     sides = [[run[name]["bleu"] for run in runs if ("gated" in run["arch"]) is gated] for gated in (False, True)]
-    apart = statistics.mean(sides[1]) - statistics.mean(sides[0])
-    error = sum(statistics.variance(side) / len(side) for side in sides) ** 0.5
-    return f"{apart:+.2f} (Welch's t {apart / error:.2f})"
+    found = welch(*sides)
+    assert found.mean is not None
+    return f"{difference_text(found.mean, found.ci)}, {p_said(small(found.p))}"
 
 
 def train(results: Path) -> Table:

@@ -9,6 +9,7 @@ from fairseq_headprune.cli.common import Parser, add_figure_flag, add_output_fla
 from fairseq_headprune.cli.study import show_document
 from fairseq_headprune.evaluation.correlation import correlations
 from fairseq_headprune.report.document import Document, Scatter
+from fairseq_headprune.report.marks import p_said, small
 from fairseq_headprune.report.tables import Table
 from fairseq_headprune.studies.results import Ablation
 
@@ -119,7 +120,7 @@ def document(first: Ablation, second: Ablation, names: tuple[str, str]) -> Docum
     data["studies"] = [_described(study) for study in (first, second)]
     data["effects"] = [{**head.facts(), "delta": [x, y]} for head, x, y in zip(heads, *effects, strict=True)]
     rows = [
-        [name.capitalize(), f"{r.value:.3f}", f"{r.ci[0]:.3f} to {r.ci[1]:.3f}", f"{r.p:.2g}"]
+        [name.capitalize(), f"{r.value:.3f}", f"{r.ci[0]:.3f} to {r.ci[1]:.3f}", small(r.p)]
         for name, r in found.items()
     ]
     notes = [f"{name.capitalize()}: {result.method}" for name, result in found.items()]
@@ -128,7 +129,7 @@ def document(first: Ablation, second: Ablation, names: tuple[str, str]) -> Docum
     pearson, spearman = found["pearson"], found["spearman"]
     finding = (
         f"the effects of {len(heads)} heads on the two test sets correlate with r = {pearson.value:.2f} "
-        f"(p = {pearson.p:.2g}; Spearman {spearman.value:.2f})"
+        f"({p_said(small(pearson.p))}; Spearman {spearman.value:.2f})"
     )
     caption = f"Head ablation scores (Pearson {pearson.value:.2f}, Spearman {spearman.value:.2f})"
     points: dict[str, list[tuple[float, float]]] = {}

@@ -32,6 +32,6 @@ EXAMPLES = {
     "import": "opus-mt-de-en -o opus --check raw/test.de",
     "average": "checkpoint8.pt checkpoint9.pt checkpoint10.pt -o average.pt",
     "export": "slim.pt --to ctranslate2 folder --data data-bin",
-    "compare": "reference.txt baseline.txt pruned.txt --resamples 1000",
+    "compare": "reference.txt baseline.txt pruned.txt",
     "completion": "bash",
 }

@@ -121,6 +121,11 @@ def difference_text(mean: float, ci: Sequence[float] | None) -> str:
     return f"{mean:+.2f}" + (f" [{ci[0]:+.2f}, {ci[1]:+.2f}]" if ci else "")
 
 
+def p_said(text: str | None) -> str:
+    """Return the text of a p value as part of a sentence: "p = 0.012", or "p < 0.002" for a bound."""
+    return f"p < {text[1:]}" if text and text.startswith("<") else f"p = {text}"
+
+
 def small(p: float | None) -> str | None:
     """Return a p value of a closed form as text."""
     return None if p is None else f"{p:.3f}" if p >= 0.0005 else f"{p:.0e}" if p > 0 else "<1e-300"

@@ -7,10 +7,12 @@ from itertools import count, islice, takewhile
 from typing import Any
 
 from fairseq_headprune.choosing.lottery import Move, Search, weights_pruned
+from fairseq_headprune.evaluation.p_values import p_text
 from fairseq_headprune.importance.settings import ScoreSettings
 from fairseq_headprune.parts import FFN, HEADS, Mask
 from fairseq_headprune.parts.scores import Scores
 from fairseq_headprune.report.document import Document
+from fairseq_headprune.report.marks import p_said
 from fairseq_headprune.report.tables import Table
 from fairseq_headprune.studies.finished import read_mask
 from fairseq_headprune.studies.mask_study import Comparison, MaskStudy, model_settings
@@ -253,7 +255,8 @@ class LotteryFind(MaskStudy):
         found = f"The ticket keeps {size}: {scores}."
         if told:
             other = cells[f"{self.split}@{UNPRUNED}"]["score"]
-            found += f" On {self.split}: {told['score']:.2f}, full model {other:.2f} (p = {told['p']:.3f})."
+            p = p_said(p_text(told["p"], self.settings["resamples"]))
+            found += f" On {self.split}: {told['score']:.2f}, full model {other:.2f} ({p})."
         return found + (" Everything is pruned: what remains of the model answers as well." if all_gone else "")
 
 
