@@ -6,7 +6,7 @@
 #   REWIND    the update that tickets are rewound to (default: 150); every so many updates a model is validated and saved
 #   ARCH      transformer_gated_iwslt_de_en by default
 #   TRAIN     more flags of every training; FIND of every search
-#   AT_ONCE   trainings of each seed at a time: heads and blocks, single weights (default: "4 2")
+#   AT_ONCE   trainings of each seed at a time: heads and blocks, single weights (default: "3 2")
 #   OUT       gets models, searches, tickets (default: out/multi30k beside this script)
 #   RESULTS   gets multi30k.json (default: results/ beside this script)
 # Tickets are selected on valid and reported on test2016. Started again, it goes on.
@@ -16,7 +16,7 @@ source "$HERE/../common.sh"
 source "$HERE/side_by_side.sh"
 DATA="$(cd "${1:-$HERE/../multi30k/out/data-bin}" && pwd)"
 read -ra SEEDS <<<"${SEEDS:-1 2 3}"
-read -ra AT_ONCE <<<"${AT_ONCE:-4 2}"
+read -ra AT_ONCE <<<"${AT_ONCE:-3 2}"
 read -ra SEARCH_FLAGS <<<"${FIND:-}"
 UPDATES="${UPDATES:-1200}"
 REWIND="${REWIND:-150}"
@@ -71,8 +71,8 @@ together
 number=0
 for seed in "${SEEDS[@]}"; do
     number=$((number + 1))
-    on_all retrain "$seed" "$number" both "${AT_ONCE[0]}" --fresh-seed $((seed + 100))
-    on_all retrain "$seed" "$number" magnitude "${AT_ONCE[1]}"
+    on_card "$seed" retrain "$seed" "$number" both "${AT_ONCE[0]}" --fresh-seed $((seed + 100))
+    on_card $((seed + 1)) retrain "$seed" "$number" magnitude "${AT_ONCE[1]}"
 done
 together
 for mode in both magnitude; do
