@@ -39,7 +39,10 @@ class Session:
         overrides: the value of ``--model-overrides``.
         updates: updates of the checkpoint's training; None if it does not say.
         task, model, gates: the model is gated, in evaluation mode and on the device.
+        sample: only so many sentences of a split, of all lengths, are in its batches; None: all.
     """
+
+    sample: int | None = None
 
     def __init__(self, args: argparse.Namespace, task: Any = None) -> None:
         """Load everything; ``task`` reuses the task of another session, with the data it has loaded.
@@ -138,7 +141,8 @@ class Session:
     def _in_order(self, split: str) -> np.ndarray:
         """Return all sentences in the order in which fairseq-generate batches them."""
         with data_utils.numpy_seed(self.cfg.common.seed):
-            return np.asarray(self.dataset(split).ordered_indices())
+            found = np.asarray(self.dataset(split).ordered_indices())
+        return found if self.sample is None else found[:: max(1, len(found) // self.sample)][: self.sample]
 
     def _short_enough(self, split: str, indices: np.ndarray) -> np.ndarray:
         """Drop sentences longer than the model or the task allows, if the flags ask for it."""

@@ -19,6 +19,7 @@ from fairseq_headprune.jobs import train as jobs_train
 from fairseq_headprune.jobs.methods import DEFAULT
 from fairseq_headprune.jobs.training import Run, TrainingJob
 from fairseq_headprune.parts import Mask
+from fairseq_headprune.studies import outlook
 from fairseq_headprune.studies.pruners.answers import random_mask
 
 pytestmark = pytest.mark.slow  # trains models
@@ -210,11 +211,13 @@ def test_wrong_flags_are_refused_before_anything_starts(data_bin, tmp_path, caps
     assert message in capsys.readouterr().err.splitlines()[-1] and not (tmp_path / "work").exists()
 
 
-def test_dry_run_prints_the_commands(data_bin, tmp_path, capsys):
-    assert script(*arguments(data_bin, tmp_path), "--dry-run") == 0
+def test_dry_run_prints_the_commands(data_bin, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(outlook, "time_training", lambda job: (5.0, 0.05, 4, 2**30))
+    assert script(*arguments(data_bin, tmp_path), "--dry-run", "--json") == 0
     value = json.loads(capsys.readouterr().out)
     assert value["shape"] == SHAPE and not (tmp_path / "work").exists()
-    found = {training["name"]: training for training in value["trainings"]}
+    found = {training["name"]: training for training in value["jobs"]}
+    assert value["trainings"] == len(found) == 6 and value["memory"] == 2**30
     assert list(found) == [f"{name}-1" for name in ("unpruned", "pipelined-dsp-5", "l0-5", "ste-5", "joint-dsp-5",
                                                     "random-start-5")]  # fmt: skip
     pipelined = found["pipelined-dsp-5-1"]

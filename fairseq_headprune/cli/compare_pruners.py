@@ -13,9 +13,15 @@ from typing import Any
 
 from tqdm import tqdm
 
-from fairseq_headprune.cli.common import Parser, add_output_flags, add_width_flag, as_for_paper
+from fairseq_headprune.cli.common import Parser, add_output_flags, add_width_flag, as_for_paper, emit
 from fairseq_headprune.cli.comparison_flags import add_margin_flag, add_test_flags, check_margin
-from fairseq_headprune.cli.scale_flags import add_launcher_flags, check_launcher_flags, helpers, trainings_at_once
+from fairseq_headprune.cli.scale_flags import (
+    add_dry_run_flag,
+    add_launcher_flags,
+    check_launcher_flags,
+    helpers,
+    trainings_at_once,
+)
 from fairseq_headprune.errors import one_line_error
 from fairseq_headprune.jobs.methods import COUNTS, DEFAULT, NAMES
 from fairseq_headprune.report.tables import render_parts
@@ -67,9 +73,7 @@ def _run(args: argparse.Namespace, argv: list[str]) -> int:
     check_launcher_flags(args)
     study = _study(args)
     if args.dry_run:
-        found = [{"name": job.name, "after": job.after, "command": job.words()} for job in study.jobs()]
-        print(json.dumps({"shape": study.how.shape, "trainings": found}, indent=1))
-        return 0
+        return _outlook(args, study)
     folder = study.open(args.work, environment())
     study.check_random_heads()
     ends = None if args.limit is None else time.monotonic() + args.limit
@@ -92,6 +96,18 @@ def _run(args: argparse.Namespace, argv: list[str]) -> int:
         again = {"train", "translate"} <= set(args.stages) and study.waiting()
     if "report" in args.stages:
         _show([_report(args, study, split) for split in args.splits], args)
+    return 0
+
+
+def _outlook(args: argparse.Namespace, study: Any) -> int:
+    """Print the trainings' commands, and an estimate of their time and memory."""
+    from fairseq_headprune.studies.outlook import trained
+
+    jobs = [job for job in study.jobs() if not (args.work / job.place / "done.json").exists()]
+    found = trained(study.name, jobs, trainings_at_once(args))
+    value = {"name": study.name, "shape": study.how.shape, "cells": len(study.plan()), **found.document()}
+    value["jobs"] = [{"name": job.name, "after": job.after, "command": job.words()} for job in jobs]
+    emit(value, args.json, "\n".join([found.text(), *(f"{job.name}: {shlex.join(job.words())}" for job in jobs)]))
     return 0
 
 
@@ -263,7 +279,7 @@ def _parser(prog: str) -> argparse.ArgumentParser:
         help="trainings write nothing to go on from, which takes time and room; one that is stopped begins anew "
         "(default: off)",
     )
-    add("--dry-run", action="store_true", help="print the trainings' commands as JSON, and end (default: off)")
+    add_dry_run_flag(parser)
     add_output_flags(parser, "print the results as JSON, a list for several splits")
     add_width_flag(parser)
     return parser

@@ -9,9 +9,9 @@ from fairseq_headprune.choosing.lottery import MODES, SHARES_OF
 from fairseq_headprune.cli.common import Parser
 from fairseq_headprune.cli.comparison_flags import add_comparison_flags, comparison_settings
 from fairseq_headprune.cli.model_flags import parse_model_flags
-from fairseq_headprune.cli.scale_flags import rank, take_place
+from fairseq_headprune.cli.scale_flags import add_dry_run_flag, rank, take_place
 from fairseq_headprune.cli.scoring_flags import add_scoring_flags, scoring_settings
-from fairseq_headprune.cli.study import Progress, run_opened, show, show_document
+from fairseq_headprune.cli.study import Progress, outlook, run_opened, show, show_document, show_outlooks
 from fairseq_headprune.pruning import parse_step
 from fairseq_headprune.studies.folder import StudyFolder
 
@@ -27,6 +27,8 @@ def run(argv: list[str]) -> int:
     if several.paths and not {"-h", "--help", "--help-fairseq"} & set(argv):
         return _many(several, rest)
     args, modes = _parse(argv)
+    if args.dry_run:
+        return _outlook(args, modes, 1)
     from fairseq_headprune.session import open_session
     from fairseq_headprune.studies.lottery import LotteryFind, searches_document
     from fairseq_headprune.studies.masked import WeightWork
@@ -67,6 +69,8 @@ def _many(several: argparse.Namespace, rest: list[str]) -> int:
     if several.jobs is not None and several.jobs < 1:
         raise ValueError(f"--jobs must be at least 1, got {several.jobs}")
     args, modes = _parse([*rest, "--path", several.paths[0], "-o", several.output])
+    if args.dry_run:
+        return _outlook(args, modes, len(several.paths))
     seeds = Seeds(Path(several.output), several.paths, rest)
     progress = Progress("lottery find", len(several.paths), args.quiet)
     for name in seeds.run(several.jobs):
@@ -76,6 +80,16 @@ def _many(several: argparse.Namespace, rest: list[str]) -> int:
     folders = [StudyFolder(folder / mode) for mode in names for folder in seeds.folders]
     studies = [LotteryFind(folder.settings, folder=folder) for folder in folders]
     return show_document(searches_document(studies), args, None)
+
+
+def _outlook(args: argparse.Namespace, modes: dict[str, Any], models: int) -> int:
+    """Print what the searches are going to do; those of several models are taken to be one after the other."""
+    from fairseq_headprune.session import open_session
+    from fairseq_headprune.studies.lottery import LotteryFind
+
+    args.jobs, session = 1, open_session(args)
+    found = [outlook(LotteryFind.of(session, args.gen_subset, how), args, models) for how in modes.values()]
+    return show_outlooks(found, args)
 
 
 def _several() -> argparse.ArgumentParser:
@@ -97,6 +111,7 @@ def _add_flags(parser: argparse.ArgumentParser) -> None:
         help="instead of --path: several models, such as of several seeds, each in a process of its own and in "
         "DIR/model-1, DIR/model-2, …; another process may join in with the same command",
     )
+    add_dry_run_flag(parser)
     add("--jobs", type=int, metavar="N", help="with --paths: processes at a time (default: one a model, and a core)")
     add(
         "--mode",

@@ -20,6 +20,13 @@ def add_scale_flags(parser: Any) -> None:
         "--jobs", type=int, default=1, metavar="N", help="processes that share the study's cells (default: 1)"
     )
     add_launcher_flags(group)
+    add_dry_run_flag(group)
+
+
+def add_dry_run_flag(group: Any) -> None:
+    """Add ``--dry-run`` to a parser or group."""
+    text = "say what will be done, with an estimate of time and memory measured here in seconds, and end (default: off)"
+    group.add_argument("--dry-run", action="store_true", help=text)
 
 
 def add_launcher_flags(group: Any, gpus_flag: str = "--gpus") -> None:

@@ -37,8 +37,26 @@ def run_study(
     make = prepare(args)
     take_place(args)
     study = make(open_session(args))
+    if args.dry_run:
+        return show_outlooks([outlook(study, args)], args)
     run_opened(verb, argv, args, study, work)
     return 0 if args.worker else show(study, args)
+
+
+def outlook(study: Any, args: argparse.Namespace, times: int = 1, note: str = "") -> Any:
+    """Check a study of masks, and return what it is going to do; see ``outlook.of_masks``."""
+    from fairseq_headprune.studies.outlook import of_masks
+
+    study.check()
+    warn(study)
+    return of_masks(study, args.output, args.jobs, times, note)
+
+
+def show_outlooks(found: Sequence[Any], args: argparse.Namespace) -> int:
+    """Print what one study or several are going to do."""
+    documents = [one.document() for one in found]
+    emit(documents[0] if len(found) == 1 else {"studies": documents}, args.json, "\n".join(one.text() for one in found))
+    return 0
 
 
 def run_opened(

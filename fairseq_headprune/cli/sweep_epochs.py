@@ -9,7 +9,7 @@ from fairseq_headprune.cli.comparison_flags import add_comparison_flags
 from fairseq_headprune.cli.model_flags import parse_model_flags
 from fairseq_headprune.cli.prune import add_prune_flags, prune_maker, prune_settings
 from fairseq_headprune.cli.scale_flags import add_scale_flags, helpers, take_place
-from fairseq_headprune.cli.study import Progress, show, warn
+from fairseq_headprune.cli.study import Progress, outlook, show, show_outlooks, warn
 
 _DESCRIPTION = """The study of headprune prune at every epoch checkpoint (checkpointN.pt) of a training run: BLEU
 (--task glue: GLUE's metric), absolute and relative to that epoch's unpruned model, and how the ranking of the heads
@@ -34,6 +34,9 @@ def run(argv: list[str]) -> int:
     first = make(first_session(args, checkpoints, follow))
     first.check()
     _check_numbers(args, checkpoints, max(points[-1].pruned for points in first.steps.values()), keep, panel)
+    if args.dry_run:
+        note = "at most: epochs that are done are not taken off" + ("; further epochs will come" if follow else "")
+        return show_outlooks([outlook(first, args, len(checkpoints.readable()), note)], args)
     warn(first)
     sweep, here = Sweep.of(first, checkpoints, follow), environment(args.headprune_command)
     sweep.keep, sweep.panel = keep, panel

@@ -7,13 +7,14 @@ from typing import Any
 
 from fairseq_headprune.cli.common import Parser
 from fairseq_headprune.cli.scale_flags import (
+    add_dry_run_flag,
     add_launcher_flags,
     check_launcher_flags,
     helpers,
     rank,
     trainings_at_once,
 )
-from fairseq_headprune.cli.study import Progress, show, warn
+from fairseq_headprune.cli.study import Progress, show, show_outlooks, warn
 from fairseq_headprune.jobs.devices import visible_gpus
 
 
@@ -31,6 +32,7 @@ def add_training_flags(group: Any) -> None:
     add("--slim", action="store_true", help="remove the heads first, fine-tune the smaller model (default: off)")
     add("--jobs", type=int, metavar="N", help="fine-tunings at the same time (default: one a GPU)")
     add_launcher_flags(group)
+    add_dry_run_flag(group)
 
 
 def check_training_flags(verb: str, args: argparse.Namespace) -> None:
@@ -73,12 +75,15 @@ def generation_flags(argv: list[str], add_flags: Callable[[argparse.ArgumentPars
 def run_trainings(verb: str, argv: list[str], args: argparse.Namespace, study: Any, masks: Any = None) -> int:
     """Run a study that trains and print its document; ``masks`` makes what computes cells without a training."""
     from fairseq_headprune.provenance import environment
+    from fairseq_headprune.studies.outlook import of_trainings
     from fairseq_headprune.studies.run import run
     from fairseq_headprune.studies.trained import TrainWork
 
     args.jobs = args.jobs or len(visible_gpus())
     study.check()
     warn(study)
+    if args.dry_run:
+        return show_outlooks([of_trainings(study, args.output, trainings_at_once(args))], args)
     folder = study.open(args.output, environment(args.headprune_command))
     progress = Progress(verb, study.planned(), args.quiet or args.worker)
     with helpers(verb, argv, args, folder, trains=True):

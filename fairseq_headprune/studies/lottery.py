@@ -1,5 +1,6 @@
 """The search for a winning ticket as a study: every attempted step is a cell (Prasanna et al. 2020, §3)."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from fractions import Fraction
@@ -114,6 +115,13 @@ class LotteryFind(MaskStudy):
     def planned(self) -> None:
         """None: the number of steps is not known in advance."""
         return None
+
+    def at_most(self) -> tuple[int | None, str]:
+        """Return the number of steps that prune everything, the rejected ones, and the cells of the reported split."""
+        if self.settings.get("magnitude_of") == "remaining":
+            return None, "the number of steps is not known: each prunes a share of what remains"
+        steps = math.ceil(1 / Fraction(self.settings["step"])) + len(self.start.kept(FFN))
+        return 1 + steps + 3 + 2 * self.reports, "at most: the search ends when the score falls below the threshold"
 
     def plan(self) -> list[Cell]:
         """The full model."""

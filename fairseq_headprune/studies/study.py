@@ -95,6 +95,10 @@ class Study:
         """Return the total number of cells; None if unknown."""
         return len(self.plan())
 
+    def at_most(self) -> tuple[int | None, str]:
+        """Return the largest number of cells, and why there may be fewer; empty if there cannot."""
+        return self.planned(), ""
+
     def result(self, cells: Mapping[str, Done]) -> Document:
         """Report the results of these cells (by id); some may still be missing."""
         raise NotImplementedError

@@ -1,0 +1,215 @@
+"""What a study is going to do (``--dry-run``), and its time and memory, estimated from a short measurement here."""
+
+import os
+import re
+import resource
+import statistics
+import subprocess
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from fairseq_headprune.jobs.leash import with_package
+from fairseq_headprune.jobs.training import TrainingJob
+from fairseq_headprune.studies.folder import StudyFolder
+from fairseq_headprune.studies.run import MASKS_AT_ONCE
+from fairseq_headprune.studies.study import Study
+
+#: seconds after which a measurement is long enough
+ENOUGH = 2.0
+#: updates of the training that is measured
+UPDATES = 12
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """What is left of a study.
+
+    Attributes:
+        cells: number of cells that are not done yet, and ``done``: of those that are.
+        trainings, updates: number of trainings left, and updates of all of them; None: unknown.
+        answers: number of sentences that are translated (or classified), over all cells.
+        seconds: estimated time; None: unknown. Importance, validation and resampling are not included.
+        memory: bytes at the peak of what was measured, on the GPU if there is one.
+        notes: what numbers are based on, and whether they are upper bounds.
+    """
+
+    study: str
+    cells: int | None
+    done: int
+    trainings: int
+    updates: int | None
+    answers: int | None
+    seconds: float | None
+    memory: int
+    notes: list[str]
+
+    def document(self) -> dict[str, Any]:
+        """Return the values for JSON."""
+        return asdict(self)
+
+    def text(self) -> str:
+        """Return them as lines."""
+        rows = {
+            "cells": _number(self.cells) + (f" ({self.done:,} more are done)" if self.done else ""),
+            "trainings": f"{self.trainings:,}" + (f", {_number(self.updates)} updates" if self.trainings else ""),
+            "answers": f"{_number(self.answers)} sentences",
+            "time": "unknown" if self.seconds is None else f"about {shown_time(self.seconds)}",
+            "memory": f"{self.memory / 2**30:.1f} GiB",
+        }
+        lines = [f"{self.study}: dry run, nothing is written", *(f"  {k:<10} {v}" for k, v in rows.items())]
+        return "\n".join([*lines, *(f"  {note}" for note in self.notes)])
+
+
+def shown_time(seconds: float) -> str:
+    """Return a time in words, two digits of precision: ``40 s``, ``12 min``, ``3.5 h``."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def of_masks(study: Study, path: str | Path, jobs: int, times: int = 1, note: str = "") -> Outlook:
+    """Return the outlook of a study whose cells are masks of its loaded model.
+
+    Args:
+        path: the study's folder, if it is there already.
+        jobs: processes that share the cells.
+        times: how many models the study is made of.
+    """
+    most, bound = study.at_most()
+    done = _done(path)
+    cells = None if most is None else max(0, times * most - done)
+    each, memory, how = time_answers(study, cells or 1)
+    sentences = study.session.scored(study.split)["scored"]  # type: ignore[attr-defined]
+    answers = None if cells is None else cells * sentences
+    seconds = None if answers is None else answers * each / jobs
+    return Outlook(study.name, cells, done, 0, 0, answers, seconds, memory, [*filter(None, (bound, note)), how])
+
+
+def of_trainings(study: Study, path: str | Path, at_once: int) -> Outlook:
+    """Return the outlook of a study that trains, and runs its loaded model or each trained one once on its split."""
+    study._folder = SimpleNamespace(path=Path(path))  # type: ignore[assignment]  # which is not made here
+    done, cells = _done(path), study.plan()
+    jobs = [*study.before(), *(cell.job for cell in cells if cell.job is not None)]
+    each, _, how = time_answers(study, 1)
+    answers = (len(cells) - done) * study.session.scored(study.split)["scored"]  # type: ignore[attr-defined]
+    left = max(0, len(jobs) - max(0, done - (len(cells) - len(jobs))))
+    found = trained(study.name, jobs[:left], at_once)
+    seconds = None if found.seconds is None else found.seconds + answers * each / at_once
+    return replace(
+        found, cells=len(cells) - done, done=done, answers=answers, seconds=seconds, notes=[*found.notes, how]
+    )
+
+
+def trained(name: str, jobs: Sequence[TrainingJob], at_once: int) -> Outlook:
+    """Return the outlook of trainings alone; the first one is run for some updates."""
+    if not jobs:
+        return Outlook(name, 0, 0, 0, 0, 0, 0.0, 0, [])
+    start, update, an_epoch, memory = time_training(jobs[0])
+    lengths = [_length(job.flags, an_epoch) for job in jobs]
+    updates = None if None in lengths else sum(filter(None, lengths))
+    seconds = None if updates is None else (len(jobs) * start + updates * update) / min(at_once, len(jobs))
+    note = (
+        f"a training takes {start:.0f} s to begin and {1000 * update:.0f} ms an update, measured in {UPDATES} updates"
+    )
+    side = f"; {at_once} side by side are taken to be as fast as one alone" if at_once > 1 else ""
+    return Outlook(name, len(jobs), 0, len(jobs), updates, None, seconds, memory, [note + side])
+
+
+def time_answers(study: Any, cells: int) -> tuple[float, int, str]:
+    """Measure the model on some sentences: seconds of one answer under one mask, bytes at the peak, and how."""
+    session, split = study.session, study.split
+    heads, obstacle = study.start.kept(), session.evaluator(split).obstacle
+    asked = getattr(session.args, "masks_at_once", 0) or MASKS_AT_ONCE.get(session.device.type, 1)
+    masks = 1 if obstacle else max(1, min(asked, cells, len(heads)))
+    total, count, taken = session.scored(split)["scored"], 8, 0.0
+    try:
+        while True:
+            session.sample = count = min(count, total)
+            evaluator, began = session.evaluator(split), time.perf_counter()
+            if masks > 1:
+                evaluator.answers_of([study.start.without([head]) for head in heads[:masks]])
+            else:
+                evaluator.answers()
+            taken = time.perf_counter() - began
+            if taken > ENOUGH or count == total:
+                break
+            count *= 4
+    finally:
+        session.sample = None
+    each = taken / (count * masks)
+    how = f"an answer takes {1000 * each:.2g} ms, measured on {count} sentences with {masks} masks at once"
+    return each, _peak(session.device.type), how
+
+
+def _peak(device: str) -> int:
+    if device == "cuda":
+        import torch
+
+        return torch.cuda.max_memory_reserved()
+    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def time_training(job: TrainingJob) -> tuple[float, float, int, int]:
+    """Run the first updates of a training, without its mask.
+
+    Returns:
+        Seconds to begin, seconds of an update, updates of an epoch, and bytes at the peak.
+
+    Raises:
+        RuntimeError: it fails; the message is the last line of its output.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        bare: dict[str, Any] = dict.fromkeys(("mask", "weights", "embeddings"))
+        plain = replace(job, **bare, slim=False, start=None if job.after else job.start, root="")
+        short = f"--max-update {UPDATES} --no-save --disable-validation --log-format json --log-interval 1"
+        words = [*plain.words(), *short.split(), "--save-dir", folder]
+        began = time.perf_counter()
+        run = subprocess.run(words, env=with_package(os.environ), capture_output=True, text=True)
+        taken = time.perf_counter() - began
+    lines = run.stdout + run.stderr
+    if run.returncode:
+        raise RuntimeError(f"--dry-run: the training ends with {lines.strip().splitlines()[-1]}")
+    update, an_epoch, free = read_training(lines)
+    memory = 1024 * resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    if free is not None:
+        import torch
+
+        memory = torch.cuda.get_device_properties(0).total_memory - int(free * 2**30)
+    return max(0.0, taken - UPDATES * update), update, an_epoch, memory
+
+
+def read_training(lines: str) -> tuple[float, int, float | None]:
+    """Read fairseq-train's log: median seconds of the later updates, updates of an epoch, GiB free on the GPU."""
+    rates = [float(rate) for rate in re.findall(r'"ups": "([\d.]+)"', lines)]
+    steady = [rate for rate in rates[len(rates) // 2 :] if rate > 0]
+    lengths = [int(number) for number in re.findall(r"total_num_itrs = (\d+)", lines)]
+    free = [float(number) for number in re.findall(r'"gb_free": "([\d.]+)"', lines)]
+    if not steady or not lengths:
+        raise RuntimeError("--dry-run: fairseq-train's log has no speed of an update")
+    return 1 / statistics.median(steady), lengths[0], min(free, default=None)
+
+
+def _length(flags: Sequence[str], an_epoch: int) -> int | None:
+    """Return the number of updates of a training; None if its flags do not limit it."""
+    limits = {name: _last(flags, name) for name in ("--max-update", "--max-epoch")}
+    found = [limits["--max-update"], limits["--max-epoch"] and limits["--max-epoch"] * an_epoch]
+    return min(filter(None, found), default=None)
+
+
+def _last(flags: Sequence[str], name: str) -> int | None:
+    places = [place for place, word in enumerate(flags[:-1]) if word == name]
+    return int(flags[places[-1] + 1]) if places else None
+
+
+def _done(path: str | Path) -> int:
+    """Return how many cells of a study folder are done."""
+    return len(StudyFolder(path).cells()) if (Path(path) / "study.json").is_file() else 0
+
+
+def _number(value: int | None) -> str:
+    return "unknown number of" if value is None else f"{value:,}"

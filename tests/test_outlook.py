@@ -1,0 +1,87 @@
+"""``--dry-run``: what a study is going to do. Sources: by hand; the model is a made-up one or a tiny one."""
+
+from types import SimpleNamespace
+
+import pytest
+from verbs import BEAM, run_json
+
+from fairseq_headprune.jobs.training import TrainingJob
+from fairseq_headprune.studies import outlook
+
+LOG = """2026 | INFO | fairseq.data.iterators | grouped total_num_itrs = 70
+2026 | INFO | train_inner | {"epoch": 1, "update": 0.014, "ups": "0.5", "gb_free": "130.5", "wall": "2"}
+2026 | INFO | train_inner | {"epoch": 1, "update": 0.029, "ups": "1", "gb_free": "130.1", "wall": "2"}
+2026 | INFO | train_inner | {"epoch": 1, "update": 0.043, "ups": "20.0", "gb_free": "129.9", "wall": "2"}
+2026 | INFO | train_inner | {"epoch": 1, "update": 0.057, "ups": "20.0", "gb_free": "129.9", "wall": "2"}
+"""
+
+
+def test_a_training_is_read_from_its_log():
+    # The first updates are slower: of four, the last two count.
+    assert outlook.read_training(LOG) == (0.05, 70, 129.9)
+    with pytest.raises(RuntimeError, match="no speed of an update"):
+        outlook.read_training("begin training")
+
+
+def job(name, *flags):
+    return TrainingJob(name, "data", flags, 1)
+
+
+def test_trainings_are_added_up(monkeypatch):
+    monkeypatch.setattr(outlook, "time_training", lambda first: (6.0, 0.05, 70, 3 * 2**30))
+    jobs = [
+        job("a", "--max-epoch", "10"),
+        job("b", "--max-update", "100"),
+        job("c", "--max-update", "9", "--max-epoch", "1"),
+    ]
+    found = outlook.trained("study", jobs, 2)
+    # 700 + 100 + 9 updates of 50 ms and three times 6 s to begin, two side by side.
+    assert (found.trainings, found.updates, found.seconds) == (3, 809, pytest.approx((18 + 40.45) / 2))
+    assert "trainings  3, 809 updates" in found.text() and "about 29 s" in found.text() and "3.0 GiB" in found.text()
+    found = outlook.trained("study", [job("a")], 1)
+    assert found.updates is None and found.seconds is None and "time       unknown" in found.text()
+    assert outlook.trained("study", [], 1).seconds == 0
+
+
+def test_times_are_short():
+    assert [outlook.shown_time(s) for s in (4.4, 89, 720, 12600)] == ["4 s", "89 s", "12 min", "3.5 h"]
+
+
+def test_searches_are_bounded(monkeypatch):
+    study = SimpleNamespace(
+        name="lottery-find", split="test", at_most=lambda: (14, "at most: it ends sooner"),
+        session=SimpleNamespace(scored=lambda split: {"scored": 1000}),
+    )  # fmt: skip
+    monkeypatch.setattr(outlook, "time_answers", lambda study, cells: (0.003, 2**30, "measured"))
+    found = outlook.of_masks(study, "no-folder", 2)
+    assert (found.cells, found.answers, found.seconds) == (14, 14000, pytest.approx(21))
+    assert found.notes == ["at most: it ends sooner", "measured"]
+    study.at_most = lambda: (None, "the number is not known")
+    assert outlook.of_masks(study, "no-folder", 2).seconds is None
+
+
+def test_a_study_says_what_it_would_do_and_writes_nothing(trained, tmp_path, monkeypatch, capsys):
+    model = [trained["data"], "--path", trained["checkpoint"], *BEAM]
+    monkeypatch.setattr(outlook, "ENOUGH", 0.0)
+    value = run_json("ablate", *model, "-o", tmp_path / "a", "--dry-run")
+    # The unpruned model and each of 12 heads, on 8 sentences.
+    assert (value["cells"], value["done"], value["answers"]) == (13, 0, 104) and value["seconds"] > 0
+    assert run_json("prune", *model, "--reestimate", "-o", tmp_path / "a", "--step", "50%", "--dry-run")["cells"] == 3
+    found = run_json("lottery", "find", *model, "--mode", "heads", "--step", "50%", "-o", tmp_path / "a", "--dry-run")
+    # Two steps, the rejected ones, and two cells of test; 1 + 2 + 3 + 2.
+    assert found["cells"] == 8 and found["notes"][0].startswith("at most")
+    assert not (tmp_path / "a").exists()
+    # Half done, the rest is left.
+    run_json("ablate", *model, "-o", tmp_path / "a", "--components", "enc_self")
+    value = run_json("ablate", *model, "-o", tmp_path / "a", "--components", "enc_self", "--dry-run")
+    assert (value["cells"], value["done"], value["seconds"]) == (0, 5, 0)
+
+
+def test_a_study_that_trains_measures_a_training(trained, tmp_path, monkeypatch):
+    flags = "--arch transformer_gated_tiny --optimizer adam --lr 0.01 --batch-size 16 --num-workers 0 --cpu "
+    flags += "--criterion label_smoothed_cross_entropy"
+    model = [trained["data"], "--path", trained["checkpoint"], *BEAM, "--train-flags", flags, "-o", tmp_path / "r"]
+    value = run_json("random-study", *model, "--random", "25%", "--seeds", "1", "2", "--epochs", "3", "--dry-run")
+    # 60 pairs in batches of 16, 3 epochs, 2 trainings; the unpruned model and two others on 8 sentences.
+    assert (value["cells"], value["trainings"], value["updates"], value["answers"]) == (3, 2, 24, 24)
+    assert value["seconds"] > 0 and value["memory"] > 2**26 and not (tmp_path / "r").exists()
