@@ -185,6 +185,24 @@ def test_scores_biased_by_count_and_equal_scores_are_told():
     assert concerns(Scores({"enc_self": [[0.6, 0.8]]}, estimator="gradient", normalize="layer")) == []
 
 
+@pytest.mark.parametrize("method", METHODS)
+def test_one_head_a_module_is_left_by_the_norm_of_kept_heads(method):
+    """Raw scores 1 to 12 in three modules of four, pruned one by one: without it the highest three are left."""
+    values = {"enc_self": [[1.0, 2.0, 3.0, 4.0], [5.0, 6.0, 7.0, 8.0], [9.0, 10.0, 11.0, 12.0]]}
+    full = mask = Mask.full({"enc_self": [4, 4, 4]})
+    norms = module_norms(values, full)
+    for _ in range(9):
+        scores = Scores(normalize(values, mask, method, norms), estimator="gradient", normalize=method)
+        mask = mask.without(scores.pruning_order()[:1])
+    last = Scores(normalize(values, mask, method, norms), estimator="gradient", normalize=method)
+    if method in ("layer", "layer-rms"):
+        assert [sum(row) for row in mask.rows["enc_self"]] == [1, 1, 1] and concerns(last)
+    else:
+        assert concerns(last) == []
+    if method in ("none", "minmax"):
+        assert mask.rows["enc_self"] == [[0] * 4, [0] * 4, [0, 1, 1, 1]]
+
+
 def test_normalize_minmax_by_hand():
     # Source: by hand. Kept heads run from 0 to 4.
     assert normalize(VALUES, MASK, "minmax") == {
