@@ -10,7 +10,7 @@ endif
 WORKERS ?= 2
 TESTS = $(PYTHON) -m pytest -n $(WORKERS) $(ARGS)
 
-.PHONY: help environment test quick check docs format pictures
+.PHONY: help environment test quick check docs format pictures wheel
 
 help:
 	@echo "make check    format, lint, types, direction of imports, the manual: no test is run"
@@ -18,6 +18,7 @@ help:
 	@echo "make test     all tests; ARGS='-k mask' chooses some"
 	@echo "make docs     the manual as a site in site/; a broken link fails"
 	@echo "make pictures draw the pictures of all results again, from examples/*/results/*.json"
+	@echo "make wheel    build the package, install it into a fresh environment, run the quick start from there"
 	@echo "make format   format the code and mend what the linter can mend"
 
 environment:
@@ -37,6 +38,10 @@ check: environment docs
 
 docs: environment
 	NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build --strict
+
+wheel: environment
+	$(PYTHON) -m pip install --quiet build twine wheel
+	scripts/check_wheel.sh $(abspath $(PYTHON))
 
 format: environment
 	$(PYTHON) -m ruff format .

@@ -93,6 +93,10 @@ def test_the_version_is_that_of_the_package(monkeypatch):
     monkeypatch.setattr(setuptools, "setup", lambda **settings: given.update(settings))
     runpy.run_path(str(tiny.ROOT / "setup.py"))
     assert given["version"] == __version__
+    # What repeats it, by hand.
+    assert f"\nversion: {__version__}\n" in (tiny.ROOT / "CITATION.cff").read_text()
+    assert f"version = {{{__version__}}}" in (tiny.ROOT / "docs" / "cite.md").read_text()
+    assert f"\n## {__version__}" in (tiny.ROOT / "CHANGELOG.md").read_text()
 
 
 def test_unknown_verbs(capsys):
