@@ -160,7 +160,7 @@ def tickets(lively, tmp_path):
     """Tickets of a search in the lively model, and of another one, by hand."""
     from fairseq_headprune.files import sha256
 
-    full = Mask.full(SHAPE)
+    full = Mask.full({**SHAPE, "enc_ffn": [1, 1], "dec_ffn": [1, 1]})
     good = full.without(all_heads(SHAPE)[:4])
     for name, mask, of in (("1/good", good, "a" * 64), ("2/good", good, sha256(lively["checkpoint"]))):
         mask.source = {"ticket": "good", "checkpoints": [of]}
@@ -182,6 +182,9 @@ def test_the_verb(lively, tickets, tmp_path, monkeypatch, capsys):
     sizes = {name: len(heads) for name, heads in found["groups"].items()}
     assert sizes == {"super-survivors": 3, "survivors": 5, "the rest": 4, "all heads": 12}
     assert all(sum(head["raw"]) == sum(head["normed"]) == 5 for head in found["heads"])
+    # The 3 super-survivors are decoder heads; each share is of 3 x 5 maps.
+    counted = [sum(column) / 15 for column in zip(*(head["raw"] for head in found["heads"][-3:]), strict=True)]
+    assert found["shares"]["raw"]["Dec-Dec, super-survivors"] == pytest.approx(counted)
     assert set(found["classifier"]["raw"]) == set(SHAPE) and found["classifier"]["raw"]["enc_dec"]["maps"] == [2] * 5
     assert {"patterns-raw.svg", "heterogeneous-normed.png", "document.json"} <= {
         p.name for p in (tmp_path / "p").iterdir()

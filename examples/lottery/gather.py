@@ -49,6 +49,12 @@ def retrained(folder: Path) -> dict[str, Any]:
     return {name: settings.get(name) for name in names}
 
 
+def survivors(folder: Path) -> dict[str, Any]:
+    """Return what survivors.sh left: what survives, and the patterns of each model's heads."""
+    found = {path.stem.removeprefix("patterns-"): read_json(path) for path in sorted(folder.glob("patterns-*.json"))}
+    return {"survival": read_json(folder / "survival.json"), "patterns": found}
+
+
 def without_places(value: Any, folder: Path) -> Any:
     """Return a JSON value without this machine's paths."""
     if isinstance(value, dict):
@@ -61,26 +67,33 @@ def without_places(value: Any, folder: Path) -> Any:
     return value
 
 
+def searched(folder: Path) -> dict[str, Any]:
+    """Return searches, tickets, tables and settings."""
+    result: dict[str, Any] = {"searches": {}, "tickets": {}, "tables": {}, "retrained": {}}
+    for study in sorted(folder.glob("search-*/**/study.json")):
+        # search-SELECTION/MODEL/MODE, or search-SELECTION-MODE/MODEL
+        name, model, *mode = study.relative_to(folder).parts[:-1]
+        kind = "-".join([name.removeprefix("search-"), *mode])
+        result["searches"].setdefault(kind, {})[model] = search(study.parent)
+    for path in sorted(folder.glob("tickets-*.json")):
+        result["tickets"][path.stem.removeprefix("tickets-")] = tickets(path)
+    for path in sorted(folder.glob("table-*.json")):
+        mode = path.stem.removeprefix("table-")
+        result["tables"][mode] = read_json(path)
+        result["retrained"][mode] = retrained(next(iter(sorted(folder.glob(f"retrain-{mode}/*")))))
+    return result
+
+
 def main() -> None:
     """Read the folder and write the file."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("-o", "--output", type=Path, required=True)
+    parser.add_argument("--survivors", action="store_true", help="collect what survivors.sh left instead")
     args = parser.parse_args()
-    result: dict[str, Any] = {"searches": {}, "tickets": {}, "tables": {}, "retrained": {}}
-    for study in sorted(args.folder.glob("search-*/**/study.json")):
-        # search-SELECTION/MODEL/MODE, or search-SELECTION-MODE/MODEL
-        name, model, *mode = study.relative_to(args.folder).parts[:-1]
-        kind = "-".join([name.removeprefix("search-"), *mode])
-        result["searches"].setdefault(kind, {})[model] = search(study.parent)
-    for path in sorted(args.folder.glob("tickets-*.json")):
-        result["tickets"][path.stem.removeprefix("tickets-")] = tickets(path)
-    for path in sorted(args.folder.glob("table-*.json")):
-        mode = path.stem.removeprefix("table-")
-        result["tables"][mode] = read_json(path)
-        result["retrained"][mode] = retrained(next(iter(sorted(args.folder.glob(f"retrain-{mode}/*")))))
     args.output.parent.mkdir(parents=True, exist_ok=True)
-    write_json(args.output, without_places(result, args.folder.resolve()))
+    found = survivors(args.folder) if args.survivors else searched(args.folder)
+    write_json(args.output, without_places(found, args.folder.resolve()))
 
 
 if __name__ == "__main__":

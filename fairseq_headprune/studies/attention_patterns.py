@@ -11,7 +11,7 @@ from torch import nn
 from fairseq_headprune.batches import sample_indices
 from fairseq_headprune.files import PathLike, sha256
 from fairseq_headprune.importance.attention_maps import sentence_maps
-from fairseq_headprune.parts import PAPER_NAMES, Mask, Part
+from fairseq_headprune.parts import HEADS, PAPER_NAMES, Mask, Part
 from fairseq_headprune.patterns.classifier import classify, quality, train
 from fairseq_headprune.patterns.examples import Labelled, divided, made_up, read_annotated
 from fairseq_headprune.patterns.generated import PATTERNS
@@ -75,6 +75,9 @@ def attention_patterns(session: Any, split: str, how: PatternSettings, tickets: 
         "patterns": list(PATTERNS),
         "groups": {name: [head.facts() for head in members] for name, members in groups.items()},
         "heads": [{**head.facts(), **{kind: counts[kind][head] for kind in KINDS}} for head in heads],
+        "shares": {
+            kind: {label: _share(found, members) for label, members in _rows(groups)} for kind, found in counts.items()
+        },
         "classifier": qualities,
         "sentences": len(chosen),
     }
@@ -100,7 +103,7 @@ def _groups(tickets: PathLike, session: Any, heads: list[Part]) -> dict[str, lis
     mine = [good for good in goods if session.checkpoint["sha256"] in good.source.get("checkpoints", [])]
     if not mine:
         raise ValueError(f"{folder} has no ticket of {session.path}; give a checkpoint that was searched")
-    mine[0].check_shape(session.gates.shape, str(session.path))
+    mine[0].only(HEADS).check_shape(session.gates.shape, str(session.path))
     found: dict[str, list[Part]] = {SUPER: [], SURVIVORS: [], REST: [], ALL: heads}
     for head in heads:
         found[SUPER if always[head] else SURVIVORS if mine[0][head] else REST].append(head)
