@@ -31,7 +31,7 @@ def test_norms_by_hand():
 
 
 def test_maps_of_a_model_equal_a_slow_computation():
-    # Source: Kobayashi et al. 2020, eq. 4, key by key, from the inputs of each module.
+    # Source: Kobayashi et al. 2020 (f(x) of each key), key by key, from the inputs of each module.
     model = tiny.make_model()
     generator = torch.Generator().manual_seed(5)
     for parameter in model.parameters():

@@ -8,7 +8,7 @@ SIZE = 32
 
 
 def value_norms(values: Tensor, output: Tensor) -> Tensor:
-    """Return the norms of the vectors that each head adds for a key: ``||f(x)||`` (Kobayashi et al. 2020, eq. 4).
+    """Return the norms of the vectors that each head adds for a key: ``||f(x)||`` (Kobayashi et al. 2020).
 
     f(x) = (x W_V + b_V) W_O of the head; times the attention weight, it is what the key contributes to the output.
 
