@@ -10,6 +10,7 @@ import numpy
 import pytest
 from matplotlib.image import imread
 
+from fairseq_headprune.report import drawing, figures
 from fairseq_headprune.report.ablation_figures import ablation_scatter, score_histogram
 from fairseq_headprune.report.figures import pruning_curve
 from fairseq_headprune.report.head_maps import head_map
@@ -279,3 +280,15 @@ def test_scatter_has_the_unpruned_scores_as_lines(tmp_path):
         ablation_scatter({}, (1.0, 1.0), ("x", "y"), "c", tmp_path / "s")
     with pytest.raises(ValueError, match="no finite number"):
         ablation_scatter({"enc_dec": [(1.0, float("inf"))]}, (1.0, 1.0), ("x", "y"), "c", tmp_path / "s")
+
+
+def test_a_legend_is_no_wider_than_its_figure():
+    # Source: matplotlib's own layout.
+    points = [{"percent": x, "score": 40.0 - x / 10, "p": p, "ci": [30.0, 41.0]} for x, p in ((0, 1.0), (50, 0.001))]
+    with drawing.style():
+        drawn = figures._pruning_curve(
+            dict.fromkeys(("Enc-Enc", "Enc-Dec", "Dec-Dec"), points), "BLEU", 40.0, 0.01, None
+        )
+        drawing.encoded(drawn, "png")
+        box = drawn.legends[0].get_window_extent()
+    assert 0 <= box.x0 and box.x1 <= drawn.bbox.x1

@@ -117,19 +117,23 @@ def panels(width: float, height: float, **options: Any) -> tuple[Figure, Sequenc
 
 
 def legend(figure: Figure, *arguments: Any, loc: str = "outside lower center", **options: Any) -> None:
-    """Add a legend outside the plot, where it hides no curve; in a paper it is below, in as many columns as fit."""
-    options = {"loc": loc, "frameon": False, "handlelength": 3.2, **options}
-    width = paper_width()
-    if width is None:
-        figure.legend(*arguments, **options)
-        return
-    options |= {"loc": "outside lower center", "ncols": 1, "handlelength": 2.6, "columnspacing": 1.0}
+    """Add a legend outside the plot, where it hides no curve, in as many columns as fit; on a screen at most ``ncols``.
+
+    In a paper it is below the plot.
+    """
+    options = {"loc": loc, "frameon": False, "handlelength": 3.2, "ncols": 1, **options}
+    paper = paper_width()
+    width, most = paper or figure.get_figwidth(), options["ncols"]
+    if paper:
+        options |= {"loc": "outside lower center", "ncols": 1, "handlelength": 2.6, "columnspacing": 1.0}
     first = figure.legend(*arguments, **options)
     # A handle with its spaces takes about half an inch.
     widths = [letter_width(_points(text)) * len(text.get_text()) + 0.5 for text in first.get_texts()]
     first.remove()
-    options["ncols"] = next(n for n in range(len(widths), 0, -1) if n == 1 or _columns_width(widths, n) <= width)
-    for text in figure.legend(*arguments, **options).get_texts():
+    most = len(widths) if paper else min(most, len(widths))
+    options["ncols"] = next(n for n in range(most, 0, -1) if n == 1 or _columns_width(widths, n) <= width)
+    shown = figure.legend(*arguments, **options)
+    for text in shown.get_texts() if paper else []:
         text.set_text(folded(text.get_text(), width - 0.5, _points(text)))
 
 
