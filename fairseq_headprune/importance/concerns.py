@@ -1,6 +1,8 @@
 """What makes an order of normalised scores say less than it seems to."""
 
 from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
 
 from fairseq_headprune.parts import HEADS
 from fairseq_headprune.parts.scores import Scores
@@ -20,3 +22,12 @@ def concerns(scores: Scores) -> list[str]:
     tied = any(count > 1 for count in Counter(value for row in rows for value in row).values())
     alone = scores.normalize in ("layer", "layer-rms") and sum(len(row) == 1 for row in rows) > 1
     return [UNEVEN] * uneven + [TIED + (_LAST.format(scores.normalize) if alone else "")] * tied
+
+
+def concerns_of_files(paths: Iterable[Path]) -> list[str]:
+    """Return what to warn of in the score files of a study that exist, each once, with the step from which it is so."""
+    found: dict[str, str] = {}
+    for path in paths:
+        for text in concerns(Scores.load(path)) if path.is_file() else ():
+            found.setdefault(text, "" if path.stem == "scores" else f" (from {path.stem} on)")
+    return [text + where for text, where in found.items()]

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
-from fairseq_headprune.importance.concerns import concerns
+from fairseq_headprune.importance.concerns import concerns_of_files
 from fairseq_headprune.importance.settings import ScoreSettings
 from fairseq_headprune.parts import PAPER_NAMES, Mask
 from fairseq_headprune.parts.scores import Scores
@@ -190,7 +190,8 @@ class Prune(MaskStudy):
         used = _used(scores) if scores else {}
         how = f"{unpruned['signature']}{beside_text(unpruned)}; order: {settings['order']}; importance from "
         how += _source(used)
-        document.notes = [family.legend(), how, *self._concerns()]
+        scored = [self.folder.path / "scores.json", *sorted((self.folder.path / "scores").glob("*.json"))]
+        document.notes = [family.legend(), how, *concerns_of_files(scored)]
         document.findings = [] if missing else [curve_found(*curve, family, measure) for curve in found.items()]
         document.data = {
             "baseline": unpruned,
@@ -239,14 +240,6 @@ class Prune(MaskStudy):
     def _stored_scores(self) -> Scores | None:
         path = self.folder.path / "scores.json"
         return Scores.load(path) if path.is_file() else None
-
-    def _concerns(self) -> list[str]:
-        """What makes the order say less than it seems to, and from which step on (see ``importance.concerns``)."""
-        folder, found = self.folder.path, dict[str, str]()
-        for path in [folder / "scores.json", *sorted((folder / "scores").glob("*.json"))]:
-            for text in concerns(Scores.load(path)) if path.is_file() else ():
-                found.setdefault(text, "" if path.stem == "scores" else f" (from {path.stem} on)")
-        return [text + where for text, where in found.items()]
 
     def _unfinished(self, done: int) -> str:
         return (

@@ -78,22 +78,8 @@ def trainings(
         raise ValueError("variants that are tuned, or trained for long, need --tune UPDATES")
 
     def of(method: str, count: int | None, seed: int) -> Training:
-        tuned, learned = "tuned" in options(method), base(method) == "learned-start"
-        limit = tune if tuned else updates + tune if "long" in options(method) else updates
-        if base(method) == "unpruned":
-            flags = ["--criterion", task.criterion]
-        else:
-            flags = method_flags(method, count or 0, task.criterion, task.preset)
-        short = tuned or base(method) == "pipelined-dsp"
-        flags += [] if short else ["--validate-after-updates", str(int(SETTLED * limit))]
-        made = Training(_name(method, count, seed), method, seed, count, flags, unpruned_name(seed) if short else None,
-                        updates=limit)  # fmt: skip
-        source = "joint-dsp" if learned else method.replace("+tuned", "") if tuned and count is not None else None
-        if source is None:
-            return made
-        if source not in methods or made.mask_seed not in seeds:
-            raise ValueError(f"{method} takes the heads of {source}, seed {made.mask_seed}: compare these, too")
-        return replace(made, mask_of=_name(source, count, made.mask_seed if learned else seed))
+        limit = updates + tune if "long" in options(method) else updates
+        return _training(method, count, seed, tune if "tuned" in options(method) else limit, task)
 
     whole = [method for method in chosen if base(method) == "unpruned"]
     result = [of(method, None, seed) for method in whole for seed in seeds]
@@ -104,7 +90,32 @@ def trainings(
             flags = [*lambda_flags(value, task.criterion), "--validate-after-updates", str(int(SETTLED * updates))]
             name = f"l0-lambda-{value:g}-{seed}"
             result.append(Training(name, "l0-lambda", seed, None, flags, penalty=value, updates=updates))
+    _check_sources(result, methods, seeds)
     return result
+
+
+def _training(method: str, count: int | None, seed: int, updates: int, task: Task) -> Training:
+    """Return a training of so many updates, from random weights or from the unpruned model."""
+    tuned, plain = "tuned" in options(method), ["--criterion", task.criterion]
+    flags = plain if count is None else method_flags(method, count, task.criterion, task.preset)
+    short = tuned or base(method) == "pipelined-dsp"
+    flags = flags if short else [*flags, "--validate-after-updates", str(int(SETTLED * updates))]
+    after = unpruned_name(seed) if short else None
+    made = Training(_name(method, count, seed), method, seed, count, flags, after, updates=updates)
+    if base(method) == "learned-start":
+        return replace(made, mask_of=_name("joint-dsp", count, made.mask_seed))
+    if tuned and count is not None:
+        return replace(made, mask_of=_name(method.replace("+tuned", ""), count, seed))
+    return made
+
+
+def _check_sources(made: Sequence[Training], methods: Sequence[str], seeds: Sequence[int]) -> None:
+    for training in made:
+        if training.mask_of is None:
+            continue
+        source, _, seed = training.mask_of.rsplit("-", 2)
+        if source not in methods or int(seed) not in seeds:
+            raise ValueError(f"{training.method} takes the heads of {source}, seed {seed}: compare these, too")
 
 
 def _name(method: str, count: int | None, seed: int) -> str:
