@@ -4,6 +4,7 @@ Importing this module puts the repository's root on ``sys.path``, so that the sc
 """
 
 import argparse
+import json
 import os
 import platform
 import shlex
@@ -262,3 +263,13 @@ def interleave(
 def paired_ratios(times: Sequence[float], to: Sequence[float]) -> dict[str, float]:
     """Summarise the ratios of two sides' times, round by round."""
     return spread([mine / other for mine, other in zip(times, to, strict=True)])
+
+
+def told(checks: Sequence[dict[str, Any]], value: Any) -> int:
+    """Print checks (``name``, ``ok``, ``why``) as a table, or ``value`` as JSON unless None; return the status."""
+    if value is not None:
+        print(json.dumps(value, indent=1))
+    else:
+        for check in checks:
+            print(f"{check['name']:<26} {'ok' if check['ok'] else 'FAILED':<7} {check['why']}")
+    return 0 if all(check["ok"] for check in checks) else 1

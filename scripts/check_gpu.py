@@ -83,12 +83,7 @@ def main() -> int:
     value = {"check": "gpu", "checks": checks, "environment": benchmarks.environment("torch", "ve-fairseq", "numpy")}
     if args.output:
         write_json(args.output, value)
-    if args.json:
-        print(json.dumps(value, indent=1))
-    else:
-        for check in checks:
-            print(f"{check['name']:<26} {'ok' if check['ok'] else 'FAILED':<7} {check['why']}")
-    return 0 if all(check["ok"] for check in checks) else 1
+    return benchmarks.told(checks, value if args.json else None)
 
 
 def _arguments() -> argparse.Namespace:

@@ -10,7 +10,6 @@ With --cpu, passes are rerun instead of recorded. Exit status 1: a difference ex
 """
 
 import argparse
-import json
 import sys
 from typing import Any, Optional
 
@@ -42,12 +41,7 @@ def main() -> int:
     task = benchmarks.make_task(args, benchmarks.fairseq_settings(args, f"transformer_{args.arch}"), args.batches)
     batches = benchmarks.draw_batches(task, args.batches, (1024, 1024), max_tokens=args.max_tokens)
     checks = [_check(args, case, task, batches) for case in args.cases]
-    if args.json:
-        print(json.dumps(checks, indent=1))
-    else:
-        for check in checks:
-            print(f"{check['name']:<26} {'ok' if check['ok'] else 'FAILED':<7} {check['why']}")
-    return 0 if all(check["ok"] for check in checks) else 1
+    return benchmarks.told(checks, checks if args.json else None)
 
 
 def _arguments() -> argparse.Namespace:

@@ -372,6 +372,7 @@ def test_a_training_that_was_interrupted_ends_like_one_that_was_not(data_bin, tm
     assert learning.same(whole["model"], resumed["model"])
 
 
+@pytest.mark.slow
 def test_the_check_of_a_gpu_runs_and_finds_a_difference(recorded, monkeypatch, capsys):
     monkeypatch.syspath_prepend(str(tiny.ROOT / "scripts"))
     check_graphs = importlib.import_module("check_graphs")

@@ -17,6 +17,7 @@ def argv(data_bin, tmp_path_factory):
     return ["prune", data_bin, "--path", checkpoint, *search, "--order", "random"]
 
 
+@pytest.mark.slow
 def test_the_form_and_the_direction_of_the_input_are_the_studys(argv, tmp_path, capsys):
     forms = {
         "cut": ["--truncate-source", "--max-source-positions", "3"],
@@ -36,6 +37,7 @@ def test_the_form_and_the_direction_of_the_input_are_the_studys(argv, tmp_path, 
     assert again["curves"]["all"][1]["score"] == found["cut"]["curves"]["all"][1]["score"]
 
 
+@pytest.mark.slow
 def test_a_half_finished_study_of_other_masks_does_not_go_on(argv, tmp_path, capsys):
     # Older versions drew random orders in another way; their folders have the same settings.
     argv = [*argv, "--order-seeds", "1", "2", "--step", "50%", "-o", tmp_path / "s"]

@@ -7,6 +7,7 @@ from typing import Any
 
 from fairseq_headprune.cli.common import add_output_flags, emit, numbers
 from fairseq_headprune.cli.model_flags import parse_model_flags
+from fairseq_headprune.cli.timing_flags import add_length_flag, add_timing_flags, check_timing, use_threads
 from fairseq_headprune.report.tables import Table, render_parts
 
 _DESCRIPTION = """Speed and size of models, each against the first one (--path), measured in one run: the same
@@ -18,13 +19,10 @@ def run(argv: list[str]) -> int:
     """Run the verb."""
     args = parse_model_flags("bench", argv, _add_flags, _DESCRIPTION)
     _check(args)
-    import torch
-
     from fairseq_headprune.session import open_session
     from fairseq_headprune.speed.measure import measure
 
-    if args.threads:
-        torch.set_num_threads(args.threads)
+    use_threads(args)
     paths = [args.path, *args.models]
     names = _names(paths)
     sides = {}
@@ -68,9 +66,8 @@ def _add_flags(parser: argparse.ArgumentParser) -> None:
     add("--beams", type=numbers, metavar="N,N…", help="beam sizes of translations (default: that of --beam, else 1,5)")
     parser.set_defaults(beam=None)
     add("--sentences", type=int, default=64, metavar="N", help="first sentences of the split (default: 64)")
-    add("--length", type=int, metavar="T", help="tokens of every translation (default: 20)")
-    add("--rounds", type=int, default=5, metavar="N", help="rounds that are timed (default: 5)")
-    add("--threads", type=int, default=0, metavar="N", help="CPU threads of torch (default: torch's own choice)")
+    add_length_flag(group, None)
+    add_timing_flags(group, 5)
     add_output_flags(parser)
 
 
@@ -92,17 +89,9 @@ def _check(args: argparse.Namespace) -> None:
         args.length = 20 if args.length is None else args.length
     args.batch_sizes = args.batch_sizes or ([1, 4, 16, 64] if args.batch_size is None else [args.batch_size])
     args.beam = args.beams[-1] or 1
-    for flag in ("sentences", "rounds"):
-        if getattr(args, flag) < 1:
-            raise ValueError(f"--{flag} {getattr(args, flag)}: must be at least 1")
-    if args.length is not None and args.length < 2:
-        raise ValueError(f"--length {args.length}: a translation has at least 2 tokens, the last one ends it")
-    if (
-        min(args.batch_sizes) < 0
-        or min((beam for beam in args.beams if beam is not None), default=1) < 1
-        or args.threads < 0
-    ):
-        raise ValueError("--batch-sizes and --threads must not be below 0, --beams not below 1")
+    check_timing(args, "sentences")
+    if min(args.batch_sizes) < 0 or min((beam for beam in args.beams if beam is not None), default=1) < 1:
+        raise ValueError("--batch-sizes must not be below 0, --beams not below 1")
 
 
 def _names(paths: list[str]) -> list[str]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from fairseq_headprune.cli.common import add_figure_flag, add_output_flags, as_for_paper, check_outputs, emit, numbers
 from fairseq_headprune.cli.model_flags import parse_model_flags
+from fairseq_headprune.cli.timing_flags import add_timing_flags, check_timing, use_threads
 from fairseq_headprune.report.tables import render_parts
 
 _DESCRIPTION = """Speed and size of a BERT classifier by the number of heads it keeps (Michel et al. 2019, Table 4; Li
@@ -23,10 +24,7 @@ def run(argv: list[str]) -> int:
     from fairseq_headprune.speed.points import named_masks, read_points
 
     named, points = named_masks(args.mask_files), read_points(args.points, args.study) if args.points else []
-    import torch
-
-    if args.threads:
-        torch.set_num_threads(args.threads)
+    use_threads(args)
     value = _measure(args, open_session(args), named, points)
     from fairseq_headprune.files import write_json
 
@@ -65,8 +63,7 @@ def _add_flags(parser: argparse.ArgumentParser) -> None:
         "--seconds", type=float, default=0.05, metavar="S",
         help="the examples are repeated until the unpruned model takes so long (default: 0.05)",
     )  # fmt: skip
-    add("--rounds", type=int, default=2, metavar="N", help="rounds that are timed, after one to warm up (default: 2)")
-    add("--threads", type=int, default=0, metavar="N", help="CPU threads of torch (default: torch's own choice)")
+    add_timing_flags(group, 2)
     group = parser.add_argument_group("results")
     group.add_argument("-o", "--output", metavar="FILE", required=True, help="JSON file to write (required)")
     add_figure_flag(group)
@@ -83,19 +80,19 @@ def _check(args: argparse.Namespace) -> None:
         ValueError: a number out of range or given twice, or a model that is not a classifier.
         FileNotFoundError: a folder of results does not exist.
     """
-    if args.task != "glue":
-        raise ValueError("bench-heads is for classifiers of the task glue; for translation: headprune bench, profile")
-    for flag in ("masks", "examples", "rounds"):
-        if getattr(args, flag) < 1:
-            raise ValueError(f"--{flag} {getattr(args, flag)}: must be at least 1")
+    from fairseq_headprune.tasks.seam import task_class
+
+    if task_class(args.task).translates:
+        raise ValueError("bench-heads is for classifiers; for translation: headprune bench, profile")
+    check_timing(args, "masks", "examples")
     for flag in ("heads", "batch_sizes"):
         given, name = getattr(args, flag), flag.replace("_", "-")
         if min(given) < 1:
             raise ValueError(f"--{name} {min(given)}: must be at least 1")
         if len(set(given)) < len(given):
             raise ValueError(f"--{name} {','.join(map(str, given))}: a number is given twice")
-    if args.threads < 0 or not args.seconds >= 0:
-        raise ValueError("--threads and --seconds must not be below 0")
+    if not args.seconds >= 0:
+        raise ValueError(f"--seconds {args.seconds}: must not be below 0")
     if args.figure and args.points and args.figure_batch not in args.batch_sizes:
         raise ValueError(f"--figure-batch {args.figure_batch}: not one of --batch-sizes")
     if args.study and not args.points:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from fairseq_headprune.cli.common import add_output_flags, check_outputs, emit, refuse_overwriting
 from fairseq_headprune.cli.model_flags import parse_model_flags
+from fairseq_headprune.cli.timing_flags import add_length_flag, add_timing_flags, check_timing, use_threads
 from fairseq_headprune.report.tables import Table, render_parts
 
 if TYPE_CHECKING:
@@ -31,12 +32,9 @@ def run(argv: list[str]) -> int:
         raise ValueError(f"this verb is for translation models; the checkpoint is of the task {args.task}")
     size = _BATCH_SIZE if args.batch_size is None else args.batch_size
     _check(args, size)
-    import torch
-
     from fairseq_headprune.speed.variants import profile_session
 
-    if args.threads:
-        torch.set_num_threads(args.threads)
+    use_threads(args)
     profile = profile_session(
         Session(args), args.gen_subset, size, args.batches, args.beam, args.length, args.rounds, args.each_layer
     )
@@ -49,9 +47,8 @@ def _add_flags(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("measurement")
     add = group.add_argument
     add("--batches", type=int, default=4, metavar="N", help="batches that are translated (default: 4)")
-    add("--length", type=int, default=20, metavar="T", help="tokens of every translation (default: 20)")
-    add("--rounds", type=int, default=5, metavar="N", help="rounds that are timed (default: 5)")
-    add("--threads", type=int, default=0, metavar="N", help="CPU threads of torch (default: torch's own choice)")
+    add_length_flag(group)
+    add_timing_flags(group, 5)
     add(
         "--each-layer",
         action="store_true",
@@ -70,13 +67,9 @@ def _check(args: argparse.Namespace, size: int) -> None:
         ValueError: a number is out of range, or the output is an input.
         FileNotFoundError: the output's folder does not exist.
     """
-    for flag, value in (("batch-size", size), ("batches", args.batches), ("rounds", args.rounds), ("beam", args.beam)):
-        if value < 1:
-            raise ValueError(f"--{flag} {value}: must be at least 1")
-    if args.length < 2:
-        raise ValueError(f"--length {args.length}: a translation has at least 2 tokens, the last one ends it")
-    if args.threads < 0:
-        raise ValueError(f"--threads {args.threads}: must not be below 0")
+    if size < 1:
+        raise ValueError(f"--batch-size {size}: must be at least 1")
+    check_timing(args, "batches", "beam")
     check_outputs(args.output)
     refuse_overwriting(args.output, args.path, args.head_mask)
 
