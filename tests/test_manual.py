@@ -135,6 +135,10 @@ def test_the_tour_of_the_readme_runs(data_bin, tmp_path, monkeypatch):
             package = {"fairseq_headprune": tiny.ROOT / "fairseq_headprune"}
             tiny.fairseq_here("generate", *[package.get(word, word) for word in flags])
     assert len(Mask.load("mask.json").kept()) == 18 and Path("ct2-model/model.bin").is_file()
+    # A long one is planned.
+    studies = commands((tiny.ROOT / "docs" / "papers" / "michel2019.md").read_text())
+    flags = next(words[1:] for words in studies if "keep-one" in words)
+    assert cli.main([*flags, "--dry-run"]) == 0 and not Path("one-head").exists()
 
 
 def test_the_tour_shows_what_the_results_hold():
