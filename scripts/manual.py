@@ -16,7 +16,7 @@ from fairseq_headprune.cli.examples import EXAMPLES
 from fairseq_headprune.cli.lottery import PARTS
 
 _ROOT = Path(__file__).resolve().parents[1]
-_OUTSIDE = ["CHANGELOG.md", "CONTRIBUTING.md", "examples/*/README.md", "examples/*/results/**/*.png"]
+_OUTSIDE = ["CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "examples/*/README.md", "examples/*/results/**/*.png"]
 
 
 def on_config(config: Any) -> None:
