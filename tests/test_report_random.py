@@ -13,9 +13,9 @@ def test_random_studies_show_means_and_what_differs(tmp_path):
     [table] = list(told(study))
     assert [line.split() for line in table.splitlines()[2:]] == [
         ["0%", "all", "(unpruned)", "30.00", "-", "-", "-", "-"],
-        ["0%", "all,", "fine-tuned", "32.00", "+2.00", "1.00", "3", "0", "/", "1"],
-        ["60%", "random", "28.00", "-2.00", "1.00", "3", "1", "/", "0"],
-        ["20%", "random", "30.00", "+0.00", "0.50", "3", "0", "/", "0"],
+        ["0%", "all,", "fine-tuned", "32.00", "+2.00", "[-0.48,", "+4.48]", "1.00", "3", "0", "/", "1"],
+        ["60%", "random", "28.00", "-2.00", "[-4.48,", "+0.48]", "1.00", "3", "1", "/", "0"],
+        ["20%", "random", "30.00", "+0.00", "[-1.24,", "+1.24]", "0.50", "3", "0", "/", "0"],
     ]
     assert study["parts"][-1]["text"].endswith("one method against another, 2000 resamples, seed 12345)")
     assert study["found"] == [

@@ -150,6 +150,7 @@ def _report(args: argparse.Namespace, study: Any, split: str) -> Any:
     """Write the results of a split and return their document."""
     from fairseq_headprune.evaluation.hypotheses import read_references
     from fairseq_headprune.files import write_json
+    from fairseq_headprune.provenance import software
     from fairseq_headprune.studies.mask_study import Comparison
     from fairseq_headprune.studies.pruners.figures import comparison_figure, set_figures
 
@@ -157,7 +158,7 @@ def _report(args: argparse.Namespace, study: Any, split: str) -> Any:
     references = read_references(args.references[place]).lines if args.references else None
     how = Comparison(args.tokenize, args.resamples, args.bootstrap_seed, args.alpha)
     document = study.split_result(study.folder.cells(), split, references, how, args.margin)
-    document.data = {"command": args.command, **document.data}
+    document.data = {"command": args.command, **document.data, "made_by": software()}
     stem = args.out if place == 0 else args.out.with_name(f"{args.out.name}-{split}")
     stem.parent.mkdir(parents=True, exist_ok=True)
     write_json(f"{stem}.json", document.data)

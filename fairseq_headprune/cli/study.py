@@ -90,7 +90,11 @@ def show(study: Any, args: argparse.Namespace) -> int:
     """
     document = study.result(study.cells())
     if args.json and study.session is not None:
-        document.data |= {**study.session.origin(), "statistics": study.sentence_statistics()}
+        document.data |= study.session.origin()
+        try:
+            document.data["statistics"] = study.sentence_statistics()
+        except FileNotFoundError as error:
+            print(f"headprune {study.name}: without the statistics of its p values: {error}", file=sys.stderr)
     return show_document(document, args, study.folder.figure_stem)
 
 

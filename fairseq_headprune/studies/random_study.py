@@ -131,7 +131,10 @@ class RandomStudy(MaskStudy):
 
     def _tell_samplings(self, document: Document, unpruned: Done, items: list[list[Done]], comparisons: int) -> None:
         """Add the test of each sampling; the study may be unfinished."""
-        caption = f"{self.measure}: mean of the samplings of each row, each fine-tuned; sd: their standard deviation"
+        caption = (
+            f"{self.measure}: mean of the samplings of each row, each fine-tuned; difference with its 95% interval "
+            "over them; sd: their standard deviation"
+        )
         tests = self.family(comparisons)
         document.tables = [samplings_table(unpruned, items, tests, self.measure, caption)]
         untrained = [_UNTRAINED] if "task" in self.settings["data"] else []

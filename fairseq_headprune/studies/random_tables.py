@@ -1,13 +1,13 @@
 """The tables of a random pruning study: those of Budhraja et al. (2020), and one of all samplings."""
 
-import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fairseq_headprune.evaluation.p_values import holm
+from fairseq_headprune.evaluation.trainings import against_value, spread
 from fairseq_headprune.parts import HEADS, Mask
 from fairseq_headprune.parts.notation import format_config, parse_triple
-from fairseq_headprune.report.marks import SENTENCES, Family, TrainingTests
+from fairseq_headprune.report.marks import SENTENCES, Family, TrainingTests, difference_text
 from fairseq_headprune.report.tables import Marked, Table
 from fairseq_headprune.studies.samplings import AT_LEAST_ONE, CONTROL, Item
 from fairseq_headprune.studies.study import UNPRUNED, Done
@@ -101,6 +101,8 @@ def samplings_table(
 ) -> Table:
     """Return a table with a row for the unpruned model and one per item: its mean, and how many samplings differ.
 
+    The difference has its 95% interval over the samplings (Student's t).
+
     Args:
         unpruned: the cell of the unpruned model.
         items: the samplings of each item, as cells with ``p_holm``; at least one.
@@ -109,10 +111,12 @@ def samplings_table(
     rows: list[list[Any]] = [["0%", "all (unpruned)", f"{unpruned['score']:.2f}", None, None, None, None]]
     for cells in items:
         scores = [cell["score"] for cell in cells]
-        mean, spread = statistics.mean(scores), f"{statistics.stdev(scores):.2f}" if len(scores) > 1 else None
+        over, apart = spread(scores), against_value(unpruned["score"], scores)
+        assert apart.mean is not None
         worse, better = differing(unpruned, cells, tests)
-        row = [f"{cells[0]['percent']:.0f}%", kept_heads(cells[0]), f"{mean:.2f}", f"{mean - unpruned['score']:+.2f}"]
-        rows.append([*row, spread, len(scores), f"{worse} / {better}"])
+        row: list[Any] = [f"{cells[0]['percent']:.0f}%", kept_heads(cells[0]), f"{over.mean:.2f}"]
+        row += [difference_text(apart.mean, apart.ci), None if over.sd is None else f"{over.sd:.2f}"]
+        rows.append([*row, over.n, f"{worse} / {better}"])
     return Table(header, rows, "llrrrrr", caption)
 
 
