@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from fairseq_headprune.cli.model_flags import parse_model_flags
 from fairseq_headprune.cli.prune import add_prune_flags, prune_maker, prune_settings
 from fairseq_headprune.cli.scale_flags import add_scale_flags, helpers, take_place
 from fairseq_headprune.cli.study import Progress, outlook, show, show_outlooks, warn
+from fairseq_headprune.studies.folder import StudyFolder
 
 _DESCRIPTION = """The study of headprune prune at every epoch checkpoint (checkpointN.pt) of a training run: BLEU
 (--task glue: GLUE's metric), absolute and relative to that epoch's unpruned model, and how the ranking of the heads
@@ -35,8 +37,7 @@ def run(argv: list[str]) -> int:
     first.check()
     _check_numbers(args, checkpoints, max(points[-1].pruned for points in first.steps.values()), keep, panel)
     if args.dry_run:
-        note = "at most: epochs that are done are not taken off" + ("; further epochs will come" if follow else "")
-        return show_outlooks([outlook(first, args, len(checkpoints.readable()), note)], args)
+        return _dry_run(args, first, list(checkpoints.readable()))
     warn(first)
     sweep, here = Sweep.of(first, checkpoints, follow), environment(args.headprune_command)
     sweep.keep, sweep.panel = keep, panel
@@ -56,6 +57,16 @@ def run(argv: list[str]) -> int:
     if late:
         print(f"headprune sweep-epochs: --panel: no result for epochs {epoch_list(late)}", file=sys.stderr)
     return show(sweep, args)
+
+
+def _dry_run(args: argparse.Namespace, first: Any, epochs: list[int]) -> int:
+    """Print what is left of a sweep whose first epoch has the study ``first``."""
+    path = Path(args.output)
+    done = {cell["epoch"] for cell in StudyFolder(path).cells().values()} if (path / "study.json").is_file() else set()
+    args.output = path / "epochs" / "none"  # the epochs' own studies
+    note = "further epochs will come" if args.follow else ""
+    found = outlook(first, args, len(set(epochs) - done), note)
+    return show_outlooks([replace(found, study="sweep-epochs")], args)
 
 
 def _add_flags(parser: argparse.ArgumentParser) -> None:
