@@ -1,5 +1,6 @@
 """Where a number comes from: the software and machine that computed it, and the files it was computed from."""
 
+import functools
 import importlib.metadata
 import os
 import platform
@@ -78,8 +79,11 @@ def _version(distribution: str) -> str | None:
         return None
 
 
+@functools.cache
 def _fairseq() -> dict[str, str | None] | None:
-    names = sorted(set(importlib.metadata.packages_distributions().get("fairseq", [])))
+    # Not importlib.metadata.packages_distributions: it reads the lists of all files that are installed.
+    found = importlib.metadata.distributions()
+    names = sorted({d.metadata["Name"] for d in found if "fairseq" in (d.read_text("top_level.txt") or "").split()})
     if not names:
         return None
     return {"distribution": ", ".join(names), "version": ", ".join(str(_version(name)) for name in names)}
