@@ -8,7 +8,8 @@ in ``many`` at the speed of one large matrix product.
 
 Besides the share of identical translations of both sides there is a control, on some of the masks: the loop at its best
 batch size against itself at half that size. In half precision, products of different shapes round differently, so the
-loop does not fully agree with itself either. (With ``--max-len-a`` the maximum length also depends on the batch.)
+loop does not fully agree with itself either. Each mask of the loop takes about the same time, so that ``--loop-masks``
+can time some of them. (With ``--max-len-a`` the maximum length also depends on the batch.)
 """
 
 import argparse
@@ -44,14 +45,12 @@ def main() -> None:
     tried = {size: _best_of_two(session, loop, masks[:1], cuda) for size, loop in loops.items()}
     best = min(tried, key=tried.__getitem__)
     many = _translator(session, split, indices, None)
-    with FlopCounterMode(display=False) as counter:
-        found = _in_packs(many, masks, args.masks_at_once)
-    expected, measured = _measure(session, many, loops[best], masks, args)
-    precision = torch.float16 if session.cfg.common.fp16 else torch.float32
-    peak = _matmul_peak(session.device, precision)
-    result = benchmarks.write_document(
-        args,
-        "ablation",
+    found: list[list[str]] = []
+    first = benchmarks.seconds(lambda: _replace(found, _in_packs(many, masks, args.masks_at_once)), cuda)
+    looped = _spread(len(masks), args.loop_masks or len(masks))
+    expected, measured = _measure(session, many, loops[best], masks, looped, args)
+    measured["seconds_of_first_run"] = first
+    about = dict(
         device=session.device.type,
         precision="fp16" if session.cfg.common.fp16 else "fp32",
         checkpoint=session.checkpoint["sha256"],
@@ -59,27 +58,46 @@ def main() -> None:
         beam=session.cfg.generation.beam,
         masks=len(masks),
         sentences=len(many.references),
-        **measured,
+        loop_masks=len(looped),
         loop_batch_sizes={str(size): seconds for size, seconds in tried.items()},
-        **_agreement(found, expected),
-        **_control(session, split, indices, masks, found, expected, best, args.control_masks),
-        **_bleu_difference(many, found, expected),
-        operations=counter.get_total_flops(),
-        peak_operations_per_second=peak,
-        floor_seconds=counter.get_total_flops() / peak,
     )
+    # What is measured is written at once: comparing takes minutes.
+    benchmarks.write_document(args, "ablation", **about, **measured)
+    chosen = [masks[number] for number in looped]
+    of_loop = [found[number] for number in looped]
+    compared = {
+        **_agreement(of_loop, expected),
+        **_control(session, split, indices, chosen, of_loop, expected, best, args.control_masks),
+        **_bleu_difference(many, of_loop, expected),
+    }
+    with FlopCounterMode(display=False) as counter:
+        _in_packs(many, masks, args.masks_at_once)
+    operations = counter.get_total_flops()
+    peak = _matmul_peak(session.device, torch.float16 if session.cfg.common.fp16 else torch.float32)
+    floor = {"operations": operations, "peak_operations_per_second": peak, "floor_seconds": operations / peak}
+    result = benchmarks.write_document(args, "ablation", **about, **measured, **compared, **floor)
     _show(result, cuda)
 
 
 def _measure(
-    session: Session, many: Translator, loop: Translator, masks: Sequence[Mask], args: argparse.Namespace
+    session: Session,
+    many: Translator,
+    loop: Translator,
+    masks: Sequence[Mask],
+    looped: Sequence[int],
+    args: argparse.Namespace,
 ) -> tuple[list[list[str]], dict[str, Any]]:
-    """Time both sides, and ``many`` on half of the work; return the loop's translations and the measurements."""
+    """Time both sides, and ``many`` on half of the work; return the loop's translations and the measurements.
+
+    Args:
+        looped: the masks that the loop goes through; its time is scaled to all.
+    """
     count, expected = len(many.references), []
+    chosen = [masks[number] for number in looped]
     sides = {
         "many": lambda: _in_packs(many, masks, args.masks_at_once),
         # It takes minutes, so the translations made while timing it are also those that are compared.
-        "loop": lambda: _replace(expected, _one_by_one(session, loop, masks)),
+        "loop": lambda: _replace(expected, _one_by_one(session, loop, chosen)),
     }
     half = _translator(session, session.cfg.dataset.gen_subset, range(count // 2), None)
     halves = {
@@ -89,6 +107,7 @@ def _measure(
     for name, (some, _, translator) in halves.items():
         sides[name] = lambda some=some, translator=translator: _in_packs(translator, some, args.masks_at_once)
     times, peaks = benchmarks.interleave(sides, args.rounds, session.device.type == "cuda")
+    times["loop"] = [seconds * len(masks) / len(chosen) for seconds in times["loop"]]
     return expected, {
         "seconds": {name: benchmarks.spread(values) for name, values in times.items()},
         "speedup": benchmarks.paired_ratios(times["loop"], to=times["many"]),
@@ -112,6 +131,7 @@ def _arguments() -> tuple[argparse.Namespace, list[str]]:
     add("--masks", type=int, default=0, help="only that many masks, spread over the grid; 0: all")
     add("--sentences", type=int, default=0, help="only the first sentences of the split; 0: all")
     add("--masks-at-once", type=int, default=0, help="masks in a pack; 0: all of them")
+    add("--loop-masks", type=int, default=0, help="time the loop on that many masks, scaled to all; 0: on all")
     add("--control-masks", type=int, default=8, help="masks on which the loop is compared with itself; 0: none")
     add("--batch-sizes", type=int, nargs="+", default=[128, 500, 1000], help="sizes tried for the loop, in sentences")
     add("--rounds", type=int, default=3, help="rounds; each measures both sides once, in turning order")
@@ -120,7 +140,7 @@ def _arguments() -> tuple[argparse.Namespace, list[str]]:
     args, flags = parser.parse_known_args()
     if args.sentences == 1 or args.masks == 1:
         parser.error("--masks and --sentences must be at least 2, since half of them is timed, too")
-    if args.rounds < 1 or min(args.masks, args.sentences, args.masks_at_once, args.control_masks) < 0:
+    if args.rounds < 1 or min(args.masks, args.sentences, args.masks_at_once, args.control_masks, args.loop_masks) < 0:
         parser.error("--rounds must be at least 1, the other numbers at least 0")
     return args, flags
 
