@@ -71,7 +71,8 @@ def _seconds(row: Mapping[str, Any], unpruned: Mapping[str, Any]) -> float:
     whole = unpruned["seconds"]
     if row["training"] is None:
         return (whole + row.get("scoring_seconds", 0.0)) / whole
-    return (row["training"]["seconds"] + (whole if _starts_trained(row) else 0.0)) / whole
+    before = whole + row.get("choosing_seconds", 0.0) if _starts_trained(row) else 0.0
+    return (row["training"]["seconds"] + before) / whole
 
 
 def _updates(row: Mapping[str, Any], updates: int) -> int:

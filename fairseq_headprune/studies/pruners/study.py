@@ -219,7 +219,9 @@ class ComparePruners(Study):
         told = {"id": cell.id, **cell.facts, "training": training}
         if "tuned" in options(cell.facts["method"]) and base(cell.facts["method"]) == "pipelined-dsp":
             name = next(t.mask_of for t in self.trainings if t.name == cell.job)
-            told["updates"] += read_json(Run(self.folder.path, f"runs/{name}").done)["updates"]
+            chosen = read_json(Run(self.folder.path, f"runs/{name}").done)
+            told["updates"] += chosen["updates"]
+            told["choosing_seconds"] = chosen.get("seconds", 0.0)
         return told
 
     def result(self, cells: Mapping[str, Done]) -> Document:
