@@ -109,7 +109,7 @@ def test_the_text_ends_with_what_was_found(study, flags, capsys):
     assert main(["ablate", *map(str, flags), "-o", str(study["folder"]), "--format", "markdown"]) == 0
     out = capsys.readouterr().out
     count = study["document"]["found"]
-    assert out.splitlines()[-1].startswith(f"{count['significant']} of 12 heads change BLEU significantly; ")
+    assert f"\n{count['significant']} of 12 heads change BLEU significantly; " in out
     assert "Enc-Dec (enc_dec)" in out and "| Layer/Head | 1 | 2 |" in out
     # Source: the document; layer 2, head 1 of enc_self.
     delta = next(cell["delta"] for cell in study["document"]["cells"] if cell["id"] == "enc_self-1-0")

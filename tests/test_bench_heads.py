@@ -46,7 +46,6 @@ def measured(tuned, call, tmp_path_factory):
     more = ["--points", folder / "points.json", "--mask-files", f"mine={tuned / 'mask.json'}", "--figure-batch", "4"]
     out = ["-o", folder / "speed-by-heads-cpu.json", "--figure", folder / "speed"]
     printed = run_json("bench-heads", *call, *FEW, *more, *out)
-    assert printed.pop("made_by")["command"].startswith("headprune bench-heads ")
     assert printed == read_json(folder / "speed-by-heads-cpu.json")
     return folder
 

@@ -78,7 +78,8 @@ def made_by() -> dict[str, Any]:
 def emit(value: dict, as_json: bool, text: str) -> None:
     """Print a verb's result to stdout, as one JSON document, whose ``made_by`` says how it was made, or as text."""
     if as_json:
-        value = {**value, "made_by": made_by()}
+        # What is also a file of its own, such as scores, has the environment with the command.
+        value = value if "environment" in value else {**value, "made_by": made_by()}
         print(json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False))
     else:
         print(text)
