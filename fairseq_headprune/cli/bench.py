@@ -118,7 +118,7 @@ def _value(args: argparse.Namespace, sides: dict, paths: dict[str, str], rows: l
         "data": first.session.data(args.gen_subset),
         "models": {name: {**fact, "floor_speed": base / fact["multiply_adds"]} for name, fact in facts.items()},
         "rows": rows,
-        "environment": environment(),
+        "environment": environment(getattr(first.session.args, "headprune_command", None)),
     }
 
 
