@@ -1,5 +1,7 @@
 """What the tests share. The makers behind the fixtures are in ``tiny.py`` and can be called directly."""
 
+import copy
+import functools
 import multiprocessing
 import subprocess
 import types
@@ -8,8 +10,26 @@ from pathlib import Path
 import pytest
 import tiny
 import torch
+from hydra._internal.config_repository import CachingConfigRepository
+from hydra.core.override_parser.overrides_parser import OverridesParser
 
 torch.set_num_threads(1)
+
+
+def quick_hydra():
+    """Let hydra parse a setting once a process: every verb hands it the same 250, most of a verb's time here."""
+    parse = functools.cache(lambda text, rule: parse_rule(OverridesParser.create(), text, rule))
+    parse_rule = OverridesParser.parse_rule
+    OverridesParser.parse_rule = lambda self, text, rule: copy.copy(parse(text, rule))
+
+    def begin(self, delegate):
+        # Its sources are replaced, not changed: no deep copy of them is needed.
+        self.delegate, self.cache = copy.copy(delegate), {}
+
+    CachingConfigRepository.__init__ = begin
+
+
+quick_hydra()
 
 #: Fixtures that train, start a cluster or a browser: tests that use one, directly or not, get the marker.
 MARKED = {"tuned": "slow", "slurm": "slurm", "chromium": "browser"}
