@@ -162,7 +162,7 @@ def test_what_is_in_the_way_of_transformers_is_said(tuned, tmp_path, monkeypatch
     (tmp_path / "torchaudio.py").write_text("raise OSError('Could not load this library: /x/_torchaudio.so')")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "torchaudio", raising=False)
-    monkeypatch.setattr("importlib.metadata.version", lambda name: {"torchaudio": "2.11.1"}[name])
+    monkeypatch.setattr("importlib.metadata.version", lambda name: {"torchaudio": "2.11.1"}.get(name, "1.0"))
     path = tuned / "SST-2" / "checkpoint_last.pt"
     assert main(["export", str(path), "--to", "huggingface", str(tmp_path / "hf")]) == 0
     note = f"torchaudio 2.11.1 does not load beside torch {torch.__version__} (Could not load this library); pip uninst"
