@@ -1,11 +1,11 @@
 """Common base of model families: fairseq's settings from a configuration, and checks of both."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Optional
 
-from fairseq_headprune.imports.vocabulary import Vocabulary
+from fairseq_headprune.imports.vocabulary import SPECIALS, Vocabulary, about, in_order
 
 #: activation in transformers -> fairseq's name of the same function
 _ACTIVATIONS = {
@@ -32,6 +32,8 @@ _SIZES = {
     "max_position_embeddings": ("max_source_positions", "max_target_positions"),
 }
 
+_BART_DEFAULTS = {"activation_function": "gelu", "scale_embedding": False}
+
 _DROPOUTS = {"dropout": 0.1, "attention_dropout": 0.0, "activation_dropout": 0.0}
 
 
@@ -41,19 +43,19 @@ class Family:
 
     Attributes:
         arch: the architecture of the checkpoint.
-        fixed: settings common to all models of the family.
         vocabulary: reads the vocabulary of a folder, given its configuration.
-        defaults: the family's defaults for missing keys of the configuration.
+        fixed: settings common to all models of the family.
+        defaults: the family's defaults for missing keys of the configuration; those of BART, which most descend from.
         refused: key of the configuration -> the value that transformers' model uses regardless of the key.
         bias: whether logits have a bias (``final_logits_bias``); ``embedding_norm``, ``final_norm``,
             ``learned_positions``: whether the model has these parameters.
     """
 
     arch: str
-    fixed: Mapping[str, Any]
     vocabulary: Callable[[Path, Mapping[str, Any]], Vocabulary]
-    defaults: Mapping[str, Any]
-    refused: Mapping[str, Any]
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+    defaults: Mapping[str, Any] = field(default_factory=_BART_DEFAULTS.copy)
+    refused: Mapping[str, Any] = field(default_factory=dict)
     bias: bool = True
     embedding_norm: bool = False
     final_norm: bool = False
@@ -114,6 +116,29 @@ class Family:
         """Return whether encoder and decoder share embeddings, and whether the output layer shares the decoder's."""
         share = config.get("share_encoder_decoder_embeddings", True)
         return bool(share), bool(config.get("tie_word_embeddings", True))
+
+
+def shared_vocabulary(
+    folder: Path,
+    config: Mapping[str, Any],
+    numbers: Mapping[str, int],
+    pieces: dict[str, Any],
+    frames: Mapping[str, dict[str, list[str]]],
+    forced: str | int | None = None,
+    **notes: Any,
+) -> Vocabulary:
+    """Return the vocabulary of a model whose two sides have the same symbols.
+
+    Args:
+        numbers: symbol -> id; pieces: see :class:`Vocabulary`; frames, notes: see :func:`about`.
+        forced: the first token of every translation, as a symbol or an id.
+
+    Raises:
+        ValueError: as :func:`in_order`.
+    """
+    symbols = in_order(numbers, config["vocab_size"], str(folder))
+    first = symbols[forced] if isinstance(forced, int) else forced
+    return Vocabulary(symbols, symbols, about(SPECIALS, frames, forced=first, **notes), pieces)
 
 
 def single_token(value: Any, name: str) -> Optional[int]:

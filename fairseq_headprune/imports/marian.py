@@ -50,9 +50,8 @@ def _special_numbers(config: Mapping[str, Any], size: int) -> dict[str, int]:
 
 FAMILY = Family(
     arch="marian_gated",
-    fixed={"imported_positions": "halves"},
     vocabulary=_vocabulary,
-    defaults={"activation_function": "gelu", "scale_embedding": False},
+    fixed={"imported_positions": "halves"},
     refused={
         "normalize_before": False,
         "normalize_embedding": False,

@@ -8,17 +8,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fairseq_headprune.imports.family import Family
+from fairseq_headprune.imports.family import Family, shared_vocabulary
 from fairseq_headprune.imports.folder import optional_json
 from fairseq_headprune.imports.vocabulary import (
     LANGUAGE,
-    SPECIALS,
     Vocabulary,
-    about,
     check_specials,
     fairseq_order,
     framed,
-    in_order,
     tokenizer_or_sentencepiece,
 )
 
@@ -39,13 +36,14 @@ def _vocabulary(folder: Path, config: Mapping[str, Any]) -> Vocabulary:
     further = [*known, "<mask>"]
     numbers, pieces = tokenizer_or_sentencepiece(folder, _MODEL, lambda: fairseq_order(folder, _MODEL, further))
     languages = [token for token in numbers if re.fullmatch(r"[a-z]{2,3}_[A-Z]{2}", token) and token in known]
-    symbols = in_order(numbers, config["vocab_size"], str(folder))
-    sentence = {"source": framed([LANGUAGE], ["</s>"]), "target": framed([LANGUAGE], ["</s>"])}
+    frames = {"source": framed([LANGUAGE], ["</s>"]), "target": framed([LANGUAGE], ["</s>"])}
     if not fifty:
         # The decoder starts with the language instead; transformers' labels have it again after the end of sentence.
-        sentence = {"source": framed([], ["</s>", LANGUAGE]), "target": framed([], ["</s>"])}
+        frames = {"source": framed([], ["</s>", LANGUAGE]), "target": framed([], ["</s>"])}
     start, forced = (None, LANGUAGE) if fifty else (LANGUAGE, None)
-    return Vocabulary(symbols, symbols, about(SPECIALS, sentence, "{}", languages, start, forced), pieces)
+    return shared_vocabulary(
+        folder, config, numbers, pieces, frames, forced, start=start, language="{}", languages=languages
+    )
 
 
 def _is_fifty(folder: Path, config: Mapping[str, Any]) -> bool:
@@ -57,9 +55,7 @@ def _is_fifty(folder: Path, config: Mapping[str, Any]) -> bool:
 
 FAMILY = Family(
     arch="mbart_gated",
-    fixed={},
     vocabulary=_vocabulary,
-    defaults={"activation_function": "gelu", "scale_embedding": False},
     refused={"normalize_before": True, "normalize_embedding": True, "static_position_embeddings": False},
     embedding_norm=True,
     final_norm=True,

@@ -115,41 +115,51 @@ class GatedMultiheadAttention(GatedModule, MultiheadAttention):
         Raises:
             ValueError: a gate that does not fit the batch.
         """
+        need_weights = need_weights or need_head_weights
         if not self.num_heads:
-            return attend_without_heads(
-                self, query, key, need_weights or need_head_weights, need_head_weights, before_softmax
-            )
-        length, batch, _ = query.shape
+            return attend_without_heads(self, query, key, need_weights, need_head_weights, before_softmax)
+        q, k, v, mask, beams = self._read(query, key, value, key_padding_mask, attn_mask, incremental_state, static_kv)
+        if not (need_weights or before_softmax or self.on_weights is not None):
+            return self._output(self._split(self._attend(q, k, v, mask), beams, query.size(0))), None
+        weights, scores = attention_weights(q, k, self.scaling, mask)
+        if before_softmax:
+            return self._split(scores, beams, query.size(0)).flatten(0, 1), v.flatten(0, 1)
+        output, weights = self._attend_with(weights, v, beams, query.size(0))
+        return output, self._returned(weights, need_head_weights) if need_weights else None
+
+    def _read(self, query, key, value, key_padding_mask, attn_mask, incremental_state, static_kv):
+        """Return queries, all keys and values of each head, the combined mask, and the beams that share keys."""
         q, k, v, key_padding_mask = self._project(query, key, value, key_padding_mask, incremental_state, static_kv)
         if incremental_state is not None:
             k, v, key_padding_mask = self._cache(k, v, key_padding_mask, incremental_state, static_kv)
         if self.bias_k is not None or self.add_zero_attn:
             k, v, key_padding_mask, attn_mask = self._extra_keys(k, v, key_padding_mask, attn_mask)
-        beams = batch // k.size(0)
+        beams = q.size(0) // k.size(0)
         if beams > 1:
             # (kv_batch, beams) queries share keys: treat the beams as additional target positions.
             q = q.reshape(k.size(0), beams, *q.shape[1:]).transpose(1, 2).flatten(2, 3)
             attn_mask = None if attn_mask is None else attn_mask.repeat(beams, 1)
-        mask = combine_masks(key_padding_mask, attn_mask, q.dtype)
-        weights = None
+        return q, k, v, combine_masks(key_padding_mask, attn_mask, q.dtype), beams
+
+    def _attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Optional[Tensor]) -> Tensor:
+        """Attend without computing the weights, by the fastest way for this length."""
         dropout = self.dropout_module
-        if need_weights or need_head_weights or before_softmax or self.on_weights is not None:
-            weights, scores = attention_weights(q, k, self.scaling, mask)
-            if before_softmax:
-                return self._split(scores, beams, length).flatten(0, 1), v.flatten(0, 1)
-            heads = torch.matmul(dropout(weights.to(q.dtype)), v)
-            weights = self._split(weights, beams, length)
-            if self.on_weights is not None:
-                self.on_weights(self, weights)
-        else:
-            active = self.training or dropout.apply_during_inference
-            way = attend_short if self.few_launches and is_short(q, k) else attend
-            heads = way(q, k, v, self.scaling, mask, dropout.p if active else 0.0)
-        output = self._output(self._split(heads, beams, length))
-        if weights is None or not (need_weights or need_head_weights):
-            return output, None
+        active = self.training or dropout.apply_during_inference
+        way = attend_short if self.few_launches and is_short(q, k) else attend
+        return way(q, k, v, self.scaling, mask, dropout.p if active else 0.0)
+
+    def _attend_with(self, weights: Tensor, v: Tensor, beams: int, length: int) -> tuple[Tensor, Tensor]:
+        """Return the output for attention weights, and these weights without beams, after ``on_weights`` saw them."""
+        heads = torch.matmul(self.dropout_module(weights.to(v.dtype)), v)
+        weights = self._split(weights, beams, length)
+        if self.on_weights is not None:
+            self.on_weights(self, weights)
+        return self._output(self._split(heads, beams, length)), weights
+
+    def _returned(self, weights: Tensor, by_head: bool) -> Tensor:
+        """Return the weights of the kept heads as fairseq does, from (batch, heads, tgt, src); see :meth:`forward`."""
         weights = counted_weights(weights, self.head_keep if self.row_keep is None else self.row_keep)
-        return output, weights.transpose(0, 1) if need_head_weights else weights.mean(dim=1)
+        return weights.transpose(0, 1) if by_head else weights.mean(dim=1)
 
     def _output(self, heads: Tensor) -> Tensor:
         """Gate the heads, (batch, heads, tgt, head_dim), and project them to (tgt, batch, d)."""

@@ -11,7 +11,7 @@ from matplotlib.ticker import MaxNLocator
 
 from fairseq_headprune import files
 from fairseq_headprune.parts import PAPER_NAMES
-from fairseq_headprune.report.drawing import LOOKS, legend, save, style
+from fairseq_headprune.report.drawing import LOOKS, finish, legend, save, style
 
 
 def score_histogram(
@@ -44,9 +44,7 @@ def score_histogram(
         )  # fmt: skip
         axes.set(xlabel=name, ylabel="Number of heads")
         axes.yaxis.set_major_locator(MaxNLocator(integer=True))
-        axes.grid(axis="y", color="#dddddd", linewidth=0.6)
-        axes.set_axisbelow(True)
-        axes.spines[["top", "right"]].set_visible(False)
+        finish(axes, "y")
         legend(figure)
         return save(figure, path_stem)
 
@@ -84,9 +82,7 @@ def ablation_scatter(
         axes.axhline(baseline[1], gid="baseline-y", **line)
         _draw_heads(axes, points)
         axes.set(xlabel=names[0], ylabel=names[1], title=caption)
-        axes.grid(color="#dddddd", linewidth=0.6)
-        axes.set_axisbelow(True)
-        axes.spines[["top", "right"]].set_visible(False)
+        finish(axes)
         legend(figure, ncols=4, columnspacing=1.4, handlelength=None)
         return save(figure, path_stem)
 

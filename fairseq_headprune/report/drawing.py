@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from itertools import cycle
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import matplotlib
 from matplotlib.axes import Axes
@@ -114,6 +114,13 @@ def panels(width: float, height: float, **options: Any) -> tuple[Figure, Sequenc
         return figure, figure.subplots(2, 1)
     figure = Figure(figsize=(width, height), layout="constrained")
     return figure, figure.subplots(1, 2, **options)
+
+
+def finish(axes: Axes, grid: Literal["both", "x", "y"] = "both") -> None:
+    """Put light grid lines behind a plot's contents, and leave its frame open above and on the right."""
+    axes.grid(axis=grid, color="#dddddd", linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
 
 
 def legend(figure: Figure, *arguments: Any, loc: str = "outside lower center", **options: Any) -> None:

@@ -13,7 +13,7 @@ from matplotlib.patches import Patch
 
 from fairseq_headprune import files
 from fairseq_headprune.parts import PAPER_NAMES
-from fairseq_headprune.report.drawing import LOOKS, legend, save, spare_looks, style
+from fairseq_headprune.report.drawing import LOOKS, finish, legend, save, spare_looks, style
 
 Curves = Mapping[str, Sequence[Mapping[str, Any]]]
 
@@ -93,9 +93,7 @@ def _pruning_curve(curves: Curves, ylabel: str, baseline: float | None, alpha: f
     axes.set(xlabel="Percentage pruned", ylabel=ylabel, xticks=range(0, 101, 20))
     axes.set_xticks(range(0, 101, 10), minor=True)
     axes.xaxis.set_major_formatter(lambda x, _: f"{x:.0f}%")
-    axes.grid(color="#dddddd", linewidth=0.6)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
+    finish(axes)
     if title:
         axes.set_title(title)
     _legend(figure, handles, states, alpha)

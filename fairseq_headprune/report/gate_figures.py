@@ -19,7 +19,7 @@ from matplotlib.ticker import MaxNLocator
 
 from fairseq_headprune import files
 from fairseq_headprune.parts import PAPER_NAMES
-from fairseq_headprune.report.drawing import legend, paper_width, save, style
+from fairseq_headprune.report.drawing import finish, legend, paper_width, save, style
 
 Points = Sequence[tuple[int, float]]
 
@@ -152,9 +152,7 @@ def heads_against_penalty(points: Sequence[tuple[float, float]], total: int, pat
         axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
         axes.set(xlabel="λ (nats a head)", ylabel="Heads kept", ylim=(0, 1.06 * total))
         axes.yaxis.set_major_locator(MaxNLocator(integer=True))
-        axes.grid(color="#dddddd", linewidth=0.6)
-        axes.set_axisbelow(True)
-        axes.spines[["top", "right"]].set_visible(False)
+        finish(axes)
         legend(figure)
         return save(figure, path_stem)
 

@@ -38,7 +38,7 @@ def speed_figure(value: Mapping[str, Any], stem: files.PathLike) -> list[Path]:
         right.set_ylim(0, 1.05)
         for axes in (left, right):
             axes.set(xlabel="Heads kept")
-            _finish(axes)
+            drawing.finish(axes)
         return drawing.save(figure, stem)
 
 
@@ -65,7 +65,7 @@ def accuracy_figure(points: Sequence[Mapping[str, Any]], size: int, measure: str
                 mine = [(p["heads"], place(p), p["score"]) for p in points if p["method"] == method]
                 _method(axes, mine, look, title(method))
             axes.set(xlabel=label, ylabel=measure)
-            _finish(axes)
+            drawing.finish(axes)
         handles, labels = axes.get_legend_handles_labels()
         drawing.legend(figure, handles, labels, loc="outside right center")
         return drawing.save(figure, stem)
@@ -91,9 +91,3 @@ def _method(axes: Axes, found: Sequence[tuple[int, float, float]], look: tuple, 
         alpha=0.5,
     )  # fmt: skip
     axes.plot(x, y, color=colour, marker=marker, linestyle=dashes, linewidth=1.4, markersize=5, label=label)
-
-
-def _finish(axes: Axes) -> None:
-    axes.grid(color="#dddddd", linewidth=0.6)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)

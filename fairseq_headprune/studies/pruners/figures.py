@@ -96,6 +96,4 @@ def _draw(axes: Any, points: Sequence[Mapping[str, Any]], limit: float, measure:
         axes.axhline(unpruned[0]["score"], color="#666666", linewidth=1, linestyle=":", zorder=1, label=label)
     axes.set(xlabel="Unpruned heads", ylabel=measure, xlim=(-0.02 * limit, 1.03 * limit))
     axes.set_ylim(bottom=0)
-    axes.grid(color="#dddddd", linewidth=0.6)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
+    drawing.finish(axes)
