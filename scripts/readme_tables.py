@@ -4,7 +4,7 @@ Without arguments, all tables are printed as Markdown. ``--write`` replaces the 
 ``<!-- table NAME EXAMPLE -->`` and ``<!-- end -->`` in the manual and the READMEs; a table whose results are missing is
 unchanged.
 The tables of trained models, their sizes and speed are in bench_tables.py, those of statistics over trainings in
-training_tables.py.
+training_tables.py, those of lottery tickets in lottery_tables.py.
 """
 
 import argparse
@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import bench_tables
+import lottery_tables
 import training_tables
 from bench_tables import Value, values
 
@@ -144,6 +145,7 @@ TABLES: dict[str, Callable[[Path], Table]] = {
     "classifier-orders": classifier_orders,
     "classifier-heads": classifier_heads,
     **training_tables.TABLES,
+    **lottery_tables.TABLES,
     **bench_tables.TABLES,
 }
 

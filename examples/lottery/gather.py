@@ -1,6 +1,7 @@
 """Collect what glue.sh or multi30k.sh left in a folder in one small JSON file (``gather.py OUT -o NAME.json``)."""
 
 import argparse
+import re
 from pathlib import Path
 from typing import Any
 
@@ -56,15 +57,18 @@ def survivors(folder: Path) -> dict[str, Any]:
 
 
 def without_places(value: Any, folder: Path) -> Any:
-    """Return a JSON value without this machine's paths."""
+    """Return a JSON value without this machine's paths, which may be words of a command."""
     if isinstance(value, dict):
         return {key: without_places(entry, folder) for key, entry in value.items()}
     if isinstance(value, list):
         return [without_places(entry, folder) for entry in value]
-    if isinstance(value, str) and value.startswith("/"):
-        path = Path(value)
-        return str(path.relative_to(folder)) if path.is_relative_to(folder) else path.name
+    if isinstance(value, str):
+        return re.sub(r"(?<![^\s=])/[^\s=]+", lambda found: _without_place(Path(found[0]), folder), value)
     return value
+
+
+def _without_place(path: Path, folder: Path) -> str:
+    return str(path.relative_to(folder)) if path.is_relative_to(folder) else path.name
 
 
 def searched(folder: Path) -> dict[str, Any]:
