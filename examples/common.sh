@@ -59,8 +59,8 @@ compared() {  # NAME [flags]: compare-pruners in OUT/NAME, results in RESULTS/NA
     local graphs=
     [ "$GPUS" -eq 0 ] || graphs="--cuda-graphs auto --num-workers 1"
     # Results name the command: relative paths, as of the examples' folders, say nothing of this machine.
-    mkdir -p "$OUT" "$RESULTS"
-    local here=(realpath --relative-to .)
+    [[ " $* " == *" --dry-run "* ]] || mkdir -p "$OUT" "$RESULTS"
+    local here=(realpath -m --relative-to .)
     "$PYTHON" -m fairseq_headprune compare-pruners "$PREPARED/data-bin" --work "$("${here[@]}" "$OUT")/$1" \
         --out "$("${here[@]}" "$RESULTS")/$1" \
         ${MODEL[@]+"${MODEL[@]}"} --updates "$UPDATES" --jobs "${JOBS:-$((GPUS > 0 ? 12 * GPUS : 1))}" \

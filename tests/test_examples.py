@@ -4,8 +4,10 @@ Source: by hand.
 """
 
 import importlib.util
+import os
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import tiny
@@ -59,6 +61,12 @@ def test_what_failed_is_no_result_and_runs_again(run, tmp_path):
     assert status == 1 and len(calls) == 1 and not found
     (tmp_path / "calls.fail").unlink()
     assert run("document effects correlate a b")[2] == {"effects": '{"call": 2}'}
+
+
+def test_a_dry_run_of_a_comparison_makes_no_folders(run, tmp_path):
+    flags = f"OUT={tmp_path}/new/out RESULTS={tmp_path}/new/results GPUS=0 DEVICE=--cpu PREPARED=made UPDATES=1"
+    status, [call], _ = run(f"{flags}; compared one --dry-run")
+    assert status == 0 and call.endswith("--dry-run") and not (tmp_path / "new").exists()
 
 
 def script(place):
@@ -115,6 +123,16 @@ def test_translations_at_the_limit_do_not_count():
 
 def test_without_an_equal_translation_no_score_is_compared():
     assert script("multi30k/exports.py").compared([([4], -1.0)], [([5], -1.0)])["largest_score_difference"] is None
+
+
+def test_every_step_finds_the_callers_packages_behind_this_one(tmp_path, monkeypatch):
+    found, michel = [], script("multi30k/michel.py")
+    run = lambda command, env, **rest: found.append(env["PYTHONPATH"])  # noqa: E731
+    monkeypatch.setattr(michel, "subprocess", SimpleNamespace(run=run))
+    monkeypatch.setenv("PYTHONPATH", "/callers")
+    monkeypatch.setattr("sys.argv", ["michel.py", "--out", f"{tmp_path}/out", "--results", f"{tmp_path}/times.json"])
+    michel.main()
+    assert found == [f"{tiny.ROOT}{os.pathsep}/callers"] * 6
 
 
 def row(method, count, seed, score):

@@ -1,15 +1,19 @@
 """A training as a job: its command, its folder, sharing with other processes, and going on after it has died."""
 
+import gc
 import os
+import time
 from pathlib import Path
 
 import pytest
 import tiny
+import torch
 from learning import same, weights
 from trainings import Here
 
 from fairseq_headprune.checkpoints import read_state
 from fairseq_headprune.files import read_json, write_json
+from fairseq_headprune.jobs import train
 from fairseq_headprune.jobs.claims import Claims
 from fairseq_headprune.jobs.training import Run, TrainingJob, run_trainings
 from fairseq_headprune.parts import Mask
@@ -120,6 +124,52 @@ def test_a_training_that_is_killed_goes_on_from_its_last_epoch(data_bin, tmp_pat
     with pytest.raises(RuntimeError, match="unrecognized arguments: --no-such-flag"):
         list(run_trainings([broken], killed, Claims(killed), 1))
     assert capfd.readouterr().err.count("b died (") == 1
+
+
+def test_a_broken_last_checkpoint_is_replaced_by_the_newest_that_can_be_read(tmp_path, capfd):
+    """The files are made by hand; half of one is what a kill during fairseq's copy leaves."""
+    run = Run(tmp_path, "runs/a")
+    run.prepare(TrainingJob("a", "data", [], 1))
+    write(run.folder / "checkpoint_1_3.pt", updates=3, at=1)
+    write(run.best, updates=7, at=2)
+    write(run.folder / "checkpoint2.pt", updates=9, at=3, whole=False)
+    write(run.last, updates=9, at=4)
+    train.mend(run)
+    assert updates(run.last) == 9 and capfd.readouterr().err == ""
+    write(run.last, updates=9, at=4, whole=False)
+    train.mend(run)
+    assert updates(run.last) == 7
+    said = f"{run.last} cannot be read (killed while it was written?); "
+    assert capfd.readouterr().err == said + "goes on from checkpoint_best.pt\n"
+    for path in run.folder.glob("*.pt"):
+        path.write_bytes(b"")
+    train.mend(run)
+    assert not run.last.exists()
+    assert capfd.readouterr().err == said + "and no other checkpoint can: the training begins anew\n"
+
+
+def write(path, updates, at, whole=True):
+    torch.save({"model": {}, "cfg": {}, "optimizer_history": [{"num_updates": updates}]}, path)
+    if not whole:
+        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    os.utime(path, (at, at))
+
+
+def updates(path):
+    return read_state(path)["optimizer_history"][-1]["num_updates"]
+
+
+def test_processes_that_load_batches_end_at_once():
+    """By hand: collected in a reference cycle, a DataLoader of torch waits 5 seconds for its process."""
+    loader = torch.utils.data.DataLoader(list(range(4)), num_workers=1, persistent_workers=True)
+    assert [int(batch) for batch in loader] == [0, 1, 2, 3]
+    loader._iterator.cycle, [process] = loader._iterator, loader._iterator._workers
+    began = time.monotonic()
+    train.end_loaders()
+    assert not process.is_alive() and process.exitcode == 0
+    del loader, process
+    gc.collect()
+    assert time.monotonic() - began < 4
 
 
 def test_a_training_does_not_load_the_compiler():

@@ -9,6 +9,7 @@ update N, and trains nothing.
 
 import argparse
 import json
+import os
 import shlex
 import subprocess
 import sys
@@ -54,12 +55,14 @@ def train(args: argparse.Namespace, flags: dict[str, str]) -> None:
 def report(args: argparse.Namespace, name: str, runs: list[str], flags: dict[str, str]) -> None:
     """Write what headprune dynamics says of some runs, with commands and environment, and its first figure."""
     from fairseq_headprune.files import write_json
+    from fairseq_headprune.jobs.leash import with_package
     from fairseq_headprune.provenance import environment
 
     folder = args.work / f"figures-{name}"
     words = [sys.executable, "-m", "fairseq_headprune", "dynamics", *runs, "-o", str(folder), "--json"]
     words += ["--until", str(args.until)] if args.until else []
-    found = subprocess.run(words, check=True, stdout=subprocess.PIPE, cwd=args.work).stdout
+    settings = with_package(os.environ)
+    found = subprocess.run(words, env=settings, check=True, stdout=subprocess.PIPE, cwd=args.work).stdout
     value: dict[str, Any] = json.loads(found)
     figure = "dynamics" if len(runs) == 1 else "heads-against-lambda"
     (folder / f"{figure}.png").replace(args.out / f"{name}.png")

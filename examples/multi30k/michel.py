@@ -46,6 +46,7 @@ def steps(args: argparse.Namespace, device: str) -> dict[str, list[str]]:
 def main() -> None:
     """Run the steps that are not done, and note their times."""
     from fairseq_headprune.files import read_json, write_json
+    from fairseq_headprune.jobs.leash import with_package
     from fairseq_headprune.provenance import environment
 
     args = arguments()
@@ -55,8 +56,8 @@ def main() -> None:
     args.out.mkdir(parents=True, exist_ok=True)
     noted = args.out / "times.json"
     done = read_json(noted)["seconds"] if noted.exists() else {}
-    settings = os.environ | {"PYTHON": sys.executable, "PREPARED": str(args.prepared), "EPOCHS": "1"}
-    settings |= {"OUT": str(args.out / "model"), "PYTHONPATH": str(HERE.parents[1])}
+    settings = with_package(os.environ) | {"PYTHON": sys.executable, "PREPARED": str(args.prepared), "EPOCHS": "1"}
+    settings |= {"OUT": str(args.out / "model")}
     for name, command in steps(args, device).items():
         if name in done:
             continue

@@ -7,6 +7,7 @@ fairseq-generate's translations of test2016 by both, made by the same command bu
 
 import argparse
 import json
+import os
 import shlex
 import subprocess
 import sys
@@ -24,8 +25,11 @@ WHOLE = ["--required-batch-size-multiple", "1"]
 
 def headprune(*words: str) -> Any:
     """Run a verb and return the JSON document that it prints."""
+    from fairseq_headprune.jobs.leash import with_package
+
     command = [sys.executable, "-m", "fairseq_headprune", *words, "--json"]
-    return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+    done = subprocess.run(command, env=with_package(os.environ), check=True, stdout=subprocess.PIPE)
+    return json.loads(done.stdout)
 
 
 def make(args: argparse.Namespace, data: list[str]) -> dict[int, dict[str, Any]]:

@@ -22,7 +22,6 @@ corpus "$CORPUS"
 OUT="${OUT:-$PREPARED/questions}" RESULTS="${RESULTS:-$HERE/results}"
 SEEDS="${SEEDS:-1,2,3,4,5}"
 FLAGS=("${@:3}")
-mkdir -p "$RESULTS"
 
 question() {  # METHODS COUNTS [flags]
     compared "$CORPUS-$NUMBER" --methods "$1" --counts "$2" --seeds "$SEEDS" "${@:3}" ${FLAGS[@]+"${FLAGS[@]}"}

@@ -4,7 +4,9 @@
 Training and inference share a process because starting one takes longer than translating.
 """
 
+import gc
 import re
+import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -30,6 +32,7 @@ def do(place: str) -> None:
     """
     run = Run(Path(), place)
     job = run.job()
+    mend(run)
     resumed = {"resumed": True} if run.last.exists() or run.trained.exists() else {}
     if not run.trained.exists():
         _train(job, run)
@@ -47,6 +50,34 @@ def do(place: str) -> None:
         path.unlink(missing_ok=True)
 
 
+def mend(run: Run) -> None:
+    """Replace a last checkpoint that cannot be read by the newest one that can, or remove it if there is none.
+
+    fairseq writes a checkpoint whole or not at all, but copies it in place: a kill during the copy leaves half a file.
+    """
+    if run.trained.exists() or not run.last.exists() or _readable(run.last):
+        return
+    others = sorted(set(run.folder.glob("checkpoint*.pt")) - {run.last}, key=lambda path: -path.stat().st_mtime_ns)
+    found = next(filter(_readable, others), None)
+    if found is None:
+        run.last.unlink()
+    else:
+        with open(found, "rb") as stream:
+            write_with(run.last, lambda copy: shutil.copyfileobj(stream, copy))
+    what = "and no other checkpoint can: the training begins anew" if found is None else f"goes on from {found.name}"
+    print(f"{run.last} cannot be read (killed while it was written?); {what}", file=sys.stderr)
+
+
+def _readable(path: Path) -> bool:
+    from fairseq_headprune.checkpoints import read_state
+
+    try:
+        read_state(path)
+    except ValueError:
+        return False
+    return True
+
+
 def _train(job: TrainingJob, run: Run) -> None:
     from fairseq_cli import train
 
@@ -61,6 +92,18 @@ def _train(job: TrainingJob, run: Run) -> None:
         train.cli_main()
     finally:
         sys.argv = before
+    end_loaders()
+
+
+def end_loaders() -> None:
+    """End the processes that loaded the batches of trainings that are over.
+
+    As garbage, each costs 5 seconds: in a reference cycle, a DataLoader's queues close before it can tell them to end.
+    """
+    from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter as Loader
+
+    for loader in [thing for thing in gc.get_objects() if type(thing) is Loader]:
+        loader._shutdown_workers()
 
 
 def skip_dynamo() -> None:
