@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from tqdm import tqdm
-
 from fairseq_headprune.cli.common import Parser, add_output_flags, emit
 from fairseq_headprune.cli.compared_files import are_predictions, predictions, translations
 from fairseq_headprune.cli.comparison_flags import add_bootstrap_flags, add_keep_marks_flag
@@ -18,6 +16,7 @@ from fairseq_headprune.evaluation.recorded import packed
 from fairseq_headprune.evaluation.significance import SystemResult
 from fairseq_headprune.evaluation.statistics import METRICS
 from fairseq_headprune.evaluation.tokenisers import TOKENISED
+from fairseq_headprune.progress import Bar
 from fairseq_headprune.report.document import Document
 from fairseq_headprune.report.marks import SENTENCES, Family, resamples_notice, small
 from fairseq_headprune.report.tables import MARKS, Marked, Table, mark_of
@@ -206,7 +205,8 @@ def _add_compare_mt(args: argparse.Namespace, subject: Subject, value: dict[str,
     expected = list(map(metric.tokens, read_references(args.files[0]).lines))
     lines = [f"compare-mt, resamples of {fraction:g} of the sentences (its ties include the system's losses):"]
     baseline = value["baseline"]
-    for row in tqdm(value["systems"][1:], desc="compare-mt", unit="system", file=sys.stderr, disable=None):
+    for row in (bar := Bar("compare-mt", "system", value["systems"][1:])):
+        bar.part(row["name"])
         systems = expected, tokens[baseline], tokens[row["name"]]
         theirs = compare_mt_bootstrap(*systems, args.resamples, args.seed, fraction)
         row["compare_mt"] = asdict(theirs) | {"ci": list(theirs.ci), "sample_fraction": fraction}

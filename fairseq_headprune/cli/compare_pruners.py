@@ -7,11 +7,9 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
-
-from tqdm import tqdm
 
 from fairseq_headprune.cli.common import Parser, add_output_flags, add_width_flag, as_for_paper, emit
 from fairseq_headprune.cli.comparison_flags import add_margin_flag, add_test_flags, check_margin
@@ -24,6 +22,7 @@ from fairseq_headprune.cli.scale_flags import (
 )
 from fairseq_headprune.errors import one_line_error
 from fairseq_headprune.jobs.methods import COUNTS, DEFAULT, NAMES
+from fairseq_headprune.progress import Progress
 from fairseq_headprune.report.tables import render_parts
 
 _DESCRIPTION = """Compare pruning methods as Li et al. 2021 do (§4; Figures 3b and 3d, Tables 1 and 3b), on any
@@ -85,13 +84,11 @@ def _run(args: argparse.Namespace, argv: list[str]) -> int:
     while again:
         if "train" in args.stages:
             with helpers("compare-pruners", argv, args, folder, trains=True):
-                for _ in _bar(study.train(trainings_at_once(args), left()), len(study.jobs()), "trainings"):
-                    pass
+                _tell(study.train(trainings_at_once(args), left()), len(study.jobs()), "trainings")
         if args.worker:
             return 0
         if "translate" in args.stages:
-            for _ in _bar(study.answer(args.jobs, left()), None, "translations"):
-                pass
+            _tell(study.answer(args.jobs, left()), None, "translations")
         # Some trainings keep the heads of other methods, which the translations have made known.
         again = {"train", "translate"} <= set(args.stages) and study.waiting()
     if "report" in args.stages:
@@ -126,8 +123,11 @@ def _study(args: argparse.Namespace) -> Any:
     )
 
 
-def _bar(names: Iterator[str], total: int | None, what: str) -> Iterable[str]:
-    return tqdm(names, total=total, desc=what, file=sys.stderr)
+def _tell(names: Iterator[str], total: int | None, what: str) -> None:
+    progress = Progress(what, total, quiet=False)
+    for name in names:
+        progress.cell({"id": name})
+    progress.close()
 
 
 def _task(args: argparse.Namespace) -> tuple[Any, list[str], list[str]]:

@@ -36,6 +36,7 @@ def run(argv: list[str]) -> int:
         refuse_overwriting(args.output, args.path, args.head_mask)
     number, ranks = rank()
     use_local_rank(args.cpu)
+    args.quiet |= number > 0  # one rank tells
     session = open_session(args)
     with process_group(ranks):
         scores = estimate_scores(session, settings)

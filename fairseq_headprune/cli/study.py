@@ -2,15 +2,13 @@
 
 import argparse
 import sys
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
-
-from tqdm import tqdm
 
 from fairseq_headprune.cli.common import as_for_paper, emit
 from fairseq_headprune.cli.model_flags import parse_model_flags
 from fairseq_headprune.cli.scale_flags import helpers, take_place
+from fairseq_headprune.progress import Progress
 
 #: Makes the study of a loaded model.
 Make = Callable[[Any], Any]
@@ -127,46 +125,3 @@ def show_stored(document: Any, kind: str, args: argparse.Namespace) -> int:
     document.provenance["runs"] = [environment(getattr(args, "headprune_command", None))]
     store(document, kind, folder)
     return show_document(document, args, lambda name: folder / name)
-
-
-class Progress:
-    """Counts finished cells, and says which are being computed.
-
-    Args:
-        verb: printed before each line.
-        total: number of cells; None if unknown.
-        quiet: show nothing.
-    """
-
-    def __init__(self, verb: str, total: int | None, quiet: bool) -> None:
-        self._verb, self._total, self._quiet = verb, total, quiet
-        self._done, self._began = 0, time.monotonic()
-        self._bar = tqdm(total=total, desc=verb, unit="cell", file=sys.stderr, disable=quiet or None)
-
-    def begin(self, names: Sequence[str]) -> None:
-        """Show at the bar which cells are being computed."""
-        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-        self._bar.set_postfix_str(f"now {names[0]}{more}")
-
-    def cell(self, cell: Mapping[str, Any]) -> None:
-        """Count one cell; without a terminal, print its id and score."""
-        self._done += 1
-        self._bar.update()
-        if self._quiet or not self._bar.disable:
-            return
-        seconds = time.monotonic() - self._began
-        of = "" if self._total is None else f" of {self._total}"
-        left = "" if self._total is None else f", about {seconds / self._done * (self._total - self._done):.0f} s left"
-        score = f", {cell['score']:.2f}" if "score" in cell else ""
-        print(
-            f"{self._verb}: {self._done}{of}: {cell['id']}{score} ({seconds:.0f} s{left})", file=sys.stderr, flush=True
-        )
-
-    def skip(self, cells: int) -> None:
-        """Count cells that were computed by other processes or earlier."""
-        self._done += cells
-        self._bar.update(cells)
-
-    def close(self) -> None:
-        """Close the progress bar."""
-        self._bar.close()

@@ -10,7 +10,8 @@ from fairseq_headprune.cli.comparison_flags import add_comparison_flags
 from fairseq_headprune.cli.model_flags import parse_model_flags
 from fairseq_headprune.cli.prune import add_prune_flags, prune_maker, prune_settings
 from fairseq_headprune.cli.scale_flags import add_scale_flags, helpers, take_place
-from fairseq_headprune.cli.study import Progress, outlook, show, show_outlooks, warn
+from fairseq_headprune.cli.study import outlook, show, show_outlooks, warn
+from fairseq_headprune.progress import Progress
 from fairseq_headprune.studies.folder import StudyFolder
 
 _DESCRIPTION = """The study of headprune prune at every epoch checkpoint (checkpointN.pt) of a training run: BLEU

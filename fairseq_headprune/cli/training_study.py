@@ -14,8 +14,9 @@ from fairseq_headprune.cli.scale_flags import (
     rank,
     trainings_at_once,
 )
-from fairseq_headprune.cli.study import Progress, show, show_outlooks, warn
+from fairseq_headprune.cli.study import show, show_outlooks, warn
 from fairseq_headprune.jobs.devices import visible_gpus
+from fairseq_headprune.progress import Progress
 
 
 def add_training_flags(group: Any) -> None:

@@ -2,15 +2,14 @@
 
 import os
 import statistics
-import sys
 import time
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
-from tqdm import tqdm
 
+from fairseq_headprune.progress import Bar
 from fairseq_headprune.session import Session
 from fairseq_headprune.speed.size import encoder_multiply_adds, multiply_adds, operations, parameter_shares
 
@@ -101,13 +100,13 @@ def measure(
     rows = []
     names = list(sides)
     quiet, total = sides[names[0]].session.args.quiet, len(beams) * len(batch_sizes) * (rounds + 1)
-    bar = tqdm(total=total, desc="timing", unit="round", leave=False, file=sys.stderr, disable=quiet or None)
+    bar = Bar("timing", "round", total=total, quiet=quiet)
     for beam in beams:
         for size in batch_sizes:
             batches = {name: side.batches(sentences, size) for name, side in sides.items()}
             times: dict[str, list[float]] = {name: [] for name in sides}
             peaks = dict.fromkeys(sides, 0)
-            bar.set_postfix_str(f"{len(names)} models, batch size {size}" + ("" if beam is None else f", beam {beam}"))
+            bar.part(f"{len(names)} models, batch size {size}" + ("" if beam is None else f", beam {beam}"))
             for number in range(rounds + 1):
                 turn = number % len(names)
                 for name in names[turn:] + names[:turn]:

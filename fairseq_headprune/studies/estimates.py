@@ -1,15 +1,13 @@
 """Estimating the importance of a loaded model's heads on a seeded subset of a split."""
 
-import sys
 from typing import Any
-
-from tqdm import tqdm
 
 from fairseq_headprune.batches import sample_indices
 from fairseq_headprune.importance.estimate import estimate
 from fairseq_headprune.importance.ranks import own_share
 from fairseq_headprune.importance.settings import ScoreSettings
 from fairseq_headprune.parts.scores import Scores
+from fairseq_headprune.progress import Bar
 from fairseq_headprune.session import Session
 
 
@@ -19,7 +17,9 @@ def scoring_batches(session: Session, settings: ScoreSettings, shared: bool = Fa
     batches = session.batches(settings.subset, indices)
     if shared:
         batches.groups = list(own_share(batches.groups))
-    return tqdm(batches, "importance", unit="batch", leave=False, file=sys.stderr, disable=session.args.quiet or None)
+    bar = Bar("importance", "batch", batches, quiet=session.args.quiet)
+    bar.line(f"{len(indices)} sentences of {settings.subset}, {len(batches)} batches")
+    return bar
 
 
 def estimate_scores(session: Session, settings: ScoreSettings, first: Scores | None = None) -> Scores:
