@@ -167,6 +167,8 @@ def test_narrow_dark_and_printed(page, file):
     page.size(380, 800)
     page.open(file)
     assert page.value("document.documentElement.scrollWidth") <= 380
+    # A cell of the overview, about 350 pixels wide, holds "Unpruned: 30.00 BLEU" in one line of 24 pixels at most.
+    assert page.value("document.querySelector('.overview td:nth-child(3)').offsetHeight") <= 24
     light = page.value("getComputedStyle(document.body).backgroundColor")
     page.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark"}])
     assert page.value("getComputedStyle(document.body).backgroundColor") != light

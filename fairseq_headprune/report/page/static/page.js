@@ -68,18 +68,20 @@ function studySection(study, place, looks) {
 
 function overview(content) {
   const several = content.studies.some((study) => study.differs.length);
+  const titles = ["Study", "What", "Unpruned", "State", ...(several ? ["Differs from others of its kind in"] : [])];
+  const align = (at) => (at === 2 ? null : "l");
+  // A narrow page has no header, but each cell's title before it.
+  const cell = (text, at) => html("td", { class: align(at + 1), "data-title": titles[at + 1] }, text);
   const line = (study, place) => html("tr", {},
     html("th", { scope: "row", class: "l" }, html("a", { href: `#study-${place + 1}` }, study.name)),
-    html("td", { class: "l" }, study.heading),
-    html("td", {}, study.unpruned === null ? "-" : `${fixed(study.unpruned)} ${study.measure}`),
-    html("td", { class: "l" }, state(study)),
-    several ? html("td", { class: "l" }, study.differs.join("; ") || "-") : null);
+    [study.heading, study.unpruned === null ? "-" : `${fixed(study.unpruned)} ${study.measure}`, state(study),
+      ...(several ? [study.differs.join("; ") || "-"] : [])].map(cell));
   const made = content.made_with, commit = made.git ? `, commit ${made.git.commit.slice(0, 12)}${made.git.dirty ? " (changed)" : ""}` : "";
   return [html("h1", {}, content.title),
     html("p", { class: "faint" }, `Made by headprune ${made.headprune}${commit}, sacrebleu ${made.sacrebleu}.`),
-    html("div", { class: "scroll" }, html("table", { class: "told overview" }, html("thead", {}, html("tr", {},
-      ["Study", "What", "Unpruned", "State", ...(several ? ["Differs from others of its kind in"] : [])].map((text, at) => html("th", { scope: "col", class: at === 2 ? null : "l" }, text)))),
-    html("tbody", {}, content.studies.map(line))))];
+    html("div", { class: "scroll" }, html("table", { class: "told overview" },
+      html("thead", {}, html("tr", {}, titles.map((text, at) => html("th", { scope: "col", class: align(at) }, text)))),
+      html("tbody", {}, content.studies.map(line))))];
 }
 
 function start() {
