@@ -152,7 +152,7 @@ def test_the_tour_shows_what_the_results_hold():
     assert curve_table(study["curves"], family).render() in text
     rows = read_json(results / "scores.json")["scores"]["enc_dec"]
     for layer, scores in enumerate(rows, 1):
-        assert f"{layer:<12}" + "  ".join(f"{score:.3f}" for score in scores) in text
+        assert f"{layer:>10}  " + "  ".join(f"{score:.3f}" for score in scores) in text
 
 
 @pytest.fixture

@@ -82,7 +82,7 @@ def test_the_tables_of_all_results_fit_with_their_numbers_to_the_right(results):
             continue
         found += 1
         assert max(map(len, table.render("text").split("\n"))) <= 100
-        labels = min(2, len(table.align) - len(table.align.lstrip("l"))) or 1
+        labels = min(2, len(table.align) - len(table.align.lstrip("l")))
         for title, align, *cells in list(zip(table.header, table.align, *table.rows, strict=True))[labels:]:
             shown = [str(cell) for cell in cells if cell is not None]
             assert align == "r" or not shown or not all(map(number.fullmatch, shown)), title
@@ -93,9 +93,18 @@ def test_paper_form_counts_from_one_and_shows_pruned_and_missing_heads():
     assert paper_head_table(DELTAS, MARKS).render("text").split("\n") == [
         "Layer/Head      1       2        3      4",
         "----------  ------  -------  -----  ------",
-        "1           +0.03   -0.53**  +0.09  -0.33*",
-        "2           -0.31*      -    -0.04",
+        "         1  +0.03   -0.53**  +0.09  -0.33*",
+        "         2  -0.31*      -    -0.04",
     ]
+
+
+@pytest.mark.parametrize(
+    ("cells", "align"),
+    [(["0%", "-1.5", "1,234"], "r"), ([None, "5"], "l"), (["1-3", "4"], "l"), (["60% (3 heads)"], "l"), ([], "l")],
+)
+def test_a_first_column_of_numbers_only_stands_to_the_right(cells, align):
+    # Source: by hand: "-", a range of layers and a text with a number are labels.
+    assert Table(["a", "b"], [[cell, "1"] for cell in cells]).align == f"{align}r"
 
 
 def test_markdown_marks_and_escapes():
@@ -110,7 +119,7 @@ def test_markdown_marks_and_escapes():
 
 def test_latex_underlines_as_the_paper_and_sets_minus_signs():
     assert paper_head_table(DELTAS, MARKS).render("latex").split("\n") == [
-        r"\begin{tabular}{lrrrr}",
+        r"\begin{tabular}{rrrrr}",
         r"\toprule",
         r"Layer/Head & 1 & 2 & 3 & 4 \\",
         r"\midrule",

@@ -19,6 +19,8 @@ COMMENTS = {"latex": "% ", "csv": "# "}
 #: Significance marks of a cell, as shown in text and Markdown.
 MARKS = {"": "", "raw": "*", "holm": "**"}
 
+_NUMBER = re.compile(r"[-+]?\d[\d.,]*%?")
+
 _LATEX = {
     "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}",
     ">": r"\textgreater{}", "|": r"\textbar{}", **{c: "\\" + c for c in "&%$#_{}"},
@@ -57,7 +59,8 @@ class Table:
     Attributes:
         header: the title of each column.
         rows: lists of cells; a cell is a string, an int or :class:`Marked`, and ``None`` is shown as ``-``.
-        align: one letter per column, ``l``, ``c`` or ``r`` (default: first column left, others right).
+        align: one letter per column, ``l``, ``c`` or ``r`` (default: right, a first column that holds not only numbers
+            left).
         caption: text above the table.
         notes: lines below the table.
 
@@ -74,7 +77,9 @@ class Table:
     def __post_init__(self) -> None:
         columns = len(self.header)
         if not self.align:
-            object.__setattr__(self, "align", ("l" + "r" * columns)[:columns])
+            first = {_plain(row[0]) for row in self.rows if row}
+            labels = "r" if first and all(map(_NUMBER.fullmatch, first)) else "l"
+            object.__setattr__(self, "align", (labels + "r" * columns)[:columns])
         if len(self.align) != columns or set(self.align) - set("lcr"):
             raise ValueError(f"alignment {self.align!r} does not fit: one of l, c, r for each of {columns} columns")
         for number, row in enumerate(self.rows, 1):
