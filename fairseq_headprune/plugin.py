@@ -38,7 +38,7 @@ def _avoid_plans_per_shape() -> None:
     It builds a plan for every new shape, which takes about 0.3 seconds on an H100, and almost every batch of a
     translation model has a new shape. The other fused kernels accept any shape.
     """
-    if torch.backends.cuda.is_built() and hasattr(torch.backends.cuda, "enable_cudnn_sdp"):
+    if torch.backends.cuda.is_built():
         torch.backends.cuda.enable_cudnn_sdp(False)
 
 

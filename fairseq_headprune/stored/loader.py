@@ -39,8 +39,6 @@ def allow_settings() -> None:
     ones an OmegaConf tree) and, in their metrics, numpy arrays and scalars. These only hold data. The safe loader stays
     on: a checkpoint that would run code is still refused.
     """
-    if not hasattr(torch.serialization, "add_safe_globals"):
-        return
     from fairseq.distributed.utils import _TensorPlaceholder  # stands for tensors that one rank sends to the others
     from omegaconf import DictConfig, ListConfig, base, nodes
 
