@@ -7,11 +7,17 @@ from difflib import get_close_matches
 from typing import NoReturn
 
 
-def one_line_error(parser: argparse.ArgumentParser, message: str) -> NoReturn:
-    """Exit with status 2 and one line on stderr that ends with a pointer to the help."""
-    unknown = message.split()[2:] if message.startswith("unrecognized arguments:") else []
+def one_line_error(parser: argparse.ArgumentParser, message: str, given: Iterable[str] = ()) -> NoReturn:
+    """Exit with status 2 and one line on stderr that ends with a pointer to the help.
+
+    Args:
+        given: the words of the command line; if a flag is missing, it may be among them, misspelt.
+    """
+    missing = message.startswith("the following arguments are required:")
+    unknown = message.split()[2:] if message.startswith("unrecognized arguments:") else given if missing else ()
     flags = [flag for action in parser._actions for flag in action.option_strings]
-    hints = [hint for word in unknown if word.startswith("--") and (hint := nearest(word.split("=")[0], flags))]
+    names = (word.split("=")[0] for word in unknown if word.startswith("--"))
+    hints = [hint for name in names if name not in flags and (hint := nearest(name, flags))]
     # A line break in the message can only come from a user's value.
     sys.stderr.write(f"{parser.prog}: {' '.join([*message.split(), *hints])} (see {parser.prog} --help)\n")
     sys.exit(2)

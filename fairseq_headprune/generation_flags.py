@@ -45,7 +45,7 @@ def parse_generation_args(
         if task is not None:
             parser.set_defaults(gen_subset=task.default_subset)
         parser.prog, parser.description = f"headprune {verb}", description
-        parser.error = partial(one_line_error, parser)  # type: ignore[method-assign]
+        parser.error = partial(one_line_error, parser, given=words)  # type: ignore[method-assign]
         add_flags(parser)
         args = options.parse_args_and_arch(parser, words)
     finally:

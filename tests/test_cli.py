@@ -229,6 +229,12 @@ def test_a_typo_names_the_nearest(capsys):
     with pytest.raises(SystemExit):
         cli.main(["ablate", "data", "--path", "x.pt", "-o", "x", "--resample", "3"])
     assert "--resample 3 (did you mean --resamples?)" in capsys.readouterr().err
+    # The misspelt flag may be the one that is required.
+    for argv in (["mask", "--ouput", "m.json"], ["ablate", "data", "--path", "x.pt", "--ouput=x", "--beam", "5"]):
+        with pytest.raises(SystemExit):
+            cli.main(argv)
+        line = capsys.readouterr().err
+        assert "required: -o/--output (did you mean --output?) (see" in line and len(line.splitlines()) == 1
 
 
 def test_parser_errors_are_one_line_and_nothing_is_abbreviated(capsys):

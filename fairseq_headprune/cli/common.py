@@ -4,7 +4,7 @@ import argparse
 import contextlib
 import json
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NoReturn, TypeVar
 
@@ -30,6 +30,7 @@ class Parser(argparse.ArgumentParser):
     """An argument parser that reports errors in one line (exit status 2) and does not accept abbreviated flags."""
 
     _collected: ClassVar[list["Parser"] | None] = None
+    _given: Sequence[str] = ()
 
     def __init__(self, **kwargs: Any) -> None:
         kwargs.setdefault("allow_abbrev", False)
@@ -59,9 +60,14 @@ class Parser(argparse.ArgumentParser):
         finally:
             Parser._collected = None
 
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse, and keep the words for what an error says."""
+        self._given = list(args or ())
+        return super().parse_known_args(args, namespace)
+
     def error(self, message: str) -> NoReturn:
         """Exit with status 2 and one line on stderr."""
-        one_line_error(self, message)
+        one_line_error(self, message, self._given)
 
 
 #: The command line of this process, without the program.

@@ -12,7 +12,7 @@ FAIRSEQ_FLAGS |= dict.fromkeys(("--fp16", "--cpu"), False)
 _FAIRSEQ = (
     "fairseq-generate's flags, before or after them; those that matter: DATA (the folder that fairseq-preprocess "
     "wrote), --path CHECKPOINT, --gen-subset SPLIT (default: {subset}), --beam N (default: 5), --batch-size N, --fp16, "
-    "--remove-bpe [sentencepiece]. --help-fairseq shows all."
+    "--remove-bpe [sentencepiece], --quiet (no progress). --help-fairseq shows all."
 )
 
 
