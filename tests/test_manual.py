@@ -16,6 +16,7 @@ from fairseq import options
 
 from fairseq_headprune import cli, generation_flags
 from fairseq_headprune.cli.common import Parser
+from fairseq_headprune.cli.lottery import PARTS
 from fairseq_headprune.files import read_json
 from fairseq_headprune.parts import Mask
 from fairseq_headprune.report.marks import Family
@@ -139,6 +140,13 @@ def test_the_tour_of_the_readme_runs(data_bin, tmp_path, monkeypatch):
     studies = commands((tiny.ROOT / "docs" / "papers" / "michel2019.md").read_text())
     flags = next(words[1:] for words in studies if "keep-one" in words)
     assert cli.main([*flags, "--dry-run"]) == 0 and not Path("one-head").exists()
+
+
+def test_the_readme_is_short_and_names_every_verb():
+    text = (tiny.ROOT / "README.md").read_text()
+    named = re.findall(r"`([a-z -]+)`", text.split("## The verbs")[1].split("\n## ")[0])
+    parts = {f"lottery {part}" if f"lottery {part}" in named else part for part in PARTS}
+    assert set(named) == {*cli.VERBS, *parts} - {"lottery"} and len(text.splitlines()) <= 200
 
 
 def test_the_tour_shows_what_the_results_hold():
