@@ -64,16 +64,11 @@ def make_corpus(directory: PathLike, settings: Settings, binarise: bool = True, 
         OSError: the folder cannot be written.
         RuntimeError: fairseq-preprocess failed.
     """
-    directory = Path(directory)
-    path = directory / "corpus.json"
+    directory, path = Path(directory), Path(directory, "corpus.json")
     found = read_json(path) if path.exists() else {}
-    wanted = {
-        "format": "headprune.corpus/1",
-        "seed": settings.seed,
-        "sentences": settings.sizes,
-        "vocabulary": settings.vocab,
-    }
-    same = isinstance(found, dict) and all(found.get(key) == value for key, value in wanted.items())
+    wanted = {"format": "headprune.corpus/1", "seed": settings.seed, "sentences": settings.sizes}
+    wanted["vocabulary"] = settings.vocab
+    same = isinstance(found, dict) and found == found | wanted
     if path.exists() and not same and not force:
         raise ValueError(f"{path} describes another corpus than {settings}; {_WAY_OUT}")
     if binarise and importlib.util.find_spec("fairseq_cli") is None:
@@ -92,9 +87,8 @@ def _write(directory: Path, settings: Settings, force: bool) -> dict[str, str]:
     """Write text, model and pieces; return file name -> SHA-256."""
     text = generate(settings)
     model = train_pieces(text["train.de"] + text["train.en"], settings.vocab)
-    files = {name: content.encode() for name, content in text.items()}
-    files |= {name.replace(".", ".spm."): encode(model, content).encode() for name, content in text.items()}
-    files["spm.model"] = model
+    text |= {name.replace(".", ".spm."): encode(model, content) for name, content in text.items()}
+    files = {name: content.encode() for name, content in text.items()} | {"spm.model": model}
     directory.mkdir(parents=True, exist_ok=True)
     # All checks come before the first write, so that a refused folder is unchanged.
     for name, content in files.items():

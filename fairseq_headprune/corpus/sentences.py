@@ -3,7 +3,7 @@
 import datetime
 import random
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 
@@ -17,6 +17,8 @@ for _ten in "zwanzig dreißig vierzig fünfzig sechzig siebzig achtzig neunzig".
     DE += [_ten, *(f"{'ein' if unit == 1 else DE[unit]}und{_ten}" for unit in range(1, 10))]
 for _ten in "twenty thirty forty fifty sixty seventy eighty ninety".split():
     EN += [_ten, *(f"{_ten}-{EN[unit]}" for unit in range(1, 10))]
+#: Two English digits after an hour or a century ("oh-five"), nothing for 0.
+_MINUTES = ["", *(f" oh-{word}" for word in EN[1:10]), *(f" {word}" for word in EN[10:])]
 _DE_ORDINALS = {1: "erste", 3: "dritte", 7: "siebte", 8: "achte"}
 _EN_ORDINALS = {"one": "first", "two": "second", "three": "third", "five": "fifth", "eight": "eighth"}
 _EN_ORDINALS |= {"nine": "ninth", "twelve": "twelfth"}
@@ -45,22 +47,17 @@ def ordinal(value: int) -> Pair:
     return _DE_ORDINALS.get(value) or DE[value] + ("te" if value < 20 else "ste"), head + dash + last
 
 
-def _minutes(value: int) -> str:
-    """Two English digits after an hour or a century ("oh-five"), nothing for 0."""
-    return f" oh-{EN[value]}" if 0 < value < 10 else f" {EN[value]}" if value else ""
-
-
 def year(value: int) -> Pair:
     """A year from 1100 to 2099 ("neunzehnhundertfünf", "nineteen oh-five")."""
     century, rest = divmod(value, 100)
     german = number(value)[0] if century == 20 else f"{DE[century]}hundert{DE[rest] if rest else ''}"
-    return german, number(value)[1] if 2000 <= value < 2010 else EN[century] + (_minutes(rest) or " hundred")
+    return german, number(value)[1] if 2000 <= value < 2010 else EN[century] + (_MINUTES[rest] or " hundred")
 
 
 def clock(hour: int, minute: int) -> Pair:
     """An official time: 24 hours in German, 12 in English ("vierzehn Uhr fünf", "two oh-five PM")."""
     german = f"{'ein' if hour == 1 else DE[hour]} Uhr{f' {DE[minute]}' if minute else ''}"
-    return german, f"{EN[(hour - 1) % 12 + 1]}{_minutes(minute)} {'AM' if hour < 12 else 'PM'}"
+    return german, f"{EN[(hour - 1) % 12 + 1]}{_MINUTES[minute]} {'AM' if hour < 12 else 'PM'}"
 
 
 def spoken_time(hour: int, minute: int) -> Pair:
@@ -97,31 +94,25 @@ def _count(rng: random.Random, highest: int = 10000) -> Pair:
     return number(value)
 
 
-def _join(form: Pair, *values: Pair) -> Pair:
+def _join(form: Pair, parts: Iterable[Pair]) -> Pair:
     """Put values into a form: the German ones into the German form, the English ones into the English form."""
-    return tuple(text.format(*parts) for text, *parts in zip(form, *values, strict=True))
+    return tuple(text.format(*words) for text, *words in zip(form, *parts, strict=True))
 
 
 def _date(rng: random.Random, *form: str) -> Pair:
     """Draw a day between 1950 and 2049; a form has {0} for the day, {1} the month, {2} the year, {3} the weekday."""
     day = datetime.date(1950, 1, 1) + datetime.timedelta(days=rng.randrange(100 * 365))
     month, weekday = WORDS["month"][day.month - 1], WORDS["weekday"][day.weekday()]
-    return _join(form, ordinal(day.day), month, year(day.year), weekday)
+    return _join(form, [ordinal(day.day), month, year(day.year), weekday])
 
 
 def _measure(rng: random.Random, units: str, highest: int = 1000) -> Pair:
     """Draw a measure: a whole number, or in one of four cases tenths up to 20."""
-    unit = rng.choice(WORDS[units])
-    tenths = rng.randrange(20, 200) if rng.randrange(4) == 0 else 0
-    return _join(unit, decimal(tenths) if tenths % 10 else _count(rng, highest))
+    unit, tenths = rng.choice(WORDS[units]), rng.randrange(20, 200) if rng.randrange(4) == 0 else 0
+    return _join(unit, [decimal(tenths) if tenths % 10 else _count(rng, highest)])
 
 
-def _named(rng: random.Random, names: str, *amounts: Pair) -> Pair:
-    """Insert previously drawn amounts into a name of money or time."""
-    return _join(rng.choice(WORDS[names]), *amounts)
-
-
-#: Slots that are not simply a word from the list of the same name.
+#: Slots that are not simply a word from the list of the same name; arguments are drawn in the order they stand in.
 _DRAWN: dict[str, Callable[[random.Random], Pair]] = {
     "count": _count,
     "percent": lambda rng: number(rng.randrange(2, 100)),
@@ -136,48 +127,49 @@ _DRAWN: dict[str, Callable[[random.Random], Pair]] = {
     "month": lambda rng: _date(rng, "{1}", "{1}"),
     "clock": lambda rng: clock(rng.randrange(24), rng.randrange(60)),
     "spoken": lambda rng: spoken_time(rng.randrange(1, 13), rng.choice([5, 10, 15, 20, 30, 40, 45, 50, 55])),
-    "price": lambda rng: _named(rng, "cents", _count(rng, 999), number(rng.randrange(2, 100))),
-    "whole_price": lambda rng: _named(rng, "currency", _count(rng)),
+    "goods": lambda rng: _join(("{} {}", "{} {}"), [_count(rng), rng.choice(WORDS["things"])]),
+    "price": lambda rng: _join(
+        parts=[_count(rng, 999), number(rng.randrange(2, 100))], form=rng.choice(WORDS["cents"])
+    ),
+    "whole_price": lambda rng: _join(parts=[_count(rng)], form=rng.choice(WORDS["currency"])),
     "length": lambda rng: _measure(rng, "length", highest=400),
     **{units: partial(_measure, units=units) for units in ("distance", "weight", "volume")},
-    "duration": lambda rng: _named(rng, "duration", number(rng.randrange(2, 100))),
-    "article": lambda rng: _join(rng.choice(WORDS["article"]), rng.choice(WORDS["adjective"])),
+    "duration": lambda rng: _join(parts=[number(rng.randrange(2, 100))], form=rng.choice(WORDS["duration"])),
+    "article": lambda rng: _join(rng.choice(WORDS["article"]), [rng.choice(WORDS["adjective"])]),
 }
 
 
-def _fill(rng: random.Random, german: str) -> list[dict[str, str]]:
+def _fill(rng: random.Random, german: str) -> dict[str, Pair]:
     """Draw a value for every slot, in the order of the German text (so that the draw depends on nothing else)."""
-    fills: list[dict[str, str]] = [{}, {}]
+    found: dict[str, Pair] = {}
     slots = _SLOT.findall(german)
     if ("sum", "") in slots:
         first, second = _value(rng), _value(rng)
-        values = [number(value) for value in (first, second, first + second)]
-        fills = [dict(zip(("number", "number2", "sum"), texts, strict=True)) for texts in zip(*values, strict=True)]
+        found = {"number": number(first), "number2": number(second), "sum": number(first + second)}
     for slot, suffix in slots:
-        if slot + suffix in fills[0] or slot == "subject":
+        if slot + suffix in found or slot == "subject":
             continue
         pair: Pair = ()
         if slot in ("done", "do"):
             done, do, *english = rng.choice(WORDS["action"])
-            fills[0] |= {f"done{suffix}": done, f"do{suffix}": do}
-            fills[1] |= {f"{form}{suffix}": text for form, text in zip(("did", "done", "do"), english, strict=True)}
+            forms = zip(("did", "done", "do"), ("", done, do), english, strict=True)
+            found |= {form + suffix: texts for form, *texts in forms}
         elif slot in _DRAWN or slot in WORDS:
-            while not pair or (suffix and pair[1] == fills[1][slot]):  # the second of a kind differs from the first
+            while not pair or (suffix and pair[1] == found[slot][1]):  # the second of a kind differs from the first
                 pair = _DRAWN[slot](rng) if slot in _DRAWN else rng.choice(WORDS[slot])
-            fills[0][slot + suffix], fills[1][slot + suffix], *pronoun = pair
-            fills[0] |= dict(zip(["pronoun"], pronoun, strict=False))  # only buildings have one
+            found |= {slot + suffix: pair, **({"pronoun": pair[2:] * 2} if pair[2:] else {})}  # of a building
     for suffix in (suffix for slot, suffix in sorted(slots) if slot == "subject"):
-        *names, person = rng.choice([subject for subject in WORDS["subject"] if subject[1] != fills[1].get("subject")])
-        for fill, name, verbs in zip(fills, names, ("verbs_de", "verbs_en"), strict=True):
-            fill |= {f"{forms[0]}{suffix}": forms[int(person)] for forms in WORDS[verbs]}
-            fill[f"subject{suffix}"] = name
-    return fills
+        *name, person = rng.choice([subject for subject in WORDS["subject"] if subject[:2] != found.get("subject")])
+        found |= {forms[0] + suffix: (forms[int(person)],) * 2 for forms in WORDS["verbs"]}
+        found["subject" + suffix] = tuple(name)
+    return found
 
 
 def draw(rng: random.Random) -> Pair:
     """Draw one sentence pair (German, English), capitalised and ending in a full stop."""
     ((_, *texts),) = rng.choices(TEMPLATES, weights=[int(weight) for weight, *_ in TEMPLATES])
-    texts = [text.format_map(fill) for text, fill in zip(texts, _fill(rng, texts[0]), strict=True)]
+    found = _fill(rng, texts[0])
+    texts = [text.format_map({slot: pair[side] for slot, pair in found.items()}) for side, text in enumerate(texts)]
     return tuple(text[0].upper() + text[1:] for text in texts)
 
 
@@ -189,12 +181,11 @@ def distinct_pairs(seed: int, count: int, patience: int = 10_000) -> list[Pair]:
     """
     rng, pairs, seen, misses = random.Random(seed), list[Pair](), set[tuple[int, str]](), 0
     while len(pairs) < count:
-        pair = draw(rng)
-        misses += 1
+        if misses == patience:
+            raise ValueError(f"{count} distinct pairs asked for, but only {len(pairs)} found; ask for fewer")
+        pair, misses = draw(rng), misses + 1
         if seen.isdisjoint(enumerate(pair)) and all(len(text.split()) <= 20 for text in pair):
             pairs.append(pair)
-            seen.update(enumerate(pair))
             misses = 0
-        elif misses == patience:
-            raise ValueError(f"{count} distinct pairs asked for, but only {len(pairs)} found; ask for fewer")
+            seen.update(enumerate(pair))
     return pairs
