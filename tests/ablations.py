@@ -11,14 +11,9 @@ def write_ablation(path, deltas, split="test", shape=None, baseline=30.0, **sett
     """Write a finished study in which masking the k-th head changes BLEU by the k-th delta; return its path."""
     shape = shape or SHAPE
     settings = {
-        "study": "ablate",
-        "checkpoint": "c" * 64,
-        "start": Mask.full(shape).rows,
-        "components": list(shape),
-        "data": {"split": split, "sha256": {f"{split}.bin": split}},
-        "generation": {"beam": 5},
-        **settings,
-    }
+        "study": "ablate", "checkpoint": "c" * 64, "start": Mask.full(shape).rows, "components": list(shape),
+        "data": {"split": split, "sha256": {f"{split}.bin": split}}, "generation": {"beam": 5}, **settings,
+    }  # fmt: skip
     folder = StudyFolder.open(path, settings)
     nothing = dict.fromkeys(KEYS)
     folder.append({"id": "unpruned", **nothing, "score": baseline, "p": 1.0, "signature": "s"})

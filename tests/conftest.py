@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import tiny
 import torch
+import verbs
 from hydra._internal.config_repository import CachingConfigRepository
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
@@ -98,12 +99,6 @@ def batch():
     return tiny.make_batch()
 
 
-@pytest.fixture
-def tiny_batch(batch):
-    """Another name for ``batch``."""
-    return batch
-
-
 @pytest.fixture(scope="session")
 def data_bin(tmp_path_factory):
     """A binarised made-up translation task, xx-yy."""
@@ -130,24 +125,18 @@ def trained_stock(data_bin, tmp_path_factory):
 @pytest.fixture(scope="session")
 def lively(trained, tmp_path_factory):
     """The gated model with large random weights, so that translations depend on the source and on every mask."""
-    import verbs
-
     return verbs.write_lively(trained, tmp_path_factory.mktemp("lively"))
 
 
 @pytest.fixture(scope="session")
 def flags(lively):
     """Data, checkpoint and search of the studies of ``lively``, whose tests draw 50 resamples."""
-    import verbs
-
     return [lively["data"], "--path", lively["checkpoint"], *verbs.BEAM, "--resamples", "50"]
 
 
 @pytest.fixture(scope="session")
 def ablated(flags, tmp_path_factory):
     """``headprune ablate`` of every head on test, by one process: ``{"folder", "document"}``."""
-    import verbs
-
     folder = tmp_path_factory.mktemp("ablated") / "study"
     return {"folder": folder, "document": verbs.run_json("ablate", *flags, "-o", folder)}
 

@@ -24,22 +24,11 @@ import transformers  # noqa: E402
 
 #: what tokenizers trip over: unknown characters, emoji, Japanese, right-to-left, tabs, spaces, nothing, very long lines
 HARD = [
-    "Das Haus ist alt.",
-    "  zwei  Leerzeichen  ",
-    "",
-    " ",
-    "Ein\tTab und\u00a0geschützt",
-    "Emoji 😀👩‍👩‍👧 hier",
-    "日本語のテキスト、混ざった English",
-    "مرحبا بالعالم שלום",
-    "e\u0301 ﬁ ① ½ ｆｕｌｌ",
-    "zero\u200bwidth\ufeff\u00ad",
-    "a" * 600,
-    "sehr lang " * 400,
-    "≪α≫ <b> & {x} | [y] \\ / ~ `",
-    "...!!!???",
+    "Das Haus ist alt.", "  zwei  Leerzeichen  ", "", " ", "Ein\tTab und\u00a0geschützt", "Emoji 😀👩‍👩‍👧 hier",
+    "日本語のテキスト、混ざった English", "مرحبا بالعالم שלום", "e\u0301 ﬁ ① ½ ｆｕｌｌ",
+    "zero\u200bwidth\ufeff\u00ad", "a" * 600, "sehr lang " * 400, "≪α≫ <b> & {x} | [y] \\ / ~ `", "...!!!???",
     "42 1.234,56 €",
-]
+]  # fmt: skip
 
 _SIZES = {"d_model": 32, "max_position_embeddings": 128, "init_std": 0.1, "encoder_layers": 2, "decoder_layers": 2}
 _SIZES |= {"encoder_attention_heads": 4, "decoder_attention_heads": 4, "encoder_ffn_dim": 48, "decoder_ffn_dim": 40}
@@ -62,11 +51,8 @@ M2M |= {**_SPECIALS, "early_stopping": True, "scale_embedding": True, "num_beams
 M2M |= {"attention_dropout": 0.1, "encoder_layerdrop": 0.05, "decoder_layerdrop": 0.05}
 
 BART = {
-    "model_type": "bart",
-    "architectures": ["BartForConditionalGeneration"],
-    "activation_function": "gelu",
-    **_NORMS,
-}
+    "model_type": "bart", "architectures": ["BartForConditionalGeneration"], "activation_function": "gelu", **_NORMS,
+}  # fmt: skip
 BART |= {**_SPECIALS, "forced_bos_token_id": 0, "forced_eos_token_id": 2}
 BART |= {"normalize_embedding": True, "scale_embedding": False}
 BART |= {"num_beams": 4, "early_stopping": True, "max_length": 64, **_DROPOUTS}
@@ -88,14 +74,9 @@ def train_pieces(path, lines, size=200, kind="unigram"):
     """Train a sentencepiece model with the normalisation that published models have, and return its processor."""
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(lines),
-        model_writer=model,
-        vocab_size=size,
-        model_type=kind,
-        minloglevel=2,
-        num_threads=1,
-        hard_vocab_limit=False,
-    )
+        sentence_iterator=iter(lines), model_writer=model, vocab_size=size, model_type=kind, minloglevel=2,
+        num_threads=1, hard_vocab_limit=False,
+    )  # fmt: skip
     path.write_bytes(model.getvalue())
     return sentencepiece.SentencePieceProcessor(model_file=str(path))
 

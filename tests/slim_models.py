@@ -49,12 +49,9 @@ def state_of(model):
     """What fairseq-train would save: the settings, the weights, and a history of training without its state."""
     history = {"optimizer_name": "Adam", "lr_scheduler_state": {}, "num_updates": 1}
     return {
-        "args": None,
-        "cfg": {"model": copy.copy(model.settings)},
-        "model": model.state_dict(),
-        "optimizer_history": [history],
-        "extra_state": {"train_iterator": {"epoch": 1}},
-    }
+        "args": None, "cfg": {"model": copy.copy(model.settings)}, "model": model.state_dict(),
+        "optimizer_history": [history], "extra_state": {"train_iterator": {"epoch": 1}},
+    }  # fmt: skip
 
 
 def rebuild(state):

@@ -110,11 +110,8 @@ def test_code_in_a_pickle_is_not_executed(tmp_path):
 def test_damaged_files(trained, tmp_path):
     whole = trained["checkpoint"].read_bytes()
     contents = {
-        "empty.pt": b"",
-        "text.pt": b"no checkpoint\n",
-        "zip.pt": b"PK\x03\x04",
-        "half.pt": whole[: len(whole) // 2],
-    }
+        "empty.pt": b"", "text.pt": b"no checkpoint\n", "zip.pt": b"PK\x03\x04", "half.pt": whole[: len(whole) // 2],
+    }  # fmt: skip
     contents |= {"almost.pt": whole[:-10], "old.pt": b"\x80\x02}q\x00X"}
     for name, content in contents.items():
         (tmp_path / name).write_bytes(content)

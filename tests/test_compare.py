@@ -13,11 +13,8 @@ from fairseq_headprune.cli import main
 from fairseq_headprune.evaluation.statistics import METRICS
 
 REFERENCES = [
-    "The cat sat on the mat.",
-    "A dog runs very fast, I think.",
-    "We can't see it.",
-    "One, two, three, four.",
-] * 3
+    "The cat sat on the mat.", "A dog runs very fast, I think.", "We can't see it.", "One, two, three, four.",
+] * 3  # fmt: skip
 SYSTEM = ["The cat sat on a mat.", "A dog runs very fast, I think.", "We can't see that.", "One, two, three, four."] * 3
 WORSE = ["The cat on the mat.", "A dog walks very fast, we think.", "We can't see.", "One, two, three, five."] * 3
 

@@ -6,16 +6,13 @@ import pytest
 import tiny
 import torch
 from slim_models import rebuild, state_of
+from test_task import DROPPED, SHAPE
 
 from fairseq_headprune.modules.attach import find_gates
 from fairseq_headprune.modules.connected import check_connected
 from fairseq_headprune.parts import Mask, Part
 from fairseq_headprune.removal.checkpoint import remove_heads
 from fairseq_headprune.tasks.translation_headprune import TranslationHeadpruneConfig, TranslationHeadpruneTask
-
-#: transformer_tiny: 2 + 2 layers with 2 heads each
-SHAPE = {"enc_self": [2, 2], "enc_dec": [2, 2], "dec_self": [2, 2]}
-DROPPED = [Part("enc_self", 0, 1), Part("enc_dec", 1, 0), Part("dec_self", 0, 0), Part("dec_self", 0, 1)]
 
 
 class Deaf(torch.nn.Module):

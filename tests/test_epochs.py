@@ -129,12 +129,9 @@ def test_when_the_final_set_is_reached():
     # Source: by hand: best two of epochs 1 and 3: heads 3 and 4; of epoch 2: heads 0 and 1.
     found = evolution(scores(1, 2, 3), ["enc_self"], [2, 4])["sets"]
     assert found[0] == {
-        "keep": 2,
-        "final": [["enc_self", 1, 0], ["enc_self", 1, 1]],
-        "first": 1,
-        "stays_from": 3,
+        "keep": 2, "final": [["enc_self", 1, 0], ["enc_self", 1, 1]], "first": 1, "stays_from": 3,
         "shared": [2, 0, 2],
-    }
+    }  # fmt: skip
     # Four of five: all but head 0, which is the last of epoch 2 too? No: its last is head 4.
     assert found[1]["first"] == 1 and found[1]["shared"] == [4, 3, 4]
     assert evolution(scores(2, 1, 3), ["enc_self"], [2])["sets"][0]["first"] == 1

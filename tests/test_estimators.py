@@ -86,15 +86,6 @@ def test_confidence_equals_the_slow_loop():
     assert all(module.on_weights is None for _, _, module in find_gates(model).items())
 
 
-def test_confidence_is_independent_of_the_batching():
-    model = build()
-    joint, _ = confidence(model, [tiny.make_batch()], tiny.make_task())
-    single, _ = confidence(model, [tiny.make_batch([pair]) for pair in tiny.SENTENCES], tiny.make_task())
-    for component, rows in joint.items():
-        for row, other in zip(rows, single[component], strict=True):
-            assert row == pytest.approx(other, rel=1e-5)
-
-
 def test_confidence_without_sentences_is_refused():
     with pytest.raises(ValueError, match="no sentence"):
         confidence(build(), [], tiny.make_task())
@@ -147,14 +138,6 @@ MASK = Mask({"enc_self": [[1, 1, 0], [1, 1, 1]], "enc_dec": [[0, 0, 1]]})
 VALUES = {"enc_self": [[3.0, 4.0, 9.0], [0.0, 0.0, 0.0]], "enc_dec": [[7.0, 8.0, 2.0]]}
 
 
-def test_normalize_layer_by_hand():
-    # Source: by hand. sqrt(3^2 + 4^2) = 5 over the kept heads; a layer of zeros stays 0; one head alone becomes 1.
-    assert normalize(VALUES, MASK, "layer") == {
-        "enc_self": [[0.6, 0.8, None], [0.0, 0.0, 0.0]],
-        "enc_dec": [[None, None, 1.0]],
-    }
-
-
 def test_normalize_layer_rms_and_layer_frozen_by_hand():
     # Source: by hand. Root mean squares of the kept heads: 5 / sqrt(2), and 2 for one head alone.
     root = 2**0.5
@@ -203,24 +186,27 @@ def test_one_head_a_module_is_left_by_the_norm_of_kept_heads(method):
         assert mask.rows["enc_self"] == [[0] * 4, [0] * 4, [0, 1, 1, 1]]
 
 
-def test_normalize_minmax_by_hand():
-    # Source: by hand. Kept heads run from 0 to 4.
-    assert normalize(VALUES, MASK, "minmax") == {
-        "enc_self": [[0.75, 1.0, None], [0.0, 0.0, 0.0]],
-        "enc_dec": [[None, None, 0.5]],
-    }
-    # One scale for all heads: their order is that without normalisation.
+@pytest.mark.parametrize(
+    "method, expected",
+    [
+        # By hand: sqrt(3^2 + 4^2) = 5 over the kept heads; a layer of zeros stays 0; one head alone becomes 1.
+        ("layer", [[0.6, 0.8, None], [0.0] * 3, [None, None, 1.0]]),
+        # By hand: kept heads run from 0 to 4.
+        ("minmax", [[0.75, 1.0, None], [0.0] * 3, [None, None, 0.5]]),
+        ("none", [[3.0, 4.0, None], [0.0] * 3, [None, None, 2.0]]),
+    ],
+)
+def test_normalize_by_hand(method, expected):
+    found = normalize(VALUES, MASK, method)
+    assert [*found["enc_self"], *found["enc_dec"]] == expected
+
+
+def test_minmax_has_one_scale_for_all_heads():
+    # Their order is that without normalisation.
     orders = [Scores(normalize(VALUES, MASK, m), estimator="gradient").pruning_order() for m in ("minmax", "none")]
     assert orders[0] == orders[1]
     equal = {"enc_self": [[2.0, 2.0]]}
     assert normalize(equal, Mask.full({"enc_self": [2]}), "minmax") == {"enc_self": [[0.0, 0.0]]}
-
-
-def test_normalize_none_keeps_values_and_marks_pruned_heads():
-    assert normalize(VALUES, MASK, "none") == {
-        "enc_self": [[3.0, 4.0, None], [0.0] * 3],
-        "enc_dec": [[None, None, 2.0]],
-    }
 
 
 def test_normalize_of_a_model_without_heads():

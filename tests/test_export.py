@@ -34,19 +34,9 @@ def run(trained_stock, tmp_path_factory):
     end_sooner(path)
     MASK.save(folder / "mask.json")
     run_json("slim", path, "--mask", folder / "mask.json", "-o", folder / "slim.pt")
+    flags = ["--data", trained_stock["data"], "--mask", folder / "mask.json"]
     reports = {
-        target: run_json(
-            "export",
-            path,
-            "--to",
-            target,
-            folder / target,
-            "--data",
-            trained_stock["data"],
-            "--mask",
-            folder / "mask.json",
-        )
-        for target in ("ctranslate2", "onnx")
+        target: run_json("export", path, "--to", target, folder / target, *flags) for target in ("ctranslate2", "onnx")
     }
     return SimpleNamespace(folder=folder, path=path, data=trained_stock["data"], reports=reports)
 
@@ -154,11 +144,8 @@ def test_onnx_keeps_the_heads_that_there_are(run):
     # By MASK: encoder-decoder heads in layer 0 (one), self-attention heads in layer 0 (two); heads are 32 wide.
     shapes = {i.name: i.shape for i in session.get_inputs() if i.name[:4] in ("cros", "past")}
     assert {name: (shape[1], shape[3]) for name, shape in shapes.items()} == {
-        "cross_key_0": (1, 32),
-        "cross_value_0": (1, 32),
-        "past_key_0": (2, 32),
-        "past_value_0": (2, 32),
-    }
+        "cross_key_0": (1, 32), "cross_value_0": (1, 32), "past_key_0": (2, 32), "past_value_0": (2, 32),
+    }  # fmt: skip
 
 
 def test_slim_whole_and_stored_masks(run, tmp_path):

@@ -167,15 +167,8 @@ def test_studies_of_feed_forward_parts(pruned, tmp_path):
     rows = {c: [[1, 1] + [0] * 62, [1] + [0] * 63] for c in FFN}
     Mask({**mask.rows, **rows}).save(tmp_path / "few.json")
     flags = [
-        "--head-mask",
-        tmp_path / "few.json",
-        "--components",
-        "enc_ffn",
-        "--ffn",
-        "units",
-        "--select-subset",
-        "test",
-    ]
+        "--head-mask", tmp_path / "few.json", "--components", "enc_ffn", "--ffn", "units", "--select-subset", "test",
+    ]  # fmt: skip
     found = run_json("keep-one", *call, *flags, "-o", tmp_path / "alone")
     assert [cell["id"] for cell in found["candidates"]] == ["test@enc_ffn-0-0", "test@enc_ffn-0-1"]
     kept = Mask.load(tmp_path / "alone" / "masks" / "test@enc_ffn-0-1.json").rows
@@ -187,15 +180,8 @@ def test_random_study_of_feed_forward_blocks(pruned, tmp_path, capsys):
     train = "--arch transformer_gated_tiny --share-all-embeddings --optimizer adam --lr 0.01 --batch-size 16 --cpu "
     call = [pruned["data"], "--path", pruned["path"], "--cpu", "--beam", "1", "--resamples", "10", "--updates", "1"]
     call += [
-        "--train-flags",
-        f"{train} --num-workers 0",
-        "--components",
-        "dec_ffn",
-        "--seeds",
-        "1",
-        "-o",
-        tmp_path / "s",
-    ]
+        "--train-flags", f"{train} --num-workers 0", "--components", "dec_ffn", "--seeds", "1", "-o", tmp_path / "s",
+    ]  # fmt: skip
     with Here().instead():
         found = run_json("random-study", *call, "--random", "1", "--slim")
     [cell] = found["cells"]

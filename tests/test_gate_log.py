@@ -15,14 +15,10 @@ HEADS = [Part("enc_self", 0, 0), Part("enc_self", 0, 1), Part("enc_self", 1, 0),
 def learner(updates=3, penalty=None, stats=None):
     """Looks like a GateLearner: heads 0 and 3 are kept."""
     return SimpleNamespace(
-        heads=HEADS,
-        updates=updates,
-        rule=SimpleNamespace(penalty=penalty),
-        hard=lambda: torch.tensor([True, False, False, True]),
-        expected=lambda: torch.tensor([0.9, 0.25, 0.125, 0.5]),
-        penalty=lambda: 0.0355,
-        stats=lambda: dict(stats or {"temperature": 0.05, "gate_gradient": 0.5}),
-    )
+        heads=HEADS, updates=updates, rule=SimpleNamespace(penalty=penalty),
+        hard=lambda: torch.tensor([True, False, False, True]), expected=lambda: torch.tensor([0.9, 0.25, 0.125, 0.5]),
+        penalty=lambda: 0.0355, stats=lambda: dict(stats or {"temperature": 0.05, "gate_gradient": 0.5}),
+    )  # fmt: skip
 
 
 def test_metrics_are_counts_temperature_and_of_l0_the_expected_counts():

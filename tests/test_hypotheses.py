@@ -79,23 +79,12 @@ def test_plain_text_that_resembles_fairseqs(write):
     ]
 
 
-@pytest.mark.parametrize(
-    "sentences, detokenised",
-    [
-        (["I can't go."], True),
-        (["I can &apos;t go ."], False),
-        (["He is here , and she is n't ."], False),
-        (["It 's fine"], False),
-        (["low@@ er case"], False),
-        (["▁low er ▁case"], False),
-        (["Vraiment ? Oui !"], True),
-        (["Well, 3.5 of 1,000 dogs."], True),
-        (["no punctuation at all"], True),
-        ([""], True),
-        ([], True),
-        (["Fine."] * 199 + ["AT&amp;T"], True),
-    ],
-)
+@pytest.mark.parametrize("sentences, detokenised", [
+    (["I can't go."], True), (["I can &apos;t go ."], False), (["He is here , and she is n't ."], False),
+    (["It 's fine"], False), (["low@@ er case"], False), (["▁low er ▁case"], False), (["Vraiment ? Oui !"], True),
+    (["Well, 3.5 of 1,000 dogs."], True), (["no punctuation at all"], True), ([""], True), ([], True),
+    (["Fine."] * 199 + ["AT&amp;T"], True),
+])  # fmt: skip
 def test_text_that_looks_tokenised(sentences, detokenised):
     # Source: read by eye.
     assert looks_detokenised(sentences) is detokenised

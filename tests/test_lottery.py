@@ -99,7 +99,7 @@ def test_matrices_of_a_model(tiny_model):
 
 
 @pytest.mark.parametrize("optimizer", [torch.optim.SGD, torch.optim.Adam])
-def test_pruned_weights_stay_zero_in_training(tiny_model, tiny_batch, optimizer, tmp_path):
+def test_pruned_weights_stay_zero_in_training(tiny_model, batch, optimizer, tmp_path):
     state, matrices = tiny_model.state_dict(), layer_matrices(tiny_model)
     kept = without_lowest(matrices, 5000)
     held = KeptWeights(tiny_model, kept, "ticket")
@@ -110,14 +110,14 @@ def test_pruned_weights_stay_zero_in_training(tiny_model, tiny_batch, optimizer,
     before = {name: matrix.detach().clone() for name, matrix in matrices.items()}
     for _ in range(3):
         learn.zero_grad()
-        tiny_model(**tiny_batch["net_input"])[0].logsumexp(-1).sum().backward()
+        tiny_model(**batch["net_input"])[0].logsumexp(-1).sum().backward()
         learn.step()
     for name, matrix in matrices.items():
         assert not matrix[~kept[name]].any() and not matrix.grad[~kept[name]].any()
     moved = sum(int((matrix != before[name])[kept[name]].sum()) for name, matrix in matrices.items())
     assert moved > 0.9 * sum(int(mask.sum()) for mask in kept.values())
     # As recorded passes (--cuda-graphs) take gradients.
-    output = tiny_model(**tiny_batch["net_input"])[0].logsumexp(-1).sum()
+    output = tiny_model(**batch["net_input"])[0].logsumexp(-1).sum()
     for name, found in zip(matrices, torch.autograd.grad(output, list(matrices.values())), strict=True):
         assert not found[~kept[name]].any() and found[kept[name]].any()
     (tmp_path / "no.pt").write_bytes(b"no")

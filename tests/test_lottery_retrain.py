@@ -161,16 +161,8 @@ def test_pretrained_weights_and_the_embeddings_of_the_model(tuned, tmp_path):
     shape = {"enc_self": [4, 4, 4], "enc_ffn": [1, 1, 1]}
     mask = Mask.full(shape).without([*Mask.full(shape).kept(["enc_self"])[:2], *Mask.full(shape).kept(["enc_ffn"])[:1]])
     flags = [
-        "--task",
-        "glue",
-        "--glue-task",
-        "SST-2",
-        "--max-positions",
-        "20",
-        *BERT.split(),
-        "--bert",
-        str(tuned / "hf"),
-    ]
+        "--task", "glue", "--glue-task", "SST-2", "--max-positions", "20", *BERT.split(), "--bert", str(tuned / "hf"),
+    ]  # fmt: skip
     job = TrainingJob("a", str(tuned / "glue"), flags, 1, mask=mask.to_dict(), embeddings=str(tmp_path / "other.pt"))
     start = initial_state(job)["model"]
     fresh = initial_state(replace(job, flags=[*flags, "--random-weights"]))["model"]

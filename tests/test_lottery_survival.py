@@ -28,12 +28,8 @@ def folder(path, mode, goods, task="RTE", checkpoints=("a", "b")):
     """Write what ``headprune lottery tickets`` writes, as far as it is read."""
     start = Mask.full(SHAPE).rows
     settings = {
-        "mode": mode,
-        "start": start,
-        "metric": "accuracy",
-        "data": {"task": task},
-        "select_data": {"split": "dev"},
-    }
+        "mode": mode, "start": start, "metric": "accuracy", "data": {"task": task}, "select_data": {"split": "dev"},
+    }  # fmt: skip
     searches = [{"path": str(path / "gone"), "checkpoint": checkpoint} for checkpoint in checkpoints]
     path.mkdir()
     (path / "tickets.json").write_text(json.dumps({"settings": settings, "searches": searches}))

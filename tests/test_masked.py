@@ -12,15 +12,10 @@ TEXT = ["A boy runs.", "Two men, it's said."]
 
 
 # Source: sacrebleu's 13a expects detokenised text; tokenised BLEU ("tok") expects tokens.
-@pytest.mark.parametrize(
-    ("references", "tokenize", "warned"),
-    [
-        (TOKENS, "13a", "use --bleu tok"),
-        (TEXT, "13a", ""),
-        (TOKENS, "tok", ""),
-        ([*TOKENS, " "], "tok", "1 of 3 references are empty: BLEU counts the words"),
-    ],
-)
+@pytest.mark.parametrize(("references", "tokenize", "warned"), [
+    (TOKENS, "13a", "use --bleu tok"), (TEXT, "13a", ""), (TOKENS, "tok", ""),
+    ([*TOKENS, " "], "tok", "1 of 3 references are empty: BLEU counts the words"),
+])  # fmt: skip
 def test_text_of_another_kind_is_pointed_out(references, tokenize, warned, caplog):
     warn_of_form(references, tokenize)
     assert warned in caplog.text and bool(caplog.text) == bool(warned)

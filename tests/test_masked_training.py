@@ -4,7 +4,7 @@ import pytest
 import torch
 from fairseq import checkpoint_utils
 from slim_models import SETTINGS, lively, rebuild, state_of, uneven
-from test_task import training
+from test_task import DROPPED, SHAPE, training
 
 from fairseq_headprune.checkpoints import read_state
 from fairseq_headprune.cli import main
@@ -14,9 +14,7 @@ from fairseq_headprune.parts import Mask, Part
 from fairseq_headprune.removal.checkpoint import remove_heads
 from fairseq_headprune.tasks.translation_headprune import TranslationHeadpruneTask
 
-#: transformer_tiny: 2 + 2 layers with 2 heads of width 32; one layer loses all heads
-SHAPE = {"enc_self": [2, 2], "enc_dec": [2, 2], "dec_self": [2, 2]}
-DROPPED = [Part("enc_self", 0, 1), Part("enc_dec", 1, 0), Part("dec_self", 0, 0), Part("dec_self", 0, 1)]
+#: the width of a head of transformer_tiny
 WIDTH = 32
 GATED = ["--arch", "transformer_gated_tiny"]
 

@@ -44,17 +44,10 @@ def test_costs_are_differences_within_a_round():
     ]
 
 
-@pytest.mark.parametrize(
-    "values, expected",
-    [
-        ([0, 1, 3], [0, 1, 3]),
-        ([0, 3, 1], [0, 2, 2]),
-        ([0, 3, 2, 1, 4], [0, 2, 2, 2, 4]),
-        ([0, 4, 1, 2], [0, 7 / 3, 7 / 3, 7 / 3]),
-        ([0, -3, 1, 0], [0, 0, 0.5, 0.5]),
-        ([0], [0]),
-    ],
-)
+@pytest.mark.parametrize("values, expected", [
+    ([0, 1, 3], [0, 1, 3]), ([0, 3, 1], [0, 2, 2]), ([0, 3, 2, 1, 4], [0, 2, 2, 2, 4]),
+    ([0, 4, 1, 2], [0, 7 / 3, 7 / 3, 7 / 3]), ([0, -3, 1, 0], [0, 0, 0.5, 0.5]), ([0], [0]),
+])  # fmt: skip
 def test_costs_do_not_fall_when_heads_are_added(values, expected):
     assert monotone(values) == pytest.approx(expected)
 

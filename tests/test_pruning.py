@@ -11,18 +11,10 @@ from fairseq_headprune.pruning import curves, next_heads, one_kept, one_removed,
 HEADS = ["enc_self", "enc_dec", "dec_self"]
 
 
-@pytest.mark.parametrize(
-    "text, value",
-    [
-        ("10%", "1/10"),
-        ("0.1", "1/10"),
-        (" 33.3% ", "333/1000"),
-        ("1", "1"),
-        ("100%", "1"),
-        ("1/3", "1/3"),
-        ("0.1%", "1/1000"),
-    ],
-)
+@pytest.mark.parametrize("text, value", [
+    ("10%", "1/10"), ("0.1", "1/10"), (" 33.3% ", "333/1000"), ("1", "1"), ("100%", "1"), ("1/3", "1/3"),
+    ("0.1%", "1/1000"),
+])  # fmt: skip
 def test_a_step_is_read_exactly(text, value):
     assert parse_step(text) == Fraction(value)
 

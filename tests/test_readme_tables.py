@@ -207,23 +207,14 @@ def test_epochs(tmp_path):
 def test_removal_and_speed(tmp_path):
     row = {"percent": 50, "config": {"ES": "21", "ED": "11"}, "parameters": {"before": 4_000_000, "after": 3_000_000}}
     row |= {
-        "bytes": {"before": 0, "after": 2**21},
-        "bleu_masked": 30.0,
-        "bleu_slim": 30.0,
-        "identical": 9,
+        "bytes": {"before": 0, "after": 2**21}, "bleu_masked": 30.0, "bleu_slim": 30.0, "identical": 9,
         "sentences": 10,
-    }
+    }  # fmt: skip
     environment = {"gpu": None, "torch": "2"}
-    write_json(
-        tmp_path / "slim.json",
-        {
-            "commands": {"unpruned": "fairseq-generate --fp16"},
-            "bleu_unpruned": 31.0,
-            "rows": [row],
-            "signature": "sig",
-            "environment": environment,
-        },
-    )
+    write_json(tmp_path / "slim.json", {
+        "commands": {"unpruned": "fairseq-generate --fp16"}, "bleu_unpruned": 31.0, "rows": [row], "signature": "sig",
+        "environment": environment,
+    })  # fmt: skip
     assert texts(bench_tables.removal(tmp_path))[1] == [
         "fp16", "50%", "ES=21 ED=11", "3.0 M (-25%)", "2 MiB", "30.00", "30.00", "9 of 10",
     ]  # fmt: skip

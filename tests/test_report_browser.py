@@ -31,12 +31,9 @@ def content(tmp_path_factory):
     """An ablation, two finished pruning studies and one that is not, a random study of a classifier."""
     folder = tmp_path_factory.mktemp("studies")
     studies = [
-        hand_ablation(folder / "a"),
-        hand_pruning(folder / "p"),
-        hand_pruning(folder / "random", "random"),
-        hand_pruning(folder / "half", "oracle", 1),
-        hand_random(folder / "drawn", metric="accuracy"),
-    ]
+        hand_ablation(folder / "a"), hand_pruning(folder / "p"), hand_pruning(folder / "random", "random"),
+        hand_pruning(folder / "half", "oracle", 1), hand_random(folder / "drawn", metric="accuracy"),
+    ]  # fmt: skip
     return document(studies, "Heads <b>& tails</b>")
 
 

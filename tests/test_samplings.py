@@ -20,14 +20,9 @@ INTERVAL = ["-0.50", "to", "+0.25"]
 def test_items_in_the_order_of_the_tables():
     found = items(["25%", "87.5%:at-least-one"], [CONFIG], ["14,31,30"], ["top:1,bottom:1"], mirror=True, control=True)
     assert [item.name for item in found] == [
-        "control",
-        "random-25%",
-        "random-87.5%-at-least-one",
-        "config-ES=777322+ED=233777+DS=777332",
-        "config-ES=777322+ED=233777+DS=777332-mirror",
-        "triple-14,31,30",
-        "layers-top1,bottom1",
-    ]
+        "control", "random-25%", "random-87.5%-at-least-one", "config-ES=777322+ED=233777+DS=777332",
+        "config-ES=777322+ED=233777+DS=777332-mirror", "triple-14,31,30", "layers-top1,bottom1",
+    ]  # fmt: skip
 
 
 def test_masks_of_items():

@@ -111,13 +111,9 @@ def test_mask_of_a_checkpoint(l0, tmp_path):
     document = run_json("mask", "--from-checkpoint", l0, "--heads", 4, *out)
     assert document["kept"] == 4 and document["source"]["chosen"] == "learned gates"
     assert document["source"]["correction"] == {
-        "learned": 6,
-        "target": None,
-        "expected": EXPECTED,
-        "changed": 2,
-        "included": [],
+        "learned": 6, "target": None, "expected": EXPECTED, "changed": 2, "included": [],
         "excluded": [["enc_self", 0, 1], ["enc_dec", 0, 1]],
-    }
+    }  # fmt: skip
     mask = Mask.load(tmp_path / "mask.json")
     assert places(mask.kept()) == [0, 2, 3, 8] and mask.source == document["source"]
     document = run_json("mask", "--from-checkpoint", l0, "--heads", "enc_self=1,enc_dec=3,dec_self=1", *out)

@@ -50,10 +50,8 @@ def test_nothing_more_is_started_when_the_first_fails(tmp_path):
 def test_a_command_waits_for_the_one_it_comes_after(tmp_path):
     """Two at once: the third is waited for, the second not."""
     late = command(tmp_path, "late", "import time; time.sleep(1.5)")
-    needy, stranger = (
-        command(tmp_path, "needy", "", after="late"),
-        command(tmp_path, "stranger", "", after="long ago"),
-    )
+    needy, stranger = (command(tmp_path, *item) for item in (("needy", ""), ("stranger", "")))
+    needy, stranger = replace(needy, after="late"), replace(stranger, after="long ago")
     started = []
     assert list(run_commands([late, needy, stranger], 2, started.append)) == ["stranger", "late", "needy"]
     assert started == ["late", "stranger", "needy"]
@@ -119,9 +117,10 @@ def test_a_command_that_gets_no_further_is_given_up(tmp_path, capsys):
 
 def test_commands_end_with_their_caller(tmp_path):
     endless = command(tmp_path, "endless", "import time; time.sleep(600)")
-    running = run_commands([command(tmp_path, "short", ""), endless], 2)
+    began, running = time.monotonic(), run_commands([command(tmp_path, "short", ""), endless], 2)
     assert next(running) == "short"
-    running.close()  # would wait ten minutes if the other one were not ended
+    running.close()
+    assert time.monotonic() - began < 60  # of the ten minutes that the other one would take
 
 
 #: A process of ours, which arms the leash itself; and another program's command, run on the leash with its child.
@@ -143,11 +142,11 @@ from fairseq_headprune.jobs.scheduler import Command, run_commands
 list(run_commands([Command("late", {words!r}, Path("log"))], 1))
 """
     process = subprocess.Popen([sys.executable, "-c", caller], cwd=tmp_path, env=with_package(os.environ))
-    wait_for(lambda: (tmp_path / "child").exists() and (tmp_path / "child").read_text().strip())
+    assert happens(lambda: (tmp_path / "child").exists() and (tmp_path / "child").read_text().strip())
     process.kill()
     process.wait()
     child = int((tmp_path / "child").read_text())
-    wait_for(lambda: not running(child))
+    assert happens(lambda: not running(child))
 
 
 def test_a_leashed_command_s_status_is_told(tmp_path):
@@ -164,8 +163,9 @@ def running(process):
         return False
 
 
-def wait_for(found):
-    deadline = time.monotonic() + 60
-    while not found():
-        assert time.monotonic() < deadline
+def happens(what, seconds=60):
+    """Whether it happens in so many seconds."""
+    deadline = time.monotonic() + seconds
+    while not what() and time.monotonic() < deadline:
         time.sleep(0.05)
+    return bool(what())

@@ -41,14 +41,9 @@ def test_the_file_holds_the_promised_keys(tmp_path):
 def test_order_is_ascending_and_of_equal_scores_the_highest_index_goes_first():
     # Source: by hand. 0.0; then the four heads of 0.1 from the last to the first; 0.2; 0.5. None is not ranked.
     assert make().pruning_order() == [
-        Part("dec_self", 0, 0),
-        Part("dec_self", 0, 1),
-        Part("enc_dec", 0, 1),
-        Part("enc_self", 1, 0),
-        Part("enc_self", 0, 1),
-        Part("enc_dec", 0, 0),
-        Part("enc_self", 0, 0),
-    ]
+        Part("dec_self", 0, 0), Part("dec_self", 0, 1), Part("enc_dec", 0, 1), Part("enc_self", 1, 0),
+        Part("enc_self", 0, 1), Part("enc_dec", 0, 0), Part("enc_self", 0, 0),
+    ]  # fmt: skip
 
 
 def test_order_within_one_component():

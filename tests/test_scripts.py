@@ -14,18 +14,11 @@ ENVIRONMENT = SCRIPTS / "environment.sh"
 
 
 # Source: the list in the README.
-@pytest.mark.parametrize(
-    "script, verb",
-    [
-        ("score_heads", "score"),
-        ("ablate_heads", "ablate"),
-        ("prune_components", "prune"),
-        ("sweep_epochs", "sweep-epochs"),
-        ("bootstrap", "compare"),
-        ("bench_speed", "bench"),
-        ("speed_by_heads", "bench-heads"),
-    ],
-)
+@pytest.mark.parametrize("script, verb", [
+    ("score_heads", "score"), ("ablate_heads", "ablate"), ("prune_components", "prune"),
+    ("sweep_epochs", "sweep-epochs"), ("bootstrap", "compare"), ("bench_speed", "bench"),
+    ("speed_by_heads", "bench-heads"),
+])  # fmt: skip
 def test_a_script_is_its_verb_from_the_clone(script, verb, monkeypatch):
     calls = []
     monkeypatch.setattr(cli, "main", lambda argv: calls.append((argv, sys.path[0])) or 7)

@@ -175,17 +175,11 @@ def test_too_long_sentences_are_refused_or_skipped(trained):
 PACKAGE = fairseq_headprune.__path__[0]
 
 
-@pytest.mark.parametrize(
-    "spelling",
-    [
-        ["--user-dir", "fairseq_headprune"],
-        ["--user-dir=fairseq_headprune"],
-        ["--user-dir", PACKAGE],
-        [f"--user-dir={PACKAGE}/"],
-        ["--user-dir", os.path.relpath(PACKAGE)],
-        ["--user-dir", os.path.join(PACKAGE, "..", "fairseq_headprune")],
-    ],
-)
+@pytest.mark.parametrize("spelling", [
+    ["--user-dir", "fairseq_headprune"], ["--user-dir=fairseq_headprune"], ["--user-dir", PACKAGE],
+    [f"--user-dir={PACKAGE}/"], ["--user-dir", os.path.relpath(PACKAGE)],
+    ["--user-dir", os.path.join(PACKAGE, "..", "fairseq_headprune")],
+])  # fmt: skip
 def test_our_own_user_dir_is_accepted_in_any_spelling(trained, spelling):
     args = parse_generation_args("score", [*spelling, *flags(trained)], lambda parser: None, "a test")
     assert args.user_dir is None and args.task == "translation_headprune"

@@ -17,23 +17,17 @@ from fairseq_headprune.evaluation.significance import (
 )
 
 REFERENCES = [
-    "the cat sat on the mat today",
-    "a dog runs very fast in the park",
-    "we saw it all before noon",
+    "the cat sat on the mat today", "a dog runs very fast in the park", "we saw it all before noon",
     "one two three four five",
-]
+]  # fmt: skip
 LEFT = [
-    "the cat sat on a mat today",
-    "a dog runs very fast in a park",
-    "we saw it all before noon",
+    "the cat sat on a mat today", "a dog runs very fast in a park", "we saw it all before noon",
     "one two three four six",
-]
+]  # fmt: skip
 RIGHT = [
-    "the cat sat on the mat now",
-    "a dog runs fast in the park",
-    "we saw this all before noon",
+    "the cat sat on the mat now", "a dog runs fast in the park", "we saw this all before noon",
     "one two three four five",
-]
+]  # fmt: skip
 
 
 def _words(sentences: int, seed: int) -> list[str]:

@@ -1,13 +1,14 @@
 """``headprune slim`` and what fairseq's commands do with its checkpoints. Reference: the masked model (--head-mask)."""
 
 import argparse
+import json
 import os
-import re
 import resource
 
 import pytest
 import tiny
 import torch
+from test_task import program
 from verbs import generated, refused, run_json, write_lively
 
 from fairseq_headprune.checkpoints import GatedSettings, read_state, saved_settings, stored_mask
@@ -80,8 +81,8 @@ def test_validation(pruned):
     def loss(path, *flags):
         # fairseq-validate asks for a task, of stock models too.
         call = ["--path", path, "--cpu", *PLUGIN, *flags, "--valid-subset", "test", "--log-format", "json"]
-        done = tiny.fairseq_command("validate", pruned["data"], *call, "--batch-size", "8")
-        return float(re.search(r'"test_loss": "([\d.]+)"', done.stdout + done.stderr)[1])
+        lines, _ = program("validate", pruned["data"], *call, "--batch-size", "8", "--num-workers", "0")
+        return next(float(json.loads(line)["test_loss"]) for line in lines if line.startswith('{"'))
 
     masked = loss(pruned["gated"], "--task", "translation_headprune", "--head-mask", pruned["mask"])
     # fairseq prints three decimals.
@@ -182,17 +183,8 @@ def test_the_other_verbs_know_slim_checkpoints(pruned, tmp_path):
     )
     assert best["kept"] == 3
     study = [
-        "prune",
-        pruned["data"],
-        "--path",
-        pruned["gated slim"],
-        "--cpu",
-        "--quiet",
-        "--step",
-        "40%",
-        "--beam",
-        "2",
-    ]
+        "prune", pruned["data"], "--path", pruned["gated slim"], "--cpu", "--quiet", "--step", "40%", "--beam", "2",
+    ]  # fmt: skip
     study += ["--order", tmp_path / "s", "-o", tmp_path / "study", "--resamples", "10"]
     assert [point["pruned"] for point in run_json(*study)["curves"]["all"]] == [0, 2, 4, 5]
     call = [pruned["data"], "--path", pruned["gated slim"], "--cpu", *TASK, "--head-mask", tmp_path / "m.json"]

@@ -98,24 +98,12 @@ def test_the_composite_optimizer(tmp_path):
 
 
 PLAIN = [
-    np.array([1, 2, 3]),
-    np.arange(6.0, dtype=">f4").reshape(2, 3),
-    np.asfortranarray(np.arange(6, dtype="u1").reshape(2, 3)),
-    np.array(2.5),
-    np.zeros((0, 3)),
-    np.array(["ü", "ab"]),
-    np.array([b"x", b"yz"]),
-    np.array([True, False]),
-    np.array([1 + 2j]),
-    np.array(["2026-11-29"], dtype="M8[D]"),
-    np.array([5], dtype="m8[10ms]"),
-    np.float64(0.1),
-    np.float16(0.5),
-    np.int32(-3),
-    np.bool_(True),
-    np.str_("ü"),
+    np.array([1, 2, 3]), np.arange(6.0, dtype=">f4").reshape(2, 3),
+    np.asfortranarray(np.arange(6, dtype="u1").reshape(2, 3)), np.array(2.5), np.zeros((0, 3)), np.array(["ü", "ab"]),
+    np.array([b"x", b"yz"]), np.array([True, False]), np.array([1 + 2j]), np.array(["2026-11-29"], dtype="M8[D]"),
+    np.array([5], dtype="m8[10ms]"), np.float64(0.1), np.float16(0.5), np.int32(-3), np.bool_(True), np.str_("ü"),
     np.str_(""),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("value", PLAIN, ids=repr)

@@ -21,11 +21,8 @@ MARKS = [["", "holm", "", "raw"], ["raw", "", ""]]
 def test_text_lines_numbers_up_whatever_their_marks():
     table = Table(["system", "BLEU"], [["full", Marked("36.05", "holm")], ["pruned-50%", "9.10"]])
     assert table.render("text").split("\n") == [
-        "system       BLEU",
-        "----------  -------",
-        "full        36.05**",
-        "pruned-50%   9.10",
-    ]
+        "system       BLEU", "----------  -------", "full        36.05**", "pruned-50%   9.10",
+    ]  # fmt: skip
 
 
 def test_wide_titles_and_texts_are_folded_and_numbers_are_not():
@@ -110,11 +107,8 @@ def test_a_first_column_of_numbers_only_stands_to_the_right(cells, align):
 def test_markdown_marks_and_escapes():
     table = Table(["a|b", "x_1"], [["<i>", Marked("-0.31")], ["two\nlines", None]], "lc")
     assert table.render("markdown").split("\n") == [
-        r"| a\|b | x\_1 |",
-        "| :-- | :-: |",
-        r"| \<i\> | -0.31\* |",
-        "| two lines | - |",
-    ]
+        r"| a\|b | x\_1 |", "| :-- | :-: |", r"| \<i\> | -0.31\* |", "| two lines | - |",
+    ]  # fmt: skip
 
 
 def test_latex_underlines_as_the_paper_and_sets_minus_signs():

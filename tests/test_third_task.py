@@ -63,12 +63,9 @@ class Sentences(FairseqDataset):
         source = data_utils.collate_tokens([torch.cat([eos, row]) for row in rows], pad)
         lengths = torch.tensor([len(row) + 1 for row in rows])
         return {
-            "id": torch.tensor(samples),
-            "net_input": {"src_tokens": source, "src_lengths": lengths},
-            "target": target,
-            "nsentences": len(rows),
-            "ntokens": int(lengths.sum()),
-        }
+            "id": torch.tensor(samples), "net_input": {"src_tokens": source, "src_lengths": lengths},
+            "target": target, "nsentences": len(rows), "ntokens": int(lengths.sum()),
+        }  # fmt: skip
 
 
 @register_task("toy_lm", dataclass=ToyConfig)

