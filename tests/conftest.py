@@ -82,12 +82,6 @@ def dictionary():
 
 
 @pytest.fixture
-def make_model():
-    """The function ``make_model(arch="transformer_gated_tiny", seed=1, **fairseq_settings)``."""
-    return tiny.make_model
-
-
-@pytest.fixture
 def tiny_model():
     """A gated model of 2 + 2 layers with 2 heads each, dropout off."""
     return tiny.make_model()

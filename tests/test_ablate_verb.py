@@ -20,68 +20,63 @@ from fairseq_headprune.studies.ablate import count
 
 
 @pytest.fixture(scope="module")
-def study(ablated):
-    return ablated
-
-
-@pytest.fixture(scope="module")
 def translator(lively):
     return Translator(session(lively, *BEAM), "test")
 
 
-def hypotheses(study, cell):
-    return read_lines(study["folder"] / "hyps" / f"{cell['id']}.txt")
+def hypotheses(ablated, cell):
+    return read_lines(ablated["folder"] / "hyps" / f"{cell['id']}.txt")
 
 
 def lines(folder):
     return (folder / "cells.jsonl").read_text().splitlines(keepends=True)
 
 
-def test_one_cell_a_head_after_the_unpruned_one(study):
-    cells = study["document"]["cells"]
+def test_one_cell_a_head_after_the_unpruned_one(ablated):
+    cells = ablated["document"]["cells"]
     heads = [(cell["component"], cell["layer"], cell["head"]) for cell in cells]
     # Source: by hand: 12 heads in the fixed order.
     assert heads == [(None, None, None), *map(tuple, all_heads(SHAPE))]
     assert all({"score", "delta", "p", "p_holm", "signature"} <= set(cell) for cell in cells)
     assert (cells[0]["delta"], cells[0]["p"], cells[0]["p_holm"]) == (0.0, 1.0, 1.0)
     for cell in cells[1:]:
-        mask = Mask.load(study["folder"] / "masks" / f"{cell['id']}.json")
+        mask = Mask.load(ablated["folder"] / "masks" / f"{cell['id']}.json")
         assert mask.dropped() == [Part(cell["component"], cell["layer"], cell["head"])]
-    assert {path.name for path in (study["folder"] / "figures").iterdir()} == {
+    assert {path.name for path in (ablated["folder"] / "figures").iterdir()} == {
         f"{stem}.{end}" for stem in ("histogram", "deltas") for end in ("png", "svg")
     }
-    document = study["document"]
+    document = ablated["document"]
     assert document["data"]["split"] == "test" and len(document["checkpoint"]["sha256"]) == 64
     assert (document["resamples"], document["seed"], document["alpha"]) == (50, 12345, 0.01)
 
 
-def test_hypotheses_are_those_under_the_mask_of_one_head(study, translator, lively):
+def test_hypotheses_are_those_under_the_mask_of_one_head(ablated, translator, lively):
     # Source: the model itself under that mask, and fairseq-generate with --head-mask for one head.
     gates, changed = translator._session.gates, 0
-    base = hypotheses(study, study["document"]["cells"][0])
-    for cell in study["document"]["cells"][1:]:
+    base = hypotheses(ablated, ablated["document"]["cells"][0])
+    for cell in ablated["document"]["cells"][1:]:
         head = Part(cell["component"], cell["layer"], cell["head"])
         with gates.masked(Mask.full(SHAPE).without([head])):
-            assert hypotheses(study, cell) == translator.answers()
-        changed += hypotheses(study, cell) != base
+            assert hypotheses(ablated, cell) == translator.answers()
+        changed += hypotheses(ablated, cell) != base
     assert changed >= 6
     argv = [lively["data"], "--path", lively["checkpoint"], *BEAM, "--task", "translation_headprune", "--head-mask"]
-    found = read_lines(study["folder"] / "hyps" / "enc_dec-1-0.txt")
-    assert found == generated("D", *argv, study["folder"] / "masks" / "enc_dec-1-0.json") != base
+    found = read_lines(ablated["folder"] / "hyps" / "enc_dec-1-0.txt")
+    assert found == generated("D", *argv, ablated["folder"] / "masks" / "enc_dec-1-0.json") != base
 
 
-def test_differences_and_p(study, translator):
+def test_differences_and_p(ablated, translator):
     # Source: sacrebleu's corpus BLEU, and our paired bootstrap of two systems by themselves.
-    cells = study["document"]["cells"]
-    base = hypotheses(study, cells[0])
+    cells = ablated["document"]["cells"]
+    base = hypotheses(ablated, cells[0])
 
     def bleu(lines):
         return sacrebleu.corpus_bleu(lines, [translator.references]).score
 
     for cell in cells[1:]:
-        expected = bleu(hypotheses(study, cell)) - bleu(base)
+        expected = bleu(hypotheses(ablated, cell)) - bleu(base)
         assert cell["delta"] == pytest.approx(expected, abs=1e-9)
-        systems = {"base": base, "masked": hypotheses(study, cell)}
+        systems = {"base": base, "masked": hypotheses(ablated, cell)}
         assert cell["p"] == paired_bootstrap("bleu", translator.references, systems, 50)[1].p
     assert any(cell["delta"] > 0 for cell in cells) and any(cell["delta"] < 0 for cell in cells)
     # Holm's correction is over the heads.
@@ -105,26 +100,26 @@ def test_what_was_found_is_counted():
     assert count(HAND, Family(0.01, 400, 1, 4)) == few
 
 
-def test_the_text_ends_with_what_was_found(study, flags, capsys):
-    assert main(["ablate", *map(str, flags), "-o", str(study["folder"]), "--format", "markdown"]) == 0
+def test_the_text_ends_with_what_was_found(ablated, flags, capsys):
+    assert main(["ablate", *map(str, flags), "-o", str(ablated["folder"]), "--format", "markdown"]) == 0
     out = capsys.readouterr().out
-    count = study["document"]["found"]
+    count = ablated["document"]["found"]
     assert f"\n{count['significant']} of 12 heads change BLEU significantly; " in out
     assert "Enc-Dec (enc_dec)" in out and "| Layer/Head | 1 | 2 |" in out
     # Source: the document; layer 2, head 1 of enc_self.
-    delta = next(cell["delta"] for cell in study["document"]["cells"] if cell["id"] == "enc_self-1-0")
+    delta = next(cell["delta"] for cell in ablated["document"]["cells"] if cell["id"] == "enc_self-1-0")
     assert f"| 2 | {delta:+.2f}" in out
 
 
-def test_a_stopped_study_repeats_nothing(study, flags, tmp_path, monkeypatch):
+def test_a_stopped_study_repeats_nothing(ablated, flags, tmp_path, monkeypatch):
     # Source: the study that was never stopped; 12 + 1 cells, 5 of them done.
-    folder, kept = stopped(study["folder"], tmp_path / "study", 5, 30), lines(study["folder"])
+    folder, kept = stopped(ablated["folder"], tmp_path / "study", 5, 30), lines(ablated["folder"])
     packs = count_masks(monkeypatch)
     document = run_json("ablate", *flags, "-o", folder, "--masks-at-once", "5")
     assert packs == [5, 3] and lines(folder)[:5] == kept[:5]
-    assert timeless(folder) == timeless(study["folder"])
+    assert timeless(folder) == timeless(ablated["folder"])
     run_json("ablate", *flags, "-o", folder)
-    assert packs == [5, 3] and document["found"] == study["document"]["found"]
+    assert packs == [5, 3] and document["found"] == ablated["document"]["found"]
 
 
 def test_settings_that_need_fairseqs_generator_go_one_by_one(flags, tmp_path, monkeypatch, caplog):
@@ -192,23 +187,25 @@ def test_a_model_that_is_not_finite_is_refused_with_the_head(flags, lively, tmp_
     assert "fairseq's search found no translation" in capsys.readouterr().err.splitlines()[-1]
 
 
-def test_a_folder_of_another_study_is_refused(study, flags, lively, trained, capsys):
-    before = lines(study["folder"])
+def test_a_folder_of_another_study_is_refused(ablated, flags, lively, trained, capsys):
+    before = lines(ablated["folder"])
     for argv, name in (
         ([*flags, "--gen-subset", "valid"], "data.split"),
         ([*flags, "--lenpen", "2"], "generation.lenpen"),
         ([*flags, "--components", "enc_dec"], "components"),
         ([*flags[:2], trained["checkpoint"], *flags[3:]], "checkpoint is"),
     ):
-        line = refused(capsys, "ablate", *argv, "-o", study["folder"])
+        line = refused(capsys, "ablate", *argv, "-o", ablated["folder"])
         assert "other settings" in line and name in line
-    assert lines(study["folder"]) == before
+    assert lines(ablated["folder"]) == before
 
 
-def test_the_oracle_order_leads_the_pruning(study, flags, tmp_path, capsys):
-    document = run_json("prune", *flags, "-o", tmp_path / "p", "--order", f"oracle:{study['folder']}", "--step", "25%")
+def test_the_oracle_order_leads_the_pruning(ablated, flags, tmp_path, capsys):
+    document = run_json(
+        "prune", *flags, "-o", tmp_path / "p", "--order", f"oracle:{ablated['folder']}", "--step", "25%"
+    )
     # Source: the differences, by hand: the highest goes first, of equal ones the highest index.
-    cells = list(reversed(study["document"]["cells"][1:]))
+    cells = list(reversed(ablated["document"]["cells"][1:]))
     order = [
         Part(cell["component"], cell["layer"], cell["head"])
         for cell in sorted(cells, key=lambda cell: cell["delta"], reverse=True)
@@ -219,16 +216,16 @@ def test_the_oracle_order_leads_the_pruning(study, flags, tmp_path, capsys):
     assert "importance and results both come from test" in capsys.readouterr().err
     assert document["score_data"]["split"] == "test"
     stored = Scores.load(tmp_path / "p" / "scores.json")
-    assert stored.estimator == "oracle" and stored.details["study"] == str(study["folder"])
+    assert stored.estimator == "oracle" and stored.details["study"] == str(ablated["folder"])
     settings = json.loads((tmp_path / "p" / "study.json").read_text())["settings"]
     assert settings["order"] == "oracle" and settings["score_data"] is None and len(settings["order_file"]) == 64
 
 
-def test_an_oracle_of_another_model_or_of_too_few_heads_is_refused(study, flags, lively, trained, tmp_path, capsys):
-    argv = [lively["data"], "--path", trained["checkpoint"], *BEAM, "-o", tmp_path / "p", "--order", study["folder"]]
+def test_an_oracle_of_another_model_or_of_too_few_heads_is_refused(ablated, flags, lively, trained, tmp_path, capsys):
+    argv = [lively["data"], "--path", trained["checkpoint"], *BEAM, "-o", tmp_path / "p", "--order", ablated["folder"]]
     line = refused(capsys, "prune", *argv)
     # Source: the study's own record of its checkpoint.
-    assert "another checkpoint" in line and study["document"]["checkpoint"]["sha256"] in line
+    assert "another checkpoint" in line and ablated["document"]["checkpoint"]["sha256"] in line
     part = tmp_path / "part"
     run_json("ablate", *flags, "-o", part, "--components", "enc_self", "--gen-subset", "valid")
     capsys.readouterr()

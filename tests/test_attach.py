@@ -102,43 +102,14 @@ def test_components_by_name_and_kind():
     assert component_of("encoder.sentence_encoder.layers.3.self_attn", plain) == "enc_self"
 
 
-def loaded(**settings):
-    """A gated model that was never trained and takes its weights from a stock one, in evaluation mode."""
-    state = tiny.make_model("transformer_tiny", seed=4, **settings).state_dict()
-    model = tiny.make_model("transformer_gated_tiny", seed=5, **settings)
-    model.load_state_dict(state)
-    return model.eval()
-
-
 def test_a_loaded_model_calls_our_attention_once_a_layer(batch):
-    model, calls = loaded(), []
+    model, calls = tiny.make_model("transformer_gated_tiny", seed=5), []
+    model.load_state_dict(tiny.make_model("transformer_tiny", seed=4).state_dict())
     for component, layer, module in find_gates(model).items():
         module.register_forward_hook(lambda *_, place=(component, layer): calls.append(place))
     logits(model, batch)
     expected = [(c, i) for c in ("enc_self", "dec_self", "enc_dec") for i in (0, 1)]
     assert sorted(calls) == sorted(expected)
-
-
-def test_no_hidden_copies_of_weights():
-    # By hand, width d = 64 and ffn 64: attention 4(d*d + d), layer norm 2d, ffn 2(d*d + d); an encoder layer has one
-    # attention and 2 norms, a decoder layer 2 and 3; 24 words, two embeddings and the output projection.
-    attention, norm, ffn = 4 * (64 * 64 + 64), 2 * 64, 2 * (64 * 64 + 64)
-    expected = 2 * (attention + 2 * norm + ffn) + 2 * (2 * attention + 3 * norm + ffn) + 3 * 24 * 64
-    model = loaded()
-    assert sum(p.numel() for p in model.parameters()) == expected
-    # sources: the state dict also holds two version counters of one number each
-    assert sum(x.numel() for x in model.state_dict().values()) - expected <= 3
-    assert not [name for name, buffer in model.named_buffers() if "attn" in name]
-
-
-def test_silencing_a_layer_equals_zeroing_its_columns(batch):
-    model = loaded()
-    by_hand = copy.deepcopy(model)
-    by_hand.encoder.layers[0].self_attn.out_proj.weight.data.zero_()
-    full = logits(model, batch)
-    model.encoder.layers[0].self_attn.head_gate = torch.zeros(2)
-    assert torch.allclose(logits(model, batch), logits(by_hand, batch), atol=1e-6)
-    assert (full - logits(model, batch)).abs().max() > 1e-3
 
 
 def test_masks_that_do_not_fit_change_nothing():

@@ -6,7 +6,7 @@ import pytest
 import tiny
 import torch
 from sklearn.metrics import f1_score
-from verbs import refused, run_json, write_lively
+from verbs import SHAPE, refused, run_json, write_lively
 
 from fairseq_headprune.cli.open import version
 from fairseq_headprune.cli.report import document
@@ -19,8 +19,6 @@ from fairseq_headprune.patterns.generated import PATTERNS, band_excess, column_e
 from fairseq_headprune.patterns.maps import SIZE, canvas, value_norms
 from fairseq_headprune.report.page.render import render
 from fairseq_headprune.studies import attention_patterns
-
-SHAPE = {"enc_self": [2, 2], "enc_dec": [2, 2], "dec_self": [2, 2]}
 
 
 def test_norms_by_hand():

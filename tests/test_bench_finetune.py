@@ -1,7 +1,6 @@
 """Hugging Face's loop beside fairseq's Trainer: the same batches, the same recipe. Reference: each other."""
 
 import re
-import runpy
 import sys
 from argparse import Namespace
 
@@ -10,6 +9,7 @@ import tiny
 import torch
 from bert_models import HEAD, hugging_face_folder
 from glue_data import write_glue
+from tiny import run_script as run
 
 from fairseq_headprune.files import read_json
 
@@ -31,18 +31,6 @@ RECIPE = Recipe(batch_size=16, lr=0.01, warm_up=0.25, eps=1e-12, weight_decay=0.
 def data(tmp_path_factory):
     root = tmp_path_factory.mktemp("finetune")
     return write_glue(root / "glue"), hugging_face_folder(root / "hf")
-
-
-def run(script, *words):
-    """Run a script here; return its exit status."""
-    before, sys.argv = sys.argv, [str(script), *map(str, words)]
-    try:
-        runpy.run_path(str(script), run_name="__main__")
-    except SystemExit as leave:
-        return leave.code or 0
-    finally:
-        sys.argv = before
-    return 0
 
 
 @pytest.fixture

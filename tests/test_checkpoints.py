@@ -5,6 +5,7 @@ import zipfile
 from argparse import Namespace
 
 import pytest
+import tiny
 import torch
 from omegaconf import OmegaConf
 from tiny import Bomb
@@ -32,16 +33,16 @@ def test_trained_checkpoints(trained, trained_stock):
     assert saved_settings(state).arch == "transformer_tiny"
 
 
-def test_shape_is_that_of_the_model(make_model, tmp_path):
-    model = make_model(encoder_attention_heads=4, decoder_attention_heads=8, encoder_layers=3)
+def test_shape_is_that_of_the_model(tmp_path):
+    model = tiny.make_model(encoder_attention_heads=4, decoder_attention_heads=8, encoder_layers=3)
     torch.save(state_of(model, encoder_attention_heads=4, decoder_attention_heads=8), tmp_path / "c.pt")
     shape = head_shape(read_state(tmp_path / "c.pt"))
     assert shape == find_gates(model).shape == {"enc_self": [4] * 3, "enc_dec": [8] * 2, "dec_self": [8] * 2}
 
 
-def test_layers_are_ordered_by_number(make_model):
+def test_layers_are_ordered_by_number():
     # 11 layers: as text, "10" comes before "2".
-    model = make_model(encoder_layers=11)
+    model = tiny.make_model(encoder_layers=11)
     find_gates(model).set_mask(Mask.full(find_gates(model).shape).without([Part("enc_self", 10, 1)]))
     assert stored_mask(state_of(model)).dropped() == [("enc_self", 10, 1)]
 
@@ -78,10 +79,10 @@ def test_a_stored_mask_that_does_not_fit(tiny_model):
         stored_mask(state)
 
 
-def test_edited_head_counts_are_refused(tiny_model, make_model):
+def test_edited_head_counts_are_refused(tiny_model):
     with pytest.raises(ValueError, match="enc_dec layer 0: the weights were saved with 2 heads, .* settings say 4"):
         head_shape(state_of(tiny_model, decoder_attention_heads=4))
-    stock = state_of(make_model("transformer_tiny"), encoder_attention_heads=3)  # width 64
+    stock = state_of(tiny.make_model("transformer_tiny"), encoder_attention_heads=3)  # width 64
     with pytest.raises(ValueError, match="enc_self layer 0: a width of 64 cannot be split into the 3 heads"):
         head_shape(stock)
     with pytest.raises(ValueError, match="do not tell the number of encoder heads .*None"):

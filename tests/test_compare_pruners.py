@@ -1,16 +1,14 @@
 """``scripts/compare_pruners.py`` on a tiny task; trainings and translations run in this process."""
 
 import json
-import runpy
 import shutil
-import sys
 
 import pytest
 import tiny
 from fairseq_cli import train
 from learning import same, weights
 from trainings import Here
-from verbs import generated
+from verbs import SHAPE, generated
 
 from fairseq_headprune.checkpoints import read_state, stored_mask
 from fairseq_headprune.cli import main
@@ -27,19 +25,12 @@ pytestmark = pytest.mark.slow  # trains models
 SCRIPT = str(tiny.ROOT / "scripts" / "compare_pruners.py")
 RECIPE = "--cpu --optimizer adam --lr 0.01 --batch-size 16 --share-all-embeddings --num-workers 0 --dropout 0.1 "
 RECIPE += "--label-smoothing 0.1"
-SHAPE = {"enc_self": [2, 2], "enc_dec": [2, 2], "dec_self": [2, 2]}
 BEAM = ["--beam", "5", "--max-len-b", "10", "--cpu"]
 
 
 def script(*words):
     """Run the script here; return its exit status."""
-    before, sys.argv = sys.argv, [SCRIPT, *map(str, words)]
-    try:
-        runpy.run_path(SCRIPT, run_name="__main__")
-    except SystemExit as leave:
-        return leave.code or 0
-    finally:
-        sys.argv = before
+    return tiny.run_script(SCRIPT, *words)
 
 
 def arguments(data, folder):

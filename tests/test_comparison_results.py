@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
+from test_trainings import mean
 
 from fairseq_headprune.jobs.methods import DEFAULT, NAMES
 from fairseq_headprune.report import drawing
@@ -20,11 +21,6 @@ from fairseq_headprune.studies.pruners.results import (
 )
 from fairseq_headprune.studies.pruners.tasks import Translating
 from fairseq_headprune.studies.pruners.trainings import trainings
-
-
-def mean(sums):
-    """A score: mean over sentences of the first statistic, whose second one counts sentences."""
-    return sums[..., 0] / sums[..., 1]
 
 
 def made(scores):

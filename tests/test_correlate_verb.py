@@ -101,11 +101,8 @@ def test_studies_that_do_not_compare_are_refused(studies, tmp_path, capsys):
 def test_models_of_two_tasks_compare(tmp_path, capsys):
     # Source: scipy; two tasks of GLUE are two fine-tuned checkpoints of one encoder.
     def task(name, checkpoint):
-        return {
-            "data": {"split": "dev", "task": name, "sha256": {}},
-            "metric": "accuracy",
-            "checkpoint": checkpoint * 64,
-        }
+        data = {"split": "dev", "task": name, "sha256": {}}
+        return {"data": data, "metric": "accuracy", "checkpoint": checkpoint * 64}
 
     first = write_ablation(tmp_path / "a", FIRST, **task("MNLI", "c"))
     second = write_ablation(tmp_path / "b", SECOND, **task("SST-2", "d"))

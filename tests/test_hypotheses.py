@@ -73,10 +73,8 @@ def test_only_a_line_feed_ends_a_line(write):
 
 
 def test_plain_text_that_resembles_fairseqs(write):
-    assert read_systems(write("H-2 visas are short\nT-1\tis a label\n")).lines == [
-        "H-2 visas are short",
-        "T-1\tis a label",
-    ]
+    lines = ["H-2 visas are short", "T-1\tis a label"]
+    assert read_systems(write("\n".join([*lines, ""]))).lines == lines
 
 
 @pytest.mark.parametrize("sentences, detokenised", [

@@ -191,12 +191,9 @@ def test_everything_pruned_is_a_result_and_a_negative_score_is_none(toy, tmp_pat
     monkeypatch.setattr(LotteryFind, "holds", lambda self, cell, full: True)
     study = toy(tmp_path / "a")
     list(run(study, WeightWork(study)))
-    assert "keeps 0 of 12 heads" in study.result(study.cells()).findings[0]
-    assert (
-        study.result(study.cells())
-        .findings[0]
-        .endswith("Everything is pruned: what remains of the model answers as well.")
-    )
+    finding = study.result(study.cells()).findings[0]
+    assert "keeps 0 of 12 heads" in finding
+    assert finding.endswith("Everything is pruned: what remains of the model answers as well.")
     with pytest.raises(ValueError, match="full model on valid is -3.00: it misses a threshold"):
         study.next({"unpruned": {"score": -3.0}})
 
@@ -279,10 +276,7 @@ def test_bert(tuned, tmp_path, capsys):
 def test_wrong_input_is_one_line(flags, tmp_path, capsys, monkeypatch):
     call = ["lottery", "find", *flags, "-o", tmp_path / "o"]
     for more, message in (
-        (
-            ["--threshold", "1.2"],
-            "--threshold 1.2: give a share above 0 and up to 1, which the full model itself keeps",
-        ),
+        (["--threshold", "1.2"], "--threshold 1.2: give a share above 0 and up to 1, which the full model"),
         (["--magnitude-of", "original"], "--magnitude-of is for --mode magnitude, not both"),
         (["--select-on", "nowhere"], "nowhere"),
         (["--estimator", "confidence"], "feed-forward parts have no attention weights"),

@@ -86,14 +86,6 @@ def test_pruned_weights_are_zero_before_and_after_training(study, trained):
     assert read_lines(folder / "s" / "hyps" / "pruned-sparse.txt") == expected
 
 
-def test_answers_are_those_of_the_trained_models(study, trained):
-    task = ["--user-dir", "fairseq_headprune", "--task", "translation_headprune"]
-    for name in ("retrained-good", "fresh-random"):
-        checkpoint = study["folder"] / "s" / "runs" / name / "checkpoint_best.pt"
-        expected = generated("D", trained["data"], "--path", checkpoint, *task, *BEAM[:-1])
-        assert read_lines(study["folder"] / "s" / "hyps" / f"{name}.txt") == expected
-
-
 def test_tables_and_resuming(study, capsys, tmp_path):
     before = cells(study["folder"] / "s")
     with Here().instead() as here:
@@ -182,10 +174,8 @@ def test_pretrained_weights_and_the_embeddings_of_the_model(tuned, tmp_path):
         for name, value in found.items():
             ours = state["model"] if name.startswith(("encoder.embed_", "encoder.layernorm_embedding")) else start
             assert value.shape != ours[name].shape or torch.equal(value, ours[name])
-        assert (
-            found["encoder.layers.0.self_attn.q_proj.weight"].shape
-            == start["encoder.layers.0.self_attn.q_proj.weight"].shape
-        ) is not slim
+        name = "encoder.layers.0.self_attn.q_proj.weight"
+        assert (found[name].shape == start[name].shape) is not slim
 
 
 def test_slim_models_are_trained_like_masked_ones(trained, tmp_path):

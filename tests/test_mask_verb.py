@@ -164,10 +164,8 @@ def test_like_a_checkpoint_that_holds_a_mask(make_mask, trained, tiny_model, tmp
     gates.set_mask(mask)
     torch.save(state | {"model": tiny_model.state_dict()}, tmp_path / "masked.pt")
     assert make_mask(like=tmp_path / "masked.pt") == mask
-    assert make_mask("--drop", "D:1:1", like=tmp_path / "masked.pt").dropped() == [
-        ("enc_dec", 1, 0),
-        ("dec_self", 0, 0),
-    ]
+    dropped = make_mask("--drop", "D:1:1", like=tmp_path / "masked.pt").dropped()
+    assert dropped == [("enc_dec", 1, 0), ("dec_self", 0, 0)]
 
 
 def test_wrong_input(refused, scores, tmp_path):

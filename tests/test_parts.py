@@ -30,11 +30,8 @@ def test_full_and_without():
     pruned = full.without([Part("enc_self", 0, 1), Part("dec_self", 1, 3)])
     assert pruned.rows == {"enc_self": [[1, 0, 1], [1, 1]], "enc_dec": [[1, 1]], "dec_self": [[1], [1, 1, 1, 0]]}
     assert full.dropped() == []  # a copy
-    assert pruned.counts() == {
-        "enc_self": {"kept": 4, "total": 5},
-        "enc_dec": {"kept": 2, "total": 2},
-        "dec_self": {"kept": 4, "total": 5},
-    }
+    found = {component: (count["kept"], count["total"]) for component, count in pruned.counts().items()}
+    assert found == {"enc_self": (4, 5), "enc_dec": (2, 2), "dec_self": (4, 5)}
 
 
 def test_pruning_in_rounds_keeps_original_indices():
@@ -109,11 +106,8 @@ def test_a_file_of_format_1_is_read():
 
 def test_feed_forward_parts_are_parts():
     mask = Mask({"enc_self": [[1, 0]], "enc_ffn": [[1, 0, 1], [0], [1]]})
-    assert mask.kept() == [("enc_self", 0, 0)] and mask.kept(FFN) == [
-        ("enc_ffn", 0, 0),
-        ("enc_ffn", 0, 2),
-        ("enc_ffn", 2, 0),
-    ]
+    assert mask.kept() == [("enc_self", 0, 0)]
+    assert mask.kept(FFN) == [("enc_ffn", 0, 0), ("enc_ffn", 0, 2), ("enc_ffn", 2, 0)]
     assert mask.dropped(COMPONENTS) == [("enc_self", 0, 1), ("enc_ffn", 0, 1), ("enc_ffn", 1, 0)]
     assert mask.counts()["enc_ffn"] == {"kept": 3, "total": 5}
     assert mask.without([Part("enc_ffn", 2, 0)]).rows["enc_ffn"] == [[1, 0, 1], [0], [0]]

@@ -220,12 +220,10 @@ def test_other_numbers_of_heads_than_the_checkpoints_are_refused(trained_stock, 
     assert not list(tmp_path.glob("*.pt"))
 
 
-def test_code_in_a_checkpoint_is_not_executed(trained, tmp_path, capsys):
+def test_code_in_a_checkpoint_is_not_executed_by_fairseq(trained, tmp_path):
+    """Nor by our verbs: test_checkpoints.py."""
     state = torch.load(trained["checkpoint"], weights_only=True)
     torch.save(state | {"cfg": state["cfg"] | {"model": Bomb(tmp_path / "proof")}}, tmp_path / "bad.pt")
     with pytest.raises(pickle.UnpicklingError, match="mkdir"):
         tiny.fairseq_here("generate", trained["data"], "--path", tmp_path / "bad.pt", "--cpu")
-    assert main(["mask", "--like", str(tmp_path / "bad.pt"), "-o", str(tmp_path / "m.json")]) == 2
-    lines = capsys.readouterr().err.splitlines()
-    assert "mkdir" in lines[-1] and lines[-1].startswith("headprune mask: ")
-    assert not (tmp_path / "proof").exists() and not (tmp_path / "m.json").exists()
+    assert not (tmp_path / "proof").exists()

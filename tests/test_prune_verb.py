@@ -86,17 +86,6 @@ def test_scores_equal_the_score_verb_and_lead_the_pruning(joint, flags):
         assert set(mask(joint["folder"], cell["id"]).dropped()) == set(order[: cell["pruned"]])
 
 
-def test_hypotheses_are_fairseq_generates_under_the_mask(joint, lively):
-    # Source: fairseq-generate with --head-mask.
-    folder, argv = joint["folder"], [lively["data"], "--path", lively["checkpoint"], *BEAM]
-    argv += ["--task", "translation_headprune", "--head-mask"]
-    found = {}
-    for cell in ("unpruned", "all-02"):
-        found[cell] = read_lines(folder / "hyps" / f"{cell}.txt")
-        assert found[cell] == generated("D", *argv, folder / "masks" / f"{cell}.json")
-    assert found["unpruned"] != found["all-02"]
-
-
 def test_each_prunes_just_one_component(each):
     folder = each["folder"]
     assert list(each["document"]["curves"]) == list(HEADS)

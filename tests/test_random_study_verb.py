@@ -20,6 +20,7 @@ from fairseq_headprune.studies.folder import StudyFolder
 
 TRAIN = "--arch transformer_gated_tiny --share-all-embeddings --optimizer adam --lr 0.01 --batch-size 16 --cpu "
 TRAIN += "--num-workers 0"
+TASK = ["--user-dir", "fairseq_headprune", "--task", "translation_headprune"]
 
 
 @pytest.fixture(scope="module")
@@ -54,14 +55,12 @@ def test_translations_are_those_of_the_tuned_models(study, trained):
     for seed in (0, 1):
         name = f"random-50%-{seed}"
         checkpoint = study["folder"] / "runs" / name / "checkpoint_best.pt"
-        task = ["--user-dir", "fairseq_headprune", "--task", "translation_headprune"]
-        expected = generated("D", trained["data"], "--path", checkpoint, *task, *BEAM)
+        expected = generated("D", trained["data"], "--path", checkpoint, *TASK, *BEAM)
         assert read_lines(study["folder"] / "hyps" / f"{name}.txt") == expected
 
 
 def test_mean_and_standard_deviation(study, trained):
-    task = ["--user-dir", "fairseq_headprune", "--task", "translation_headprune", "--path", trained["checkpoint"]]
-    references = generated("T", trained["data"], *task, *BEAM)
+    references = generated("T", trained["data"], *TASK, "--path", trained["checkpoint"], *BEAM)
     hypotheses = [read_lines(study["folder"] / "hyps" / f"random-50%-{seed}.txt") for seed in (0, 1)]
     scores = [sacrebleu.corpus_bleu(lines, [references]).score for lines in hypotheses]
     [item] = study["document"]["items"]
@@ -74,8 +73,7 @@ def test_mean_and_standard_deviation(study, trained):
 
 
 def test_the_control_of_the_same_seeds_as_baseline(flags, trained, tmp_path, capsys):
-    task = ["--user-dir", "fairseq_headprune", "--task", "translation_headprune", "--path", trained["checkpoint"]]
-    references = generated("T", trained["data"], *task, *BEAM)
+    references = generated("T", trained["data"], *TASK, "--path", trained["checkpoint"], *BEAM)
     #: sentences that the "tuned" model of a cell gets wrong
     wrong = {"control-0": 1, "control-1": 2, "random-50%-0": 4, "random-50%-1": 6}
     bleu = {}

@@ -212,12 +212,8 @@ def test_several_random_orders_are_shown_as_their_mean(tmp_path):
     [curve] = study["charts"][0]["curves"]
     assert curve["name"] == "All" and curve["points"][1]["score"] == pytest.approx(22.25)
     assert curve["points"][1]["sd"] == pytest.approx(2**0.5) and study["planned"] == study["done"] == 5
-    assert [cell["text"] for cell in study["parts"][1]["table"]["rows"][1]] == [
-        "50%",
-        "21.25",
-        "23.25",
-        "22.25 (sd 1.41)",
-    ]
+    row = [cell["text"] for cell in study["parts"][1]["table"]["rows"][1]]
+    assert row == ["50%", "21.25", "23.25", "22.25 (sd 1.41)"]
     # Unfinished, each order has its own curve.
     [study] = document([hand_pruning(tmp_path / "half", "random", 1, (1, 2))], "title")["studies"]
     assert [len(curve["points"]) for curve in study["charts"][0]["curves"]] == [2, 2] and study["done"] == 3

@@ -6,15 +6,13 @@ import shlex
 import shutil
 
 import pytest
-from verbs import refused, run_json
+from verbs import SHAPE, refused, run_json
 
 from fairseq_headprune.cli import main
 from fairseq_headprune.files import sha256
 from fairseq_headprune.parts import Mask, Part
 from fairseq_headprune.parts.scores import Scores
 from fairseq_headprune.provenance import environment
-
-SHAPE = {"enc_self": [2, 2], "enc_dec": [2, 2], "dec_self": [2, 2]}
 
 
 def flags(run):
@@ -51,15 +49,6 @@ def test_the_document_is_the_score_file(lively, tmp_path):
     assert (tmp_path / "map.png").read_bytes()[:4] == b"\x89PNG" and "<svg" in (tmp_path / "map.svg").read_text()
 
 
-def test_scores_do_not_depend_on_the_batch_size(lively):
-    # Source: batches of one.
-    argv = ["score", *flags(lively), "--score-sentences", "12", "--normalize", "none"]
-    joint, single = run_json(*argv, "--batch-size", "12"), run_json(*argv, "--batch-size", "1")
-    largest = max(values(single))
-    assert largest > 0 and values(joint) == pytest.approx(values(single), rel=0, abs=1e-5 * largest)
-    assert joint["details"]["counts"]["batches"] == 1 and single["details"]["counts"]["batches"] == 12
-
-
 def test_zero_sentences_means_all_and_gen_subset_names_the_split(lively):
     found = run_json("score", *flags(lively), "--score-sentences", "0", "--gen-subset", "valid")
     assert found["sentences"] == 8 and found["data"]["split"] == "valid"
@@ -79,12 +68,6 @@ def test_other_estimators(lively, estimator):
     assert (found["reduction"] is not None) == (estimator == "fisher")
     if estimator in ("confidence", "random"):
         assert max(values(found)) <= 1
-
-
-@pytest.mark.parametrize("precision", ["fp16", "bf16"])
-def test_the_precision_is_noted(lively, precision):
-    found = run_json("score", *flags(lively), "--estimator", "weight-norm", f"--{precision}")
-    assert found["precision"] == precision
 
 
 def test_pruned_heads_are_not_ranked(lively, tmp_path):
@@ -118,12 +101,3 @@ def test_wrong_input_is_refused_before_the_work(lively, tmp_path, capsys):
     assert "label smoothing" in refused(capsys, *argv, "--loss", "label-smoothed", "--score-label-smoothing", "1")
     Mask.full({"enc_self": [2, 2]}).save(tmp_path / "mask.json")
     assert "0 layers of enc_dec" in refused(capsys, *argv, "--head-mask", tmp_path / "mask.json")
-
-
-def test_help_states_defaults(capsys):
-    with pytest.raises(SystemExit) as leave:
-        main(["score", "--help"])
-    text = " ".join(capsys.readouterr().out.split())
-    assert leave.value.code == 0 and "headprune score" in text
-    for default in ("default: 2000", "default: layer", "default: sum", "default: train", "default: gradient"):
-        assert default in text

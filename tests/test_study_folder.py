@@ -27,11 +27,8 @@ def snapshot(folder):
 
 def test_a_new_study_has_the_documented_layout(study):
     assert sorted(p.name for p in study.path.iterdir()) == ["cells.jsonl", "figures", "hyps", "masks", "study.json"]
-    assert json.loads((study.path / "study.json").read_text()) == {
-        "format": "headprune.study/1",
-        "settings": SETTINGS,
-        "runs": [],
-    }
+    expected = {"format": "headprune.study/1", "settings": SETTINGS, "runs": []}
+    assert json.loads((study.path / "study.json").read_text()) == expected
     assert study.cells() == {}
 
 
@@ -225,11 +222,8 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path):
 
 def test_masks_and_hypotheses_are_files_named_by_the_cell(study):
     mask = {"format": "headprune.mask/1", "heads": {"enc_self": [[1, 0]]}, "source": {}}
-    assert (
-        study.write_mask("enc_self-10%", mask)
-        == study.mask_path("enc_self-10%")
-        == study.path / "masks/enc_self-10%.json"
-    )
+    path = study.path / "masks/enc_self-10%.json"
+    assert study.write_mask("enc_self-10%", mask) == study.mask_path("enc_self-10%") == path
     assert files.read_json(study.mask_path("enc_self-10%")) == mask
     assert study.write_hypotheses("all-0", ["ein Haus", "", "zwei\u2028"]) == study.path / "hyps" / "all-0.txt"
     assert study.hyp_path("all-0").read_bytes() == "ein Haus\n\nzwei\u2028\n".encode()

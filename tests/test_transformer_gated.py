@@ -50,6 +50,8 @@ def test_parameters_initial_values_and_output_are_those_of_stock(ours, theirs, b
     assert torch.equal(torch.get_rng_state(), after_stock)  # no random number more or less than stock
     assert [n for n, _ in gated.named_parameters()] == [n for n, _ in stock.named_parameters()]
     assert gated.state_dict().keys() == stock.state_dict().keys()
+    # No hidden copies of weights, which a state dict would not show.
+    assert [n for n, _ in gated.named_buffers()] == [n for n, _ in stock.named_buffers()]
     for name, value in stock.state_dict().items():
         assert torch.equal(gated.state_dict()[name], value), name
     real = batch["target"].ne(1)

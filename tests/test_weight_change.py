@@ -3,15 +3,15 @@
 import math
 
 import pytest
+import tiny
 import torch
-from verbs import refused, run_json
+from verbs import SHAPE, refused, run_json
 
 from fairseq_headprune.cli import main
 from fairseq_headprune.parts import Mask, Part
 from fairseq_headprune.studies.weight_change import layer_effects, overall
 
-#: transformer_tiny: 2 + 2 layers with 2 heads of width 32
-SHAPE = {"enc_self": [2, 2], "enc_dec": [2, 2], "dec_self": [2, 2]}
+#: of a head of transformer_tiny
 WIDTH = 32
 CHANGED = "decoder.layers.1.encoder_attn"
 
@@ -92,13 +92,13 @@ def test_text_and_figure(trained, after, tmp_path, capsys):
     assert stem.with_suffix(".png").exists() and stem.with_suffix(".svg").exists()
 
 
-def test_wrong_input(trained, after, make_model, tmp_path, capsys):
+def test_wrong_input(trained, after, tmp_path, capsys):
     assert "no.pt" in refused(capsys, "weight-change", trained["checkpoint"], tmp_path / "no.pt")
     state = torch.load(after, weights_only=False)
     state["model"][f"{CHANGED}.q_proj.weight"][0, 0] = math.nan
     torch.save(state, tmp_path / "nan.pt")
     line = refused(capsys, "weight-change", trained["checkpoint"], tmp_path / "nan.pt")
     assert "enc_dec layer 1" in line and "not finite" in line
-    model = make_model(encoder_attention_heads=4)
+    model = tiny.make_model(encoder_attention_heads=4)
     torch.save({"cfg": {"model": model.settings}, "model": model.state_dict()}, tmp_path / "other.pt")
     assert "different models" in refused(capsys, "weight-change", trained["checkpoint"], tmp_path / "other.pt")

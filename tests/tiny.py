@@ -5,6 +5,7 @@ import importlib
 import io
 import os
 import random
+import runpy
 import subprocess
 import sys
 from argparse import Namespace
@@ -102,6 +103,18 @@ def fairseq_here(verb: str, *arguments) -> str:
     finally:
         sys.argv = before
     return output.getvalue()
+
+
+def run_script(path, *words) -> int:
+    """Run a script in this process and return its exit status."""
+    before, sys.argv = sys.argv, [str(path), *map(str, words)]
+    try:
+        runpy.run_path(str(path), run_name="__main__")
+    except SystemExit as leave:
+        return leave.code or 0
+    finally:
+        sys.argv = before
+    return 0
 
 
 def write_data(folder: Path) -> Path:
