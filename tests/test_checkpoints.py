@@ -163,14 +163,8 @@ WEIGHT = "encoder.layers.0.self_attn.q_proj.weight"
 #: what is put where, and the part that the message names
 DAMAGES = {
     "extra_state list": (lambda s: s.update(extra_state=[1]), '"extra_state" is a list'),
-    "train_iterator list": (
-        lambda s: s["extra_state"].update(train_iterator=[1]),
-        '"train_iterator" of "extra_state" is a list',
-    ),
-    "epoch text": (
-        lambda s: s["extra_state"]["train_iterator"].update(epoch="1"),
-        '"epoch" of "train_iterator" is a text',
-    ),
+    "iterator": (lambda s: s["extra_state"].update(train_iterator=[1]), '"train_iterator" of "extra_state" is a list'),
+    "epoch": (lambda s: s["extra_state"]["train_iterator"].update(epoch="1"), '"epoch" of "train_iterator" is a text'),
     "extra_state number": (lambda s: s.update(extra_state=3), '"extra_state" is a number'),
     "task_state text": (lambda s: s.update(task_state="x"), '"task_state" is a text'),
     "dictionaries": (lambda s: s.update(task_state={"dictionaries": [1]}), '"dictionaries" of "task_state" is a list'),
@@ -192,10 +186,7 @@ DAMAGES = {
     "length": (lambda s: s["model"].update({BIAS: torch.ones(32)}), rf"{BIAS} has the shape \(32,\) .* \(64,\)"),
     "setting": (lambda s: setattr(s["cfg"]["model"], "arch", torch.ones(2)), 'arch in "model" of "cfg" is a tensor'),
     "no matrix": (lambda s: s["model"].update({WEIGHT: torch.ones(64)}), rf"{WEIGHT} has the shape \(64,\) in place"),
-    "rows": (
-        lambda s: s["model"].update({WEIGHT: torch.ones(32, 64), BIAS: torch.ones(32)}),
-        ".*64 columns for 32 rows",
-    ),
+    "rows": (lambda s: s["model"].update({WEIGHT: torch.ones(32, 64), BIAS: torch.ones(32)}), ".*64 columns for 32"),
     "notes": (lambda s: setattr(s["model"], "_metadata", [1]), 'the notes of "model" is a list'),
     "note": (lambda s: s["model"]._metadata.update(encoder=1), "the notes of encoder is a number"),
 }

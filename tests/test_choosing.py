@@ -13,7 +13,7 @@ from scipy.stats import chisquare
 from fairseq_headprune.choosing.per_layer import keep_per_layer, mirrored, parse_layers, picking_by_chance, prune_layers
 from fairseq_headprune.choosing.random_heads import draw_from_each, generator, keep_random, parse_amount, prune_random
 from fairseq_headprune.parts import HEADS, Mask, Part, all_heads
-from fairseq_headprune.parts.notation import format_config, parse_config
+from fairseq_headprune.parts.notation import check_config, format_config, parse_config
 
 PAPER = Mask.full({component: [8] * 6 for component in HEADS})
 TINY = Mask.full({"enc_self": [3, 2], "enc_dec": [2]})
@@ -113,13 +113,15 @@ def test_many_heads_do_not_overflow():
 @pytest.mark.parametrize(("percent", "kept", "config", "twin"), TABLE_2)
 def test_configurations_of_table_2(percent, kept, config, twin):
     counts = parse_config([config])
+    check_config(counts, PAPER.shape)
     assert mirrored(counts) == parse_config([twin]) and mirrored(mirrored(counts)) == counts
-    for wanted in (counts, mirrored(counts)):
+    for wanted, text in ((counts, config), (mirrored(counts), twin)):
         masks = [keep_per_layer(PAPER, wanted, picking_by_chance(seed)) for seed in range(20)]
         assert {len(mask.kept()) for mask in masks} == {kept}
         assert round(100 * (144 - kept) / 144) == percent
         for mask in masks:
             assert {c: [sum(row) for row in rows] for c, rows in mask.rows.items()} == wanted
+            assert " ".join(f"{key}={row}" for key, row in format_config(mask).items()) == text
         assert len({tuple(mask.kept()) for mask in masks}) == 20
 
 

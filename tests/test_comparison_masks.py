@@ -4,6 +4,7 @@ import math
 from dataclasses import replace
 
 import pytest
+import verbs
 
 from fairseq_headprune.choosing.random_heads import parse_amount, prune_random
 from fairseq_headprune.importance.part_weights import random_scores
@@ -12,7 +13,6 @@ from fairseq_headprune.modules.attach import attach_gates
 from fairseq_headprune.parts import all_heads
 from fairseq_headprune.parts.scores import Scores
 from fairseq_headprune.pruning import next_heads
-from fairseq_headprune.session import Session, parse_generation_args
 from fairseq_headprune.studies.estimates import estimate_scores
 from fairseq_headprune.studies.pruners.answers import importance_masks, random_mask
 from fairseq_headprune.studies.samplings import Item
@@ -51,8 +51,7 @@ def test_a_seed_gives_the_same_heads_everywhere(tiny_model):
 
 @pytest.fixture(scope="module")
 def session(lively):
-    argv = [str(lively["data"]), "--path", str(lively["checkpoint"]), "--cpu", "--quiet"]
-    return Session(parse_generation_args("test", argv, lambda parser: None, ""))
+    return verbs.session(lively, "--quiet")
 
 
 def lowest(scores, kept):

@@ -18,8 +18,6 @@ from test_cuda_graphs_optimizer import make_adam
 from test_task import log_lines
 
 from fairseq_headprune.modules.attach import find_gates
-from fairseq_headprune.modules.attention import attend, combine_masks
-from fairseq_headprune.modules.few_launches import attend_short
 from fairseq_headprune.parts import Mask, Part
 from fairseq_headprune.training import fast, support
 from fairseq_headprune.training.batch import PaddedBatch, Recordings, Shape, padded, shape_of
@@ -165,23 +163,6 @@ def test_padding_is_assumed_without_asking():
         assert there and bool(there)
         assert not torch.tensor(False)
         assert torch.equal(torch.zeros(2, 2).eq(1).any(dim=0), torch.tensor([False, False]))
-
-
-@pytest.mark.parametrize("causal", [False, True])
-def test_short_attention_is_attention(causal):
-    torch.manual_seed(1)
-    q, k, v = (torch.randn(3, 2, 5, 4, dtype=torch.float64, requires_grad=True) for _ in range(3))
-    pads = torch.tensor([[0, 0, 0, 0, 0], [0, 0, 0, 1, 1], [1, 0, 0, 0, 1]]).bool()
-    # A left pad of a causal decoder would attend nowhere: it need only be finite.
-    pads = pads if not causal else pads & torch.tensor([0, 1, 1, 1, 1]).bool()
-    future = torch.triu(torch.full((5, 5), float("-inf")), 1) if causal else None
-    mask = combine_masks(pads, future, q.dtype)
-    expected, found = (way(q, k, v, 0.5, mask, 0.0) for way in (attend, attend_short))
-    torch.testing.assert_close(found, expected)
-    for tensor in (q, k, v):
-        grads = [torch.autograd.grad(out.square().sum(), tensor, retain_graph=True)[0] for out in (expected, found)]
-        torch.testing.assert_close(*grads)
-    assert torch.isfinite(attend_short(q, k, v, 0.5, combine_masks(torch.ones_like(pads), future, q.dtype), 0.0)).all()
 
 
 def test_modes_and_seeds_are_as_before():

@@ -201,39 +201,33 @@ def test_drawing_needs_no_pyplot_and_no_display(tmp_path):
     assert (tmp_path / "map.svg").exists()
 
 
-@pytest.mark.parametrize(
-    ("scores", "kind", "message"),
-    [
-        ({"enc_self": [[1.0, float("nan")]]}, "delta", "enc_self layer 0 head 1: the score is nan"),
-        ({"enc_self": [[float("inf")]]}, "importance", "the score is inf"),
-        ({"enc_self": [[], []]}, "importance", "no heads to draw"),
-        ({"enc_self": [[1.0]]}, "oracle", "unknown kind 'oracle' of head map; kinds are importance, delta"),
-    ],
-)
-def test_head_map_names_wrong_input(tmp_path, scores, kind, message):
-    with pytest.raises(ValueError, match=message):
-        head_map(scores, "t", tmp_path / "map", kind=kind)
-    assert not list(tmp_path.iterdir())
+def of_map(scores, kind="importance"):
+    return lambda stem: head_map({"enc_self": scores}, "t", stem, kind=kind)
+
+
+def of_curve(*points, **more):
+    return lambda stem: pruning_curve({"all": list(points), **more}, "BLEU", None, stem)
 
 
 @pytest.mark.parametrize(
-    ("curves", "message"),
+    ("drawn", "message"),
     [
-        ({}, "no curves"),
-        ({"all": []}, "'All' has no points|'all' has no points"),
-        ({"all": [{"percent": 110, "score": 1.0}]}, "110%; percentages go from 0 to 100"),
-        ({"all": [{"percent": 10, "score": float("nan")}]}, "not finite"),
-        ({"all": [{"percent": 10, "score": 1.0, "ci": [float("inf"), 2.0]}]}, "not finite"),
-        ({"all": curve([1.0, 0.0]), "joint": curve([1.0, 0.0])}, "same name in the legend: all, joint"),
+        (of_map([[1.0, float("nan")]], "delta"), "enc_self layer 0 head 1: the score is nan"),
+        (of_map([[float("inf")]]), "the score is inf"),
+        (of_map([[], []]), "no heads to draw"),
+        (of_map([[1.0]], "oracle"), "unknown kind 'oracle' of head map; kinds are importance, delta"),
+        (lambda stem: pruning_curve({}, "BLEU", None, stem), "no curves"),
+        (of_curve(), "'All' has no points|'all' has no points"),
+        (of_curve({"percent": 110, "score": 1.0}), "110%; percentages go from 0 to 100"),
+        (of_curve({"percent": 10, "score": float("nan")}), "not finite"),
+        (of_curve({"percent": 10, "score": 1.0, "ci": [float("inf"), 2.0]}), "not finite"),
+        (of_curve(*curve([1.0, 0.0]), joint=curve([1.0, 0.0])), "same name in the legend: all, joint"),
     ],
 )
-def test_pruning_curve_names_wrong_input(tmp_path, curves, message):
+def test_wrong_input_is_named(tmp_path, drawn, message):
     with pytest.raises(ValueError, match=message):
-        pruning_curve(curves, "BLEU", None, tmp_path / "curve")
+        drawn(tmp_path / "figure")
     assert not list(tmp_path.iterdir())
-
-
-def test_a_missing_folder_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match="there is no folder .*nowhere"):
         head_map(SCORES, "t", tmp_path / "nowhere" / "map")
 

@@ -56,18 +56,11 @@ def losses(monkeypatch):
     return found
 
 
-def test_weight_decay_does_not_move_pruned_heads(trained, mask_file, tmp_path):
-    start = ["--finetune-from-model", trained["checkpoint"], "--head-mask", mask_file, "--weight-decay", "0.1"]
-    training(trained["data"], tmp_path, *GATED, *start, "--max-update", "3")
-    for head in Mask.full(SHAPE).kept():
-        before, after = (weights_of(path, head) for path in (trained["checkpoint"], tmp_path / "checkpoint_last.pt"))
-        assert torch.equal(before, after) == (head in DROPPED)
-
-
-def test_momentum_from_before_the_mask_does_not_move_pruned_heads(trained, mask_file, tmp_path):
-    # The optimizer's state of 5 updates without a mask is resumed: all its moments are above 0.
-    resumed = ["--restore-file", trained["checkpoint"], "--head-mask", mask_file]
-    training(trained["data"], tmp_path, *GATED, *resumed, "--max-update", "8")
+# When it is resumed, all moments of the optimizer's 5 updates without a mask are above 0.
+@pytest.mark.parametrize("start", ["--weight-decay 0.1 --max-update 3 --finetune-from-model", "--restore-file"])
+def test_neither_weight_decay_nor_momentum_moves_pruned_heads(start, trained, mask_file, tmp_path):
+    flags = ["--head-mask", mask_file, "--max-update", "8", *start.split(), trained["checkpoint"]]
+    training(trained["data"], tmp_path, *GATED, *flags)
     for head in Mask.full(SHAPE).kept():
         before, after = (weights_of(path, head) for path in (trained["checkpoint"], tmp_path / "checkpoint_last.pt"))
         assert torch.equal(before, after) == (head in DROPPED)

@@ -15,31 +15,6 @@ from fairseq_headprune.parts.notation import (
 
 BASE = {"enc_self": [8] * 6, "enc_dec": [8] * 6, "dec_self": [8] * 6}
 
-#: Budhraja et al. 2020, Table 2: pruning percentage, then ES, ED, DS of both rows.
-TABLE_2 = [
-    (0, "888888", "888888", "888888"),
-    (25, "888444", "444888", "888444"),
-    (25, "444888", "888444", "444888"),
-    (40, "777322", "233777", "777332"),
-    (40, "223777", "777332", "233777"),
-    (50, "666222", "222666", "666222"),
-    (50, "222666", "666222", "222666"),
-    (60, "555211", "112555", "555211"),
-    (60, "112555", "555211", "112555"),
-    (75, "333111", "111333", "333111"),
-    (75, "111333", "333111", "111333"),
-]
-
-
-@pytest.mark.parametrize(("percent", "es", "ed", "ds"), TABLE_2)
-def test_configurations_of_budhraja_table_2(percent, es, ed, ds):
-    config = parse_config([f"ES={es}", f"ED={ed}", f"DS={ds}"])
-    check_config(config, BASE)
-    kept = sum(map(sum, config.values()))
-    assert round(100 * (1 - kept / 144)) == percent
-    rows = {c: [[1] * n + [0] * (8 - n) for n in counts] for c, counts in config.items()}
-    assert format_config(Mask(rows)) == {"ES": es, "ED": ed, "DS": ds}
-
 
 def test_layer_counts():
     assert parse_layer_counts("888444") == [8, 8, 8, 4, 4, 4]

@@ -55,16 +55,13 @@ def find(tmp_path):
 SHIM = "echo 'python3.12: command not found' >&2; exit 127"
 
 
-def test_newest_supported_python_is_taken(find):
-    assert find(python3_12="exit 0", python3_11="exit 0", python3="exit 0").stdout == "python3.12\n"
-
-
-def test_a_shim_that_does_not_run_is_skipped(find):
-    assert find(python3_12=SHIM, python3_11="exit 0").stdout == "python3.11\n"
-
-
-def test_plain_python3_is_the_last_resort(find):
-    assert find(python3_12=SHIM, python3="exit 0").stdout == "python3\n"
+@pytest.mark.parametrize("programs, taken", [
+    ({"python3_12": "exit 0", "python3_11": "exit 0", "python3": "exit 0"}, "python3.12"),
+    ({"python3_12": SHIM, "python3_11": "exit 0"}, "python3.11"),
+    ({"python3_12": SHIM, "python3": "exit 0"}, "python3"),
+])  # fmt: skip
+def test_the_newest_supported_python_that_runs_is_taken(find, programs, taken):
+    assert find(**programs).stdout == f"{taken}\n"
 
 
 @pytest.mark.parametrize("version, taken", [("3, 10, 9", ""), ("3, 11, 0", "python3\n"), ("3, 13, 0", "")])
