@@ -205,39 +205,3 @@ def test_without_attention_weights_is_for_a_while(batch):
         logits(model, batch)
     logits(model, batch)
     assert need == [True, False, True]
-
-
-class Unconnected(nn.Module):
-    """A model that computes with other weights than those its gates sit on."""
-
-    def __init__(self, model):
-        super().__init__()
-        self.model, self.other = model, [copy.deepcopy(model)]
-
-    def forward(self, **net_input):
-        return self.other[0](**net_input)
-
-
-@pytest.mark.parametrize("component", ["enc_self", "enc_dec", "dec_self"])
-def test_gates_that_nothing_reads_are_found(component, batch):
-    model = tiny.make_model("transformer_gated_tiny")
-    unconnected = Unconnected(model).eval()
-    gates = find_gates(model)
-    check_connected(unconnected, batch["net_input"])  # nothing is pruned: nothing to check
-    gates.set_mask(mask := gates.mask().without([Part(component, 1, 0)]))
-    check_connected(model, batch["net_input"])
-    with pytest.raises(RuntimeError, match=f"pruned heads of {component} have no effect"):
-        check_connected(unconnected, batch["net_input"])
-    assert gates.mask() == mask and model.decoder.layers[0].need_attn
-    # Heads whose columns are zero anyway are no evidence.
-    gates.modules[component][1].out_proj.weight.data[:, :32] = 0
-    check_connected(unconnected, batch["net_input"])
-
-
-def test_the_check_leaves_modes_and_random_numbers_alone(batch):
-    model = tiny.make_model("transformer_gated_tiny")
-    find_gates(model).set_mask(find_gates(model).mask().without([Part("enc_self", 0, 0)]))
-    model.train()
-    state = torch.get_rng_state()
-    check_connected(model, batch["net_input"])
-    assert model.training and model.encoder.layers[0].training and torch.equal(torch.get_rng_state(), state)

@@ -21,9 +21,9 @@ class Deaf(torch.nn.Module):
     def __init__(self, model):
         super().__init__()
         self.encoder, self.decoder = model.encoder, model.decoder
-        self.ungated = copy.deepcopy(model)
-        find_gates(self.ungated).set_mask(None)
-        self.forward = self.ungated.forward
+        ungated = copy.deepcopy(model)
+        find_gates(ungated).set_mask(None)
+        self.forward = ungated.forward
 
 
 @pytest.mark.parametrize("step", ["train_step", "valid_step", "inference_step", "interactive"])
@@ -36,13 +36,12 @@ def test_unconnected_gates_are_an_error(step, dictionary, tmp_path):
     model = tiny.make_model()
     find_gates(model).set_mask(mask)
     sample, deaf = tiny.make_batch(), Deaf(model)
-    # The gates of the deaf model are found under encoder and decoder; the ungated copy has its own.
-    del deaf._modules["ungated"]
+    source = {name: sample["net_input"][name] for name in ("src_tokens", "src_lengths")}
     calls = {
         "train_step": lambda m: task.train_step(sample, m, lambda *_: None, None, 0),
         "valid_step": lambda m: task.valid_step(sample, m, lambda *_: None),
         "inference_step": lambda m: task.inference_step(None, [m], sample),
-        "interactive": lambda m: task.inference_step(None, [m], {"net_input": tiny_source(sample)}),
+        "interactive": lambda m: task.inference_step(None, [m], {"net_input": source}),
     }
     with pytest.raises(RuntimeError, match="pruned heads of enc_self have no effect"):
         calls[step](deaf)
@@ -65,5 +64,26 @@ def test_an_encoder_that_nobody_reads_is_no_error(tiny_model, batch):
         check_connected(slim, batch["net_input"])
 
 
-def tiny_source(sample):
-    return {name: sample["net_input"][name] for name in ("src_tokens", "src_lengths")}
+@pytest.mark.parametrize("component", ["enc_self", "enc_dec", "dec_self"])
+def test_gates_that_nothing_reads_are_found(component, batch):
+    model = tiny.make_model()
+    unconnected = Deaf(model).eval()
+    gates = find_gates(model)
+    check_connected(unconnected, batch["net_input"])  # nothing is pruned: nothing to check
+    gates.set_mask(mask := gates.mask().without([Part(component, 1, 0)]))
+    check_connected(model, batch["net_input"])
+    with pytest.raises(RuntimeError, match=f"pruned heads of {component} have no effect"):
+        check_connected(unconnected, batch["net_input"])
+    assert gates.mask() == mask and model.decoder.layers[0].need_attn
+    # Heads whose columns are zero anyway are no evidence.
+    gates.modules[component][1].out_proj.weight.data[:, :32] = 0
+    check_connected(unconnected, batch["net_input"])
+
+
+def test_the_check_leaves_modes_and_random_numbers_alone(batch):
+    model = tiny.make_model()
+    find_gates(model).set_mask(find_gates(model).mask().without([Part("enc_self", 0, 0)]))
+    model.train()
+    state = torch.get_rng_state()
+    check_connected(model, batch["net_input"])
+    assert model.training and model.encoder.layers[0].training and torch.equal(torch.get_rng_state(), state)
