@@ -89,12 +89,61 @@ def agreement(results: Path) -> Table:
     return Table(header, rows, "ll" + "r" * 6, notes=[note])
 
 
+def survival(results: Path) -> Table:
+    """What survives over the seeds, and in all of them, by task and mode of the search (Figure 1, §4.1, §4.2)."""
+    rows: list[list[Any]] = []
+    for task, value in _survivors(results).items():
+        always = value["survival"]["super_survivors"]
+        for folder, shares in value["survival"]["survival"].items():
+            mode = folder.rsplit("-", 1)[1].replace("magnitude", "weights")
+            # Parts that were not searched all survive: they say nothing.
+            row = [task, mode, *(_share(shares.get(part)) for part in ("heads", "blocks", "weights"))]
+            row += [always[folder][part] if part in shares else None for part in ("heads", "blocks")]
+            rows.append([*row, f"{always[folder]['weights']:.0f}"])
+    header = ["task", "searched", "% of heads", "% of blocks", "% of weights", "heads in all", "blocks in all"]
+    note = (
+        "Selected on dev. Percent that survives: mean ± standard deviation over the seeds. In all: super-survivors, "
+        "of all seeds. Weights are those of the layers' matrices, with those of parts that were not searched."
+    )
+    return Table([*header, "% of weights in all"], rows, "ll" + "r" * 6, notes=[note])
+
+
+def patterns(results: Path) -> Table:
+    """Attention patterns of super-survivors, survivors and the rest of one model a task (Figure 4)."""
+    rows: list[list[Any]] = []
+    tasks = {task: value for task, value in _survivors(results).items() if task != "multi30k"}
+    first = {task: min(value["patterns"].items())[1] for task, value in tasks.items()}
+    for task, document in first.items():
+        raw, normed = document["shares"]["raw"], document["shares"]["normed"]
+        for name, of_raw in raw.items():
+            group = name.removeprefix("Enc-Enc, ")
+            heads = len(document["groups"][group])
+            if group == "the rest" and heads == len(document["heads"]):
+                continue
+            pairs = zip(of_raw, normed[name], strict=True)
+            cells = [" / ".join(f"{100 * share:.0f}" for share in pair) for pair in pairs]
+            rows.append([task, group, heads, *cells])
+    document = next(iter(first.values()))
+    scores = {kind: [found["classifier"][kind]["enc_self"]["weighted_f1"] for found in first.values()]
+              for kind in ("raw", "normed")}  # fmt: skip
+    f1 = ", ".join(f"{mean(found):.2f} ({kind})" for kind, found in scores.items())
+    note = (
+        f"Percent of the maps, raw / norm-weighted: {document['sentences']} sentences of dev, the first model of each "
+        "task before pruning, so that nothing is tested. Survivors: of this model's search for heads and blocks, "
+        f"without super-survivors. Weighted F1 of the classifier on held-out made-up maps: {f1}."
+    )
+    header = ["task", "heads", "n", *document["patterns"]]
+    return Table(header, rows, "ll" + "r" * (len(header) - 2), notes=[note])
+
+
 TABLES: dict[str, Callable[[Path], Table]] = {
     "lottery-paper": paper,
     "lottery-glue": glue,
     "lottery-translation": translation,
     "lottery-selection": selection,
     "lottery-agreement": agreement,
+    "lottery-survival": survival,
+    "lottery-patterns": patterns,
 }
 
 
@@ -109,6 +158,16 @@ def _all(results: Path) -> dict[str, Value]:
 def _tasks(results: Path) -> dict[str, Value]:
     """Read the results of GLUE's tasks."""
     return {name: value for name, value in _all(results).items() if name != "multi30k"}
+
+
+def _survivors(results: Path) -> dict[str, Value]:
+    """Read what survivors.sh left of each task."""
+    return {name.removesuffix("-survivors"): value for name, value in values(results, "*-survivors.json").items()}
+
+
+def _share(found: Value | None) -> str | None:
+    """Return mean and deviation of a percentage; none if the part was not searched."""
+    return found and f"{found['mean']:.0f} ± {found['sd']:.0f}"
 
 
 def _score(document: Value | None, place: tuple[str, str] | None) -> str | None:

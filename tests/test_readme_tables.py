@@ -169,6 +169,47 @@ def test_selection_and_agreement_of_lottery_tickets(tmp_path):
     assert row == ["MRPC", "both", "15.0 (10 to 20)", "3", "0.00 (0.03)", "2", "2", None]
 
 
+def test_survivors_of_lottery_tickets_and_their_attention(tmp_path):
+    share = lambda mean, sd: {"n": 2, "mean": mean, "sd": sd}  # noqa: E731
+    shares = {
+        "tickets-dev-heads": {"heads": share(20.4, 5.6), "weights": share(73.0, 2.0)},
+        "tickets-dev-magnitude": {"weights": share(44.0, 5.0)},
+    }
+    always = {
+        "tickets-dev-heads": {"heads": 1, "blocks": 6, "weights": 68.9},
+        "tickets-dev-magnitude": {"weights": 39.5},
+    }
+    found = {
+        "groups": {"survivors": [{}], "the rest": [{}], "all heads": [{}, {}]},
+        "heads": [{}, {}],
+        "sentences": 100,
+    }
+    found |= {"patterns": ["diagonal", "block"], "classifier": {}, "shares": {}}
+    for kind, f1, survivors in (("raw", 0.924, [0.25, 0.75]), ("normed", 0.9, [0.5, 0.5])):
+        by_group = {"survivors": survivors, "the rest": [0.0, 1.0], "all heads": [0.125, 0.875]}
+        found["shares"][kind] = {f"Enc-Enc, {name}": of for name, of in by_group.items()}
+        found["classifier"][kind] = {"enc_self": {"weighted_f1": f1}}
+    value = {"survival": {"survival": shares, "super_survivors": always}, "patterns": {"model-1": found}}
+    write_json(tmp_path / "MRPC-survivors.json", value)
+    write_json(tmp_path / "MRPC.json", {})
+    assert texts(lottery_tables.survival(tmp_path)) == [
+        ["MRPC", "heads", "20 ± 6", None, "73 ± 2", "1", None, "69"],
+        ["MRPC", "weights", None, None, "44 ± 5", None, None, "40"],
+    ]
+    table = lottery_tables.patterns(tmp_path)
+    assert texts(table)[:2] == [
+        ["MRPC", "survivors", "1", "25 / 50", "75 / 50"],
+        ["MRPC", "the rest", "1", "0 / 0", "100 / 100"],
+    ]
+    assert len(table.rows) == 3 and "made-up maps: 0.92 (raw), 0.90 (normed)" in table.notes[0]
+    # A model of which nothing survives has one group only, which is all heads.
+    found["groups"] = {"the rest": [{}, {}], "all heads": [{}, {}]}
+    for kind in ("raw", "normed"):
+        del found["shares"][kind]["Enc-Enc, survivors"]
+    write_json(tmp_path / "MRPC-survivors.json", value)
+    assert [row[1] for row in lottery_tables.patterns(tmp_path).rows] == ["all heads"]
+
+
 def test_gathered_results_name_no_place(tmp_path):
     command = f"headprune lottery table {tmp_path}/a/1 --bert=/elsewhere/model a/2 1/2"
     found = gather.without_places({"command": command, "path": [f"{tmp_path}/a/1", "/x/y", 3]}, tmp_path)
