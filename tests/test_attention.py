@@ -172,13 +172,6 @@ def test_gates_of_every_shape_scale_their_heads():
                     assert torch.equal(found[b, h, t], heads[b, h, t] * gate[index])
 
 
-def test_the_gate_of_a_head_gets_its_own_derivative():
-    heads = torch.randn(B, H, T, D, generator=torch.Generator().manual_seed(2))
-    gate = torch.ones(B, H, requires_grad=True)
-    apply_gate(heads, gate, None).sum().backward()
-    assert torch.allclose(gate.grad, heads.sum(dim=(2, 3)), atol=1e-5)  # closed form: d/dg of g * sum(head)
-
-
 @pytest.mark.parametrize("shape", [(H + 1,), (B,), (B, H + 1), (H, B), (B, H, T + 1), (B, H, T, 1), ()])
 def test_a_gate_of_another_shape_is_refused(shape):
     with pytest.raises(ValueError, match="fits neither"):

@@ -1,4 +1,7 @@
-"""A masked model is the model whose heads were cut out by hand, on every way a translation is made."""
+"""A masked model is the model whose heads were cut out by hand, on every way a translation is made.
+
+One module (caches that are reordered, state dicts, half precision, no heads at all): test_multihead_*.py.
+"""
 
 import copy
 import random
@@ -79,21 +82,6 @@ def test_step_by_step_equals_teacher_forced(seed, batch):
     assert read == [1] * tokens.size(1)  # the cache is used: each step reads one token
 
 
-@pytest.mark.parametrize("order", [[1, 0, 2], [0, 0, 1]])
-def test_swapped_caches_continue_like_the_swapped_prefixes(order, batch):
-    model = masked(uneven(2))
-    # The same source thrice, as beams of one sentence have it.
-    source = batch["net_input"]["src_tokens"][:1].repeat(3, 1)
-    encoded = model.encoder(source, torch.tensor([7, 7, 7]))
-    tokens, state, order = batch["net_input"]["prev_output_tokens"][:, :3], {}, torch.tensor(order)
-    for t in (1, 2):
-        model.decoder(tokens[:, :t], encoder_out=encoded, incremental_state=state)
-    model.decoder.reorder_incremental_state_scripting(state, order)
-    found = model.decoder(tokens[order], encoder_out=encoded, incremental_state=state)[0]
-    afresh = model.decoder(tokens[order], encoder_out=encoded)[0][:, -1:]
-    assert torch.allclose(found, afresh, atol=1e-5)
-
-
 def translate(models, batch, beam, **settings):
     """The tokens and scores of every hypothesis of fairseq's own search."""
     generator = SequenceGenerator(models, tiny.make_dictionary(), beam_size=beam, max_len_b=12, **settings)
@@ -149,34 +137,6 @@ def test_search_with_shared_sources_equals_stock():
     assert torch.allclose(gated(**batch["net_input"])[0], before, atol=1e-5)
 
 
-def test_saved_and_reloaded_masks_are_in_force(batch, tmp_path):
-    mask = uneven(2)
-    model = masked(mask)
-    torch.save(model.state_dict(), tmp_path / "weights.pt")
-    fresh = tiny.make_model("transformer_gated_tiny", seed=8, **SIZES)
-    fresh.load_state_dict(torch.load(tmp_path / "weights.pt", weights_only=True))
-    assert find_gates(fresh).mask() == mask
-    assert torch.equal(logits(fresh, batch), logits(model, batch))
-    wrong = tiny.make_model("transformer_gated_tiny", encoder_attention_heads=4, decoder_attention_heads=4)
-    with pytest.raises(RuntimeError, match="encoder.layers.1.self_attn: the checkpoint has 8 heads, .* built with 4"):
-        wrong.load_state_dict(model.state_dict())
-
-
-def test_padding_does_not_leak():
-    # The same five sentences one by one and in one batch (the batch of one is the reference).
-    draw = random.Random(3)
-    pairs = [
-        ([draw.randrange(20) for _ in range(n)], [draw.randrange(20) for _ in range(12 - n)]) for n in (3, 4, 6, 8, 9)
-    ]
-    model = masked(uneven(4))
-    whole = tiny.make_batch(pairs)
-    together = model(**whole["net_input"])[0]
-    for row, index in enumerate(whole["id"].tolist()):
-        single = tiny.make_batch([pairs[index]])
-        alone = model(**single["net_input"])[0][0]
-        assert torch.allclose(together[row, : alone.size(0)], alone, atol=1e-5)
-
-
 def test_gradients_are_those_of_the_cut_model(batch):
     mask = uneven(3)
     grads = []
@@ -190,14 +150,6 @@ def test_gradients_are_those_of_the_cut_model(batch):
     assert not grads[0]["decoder.layers.1.self_attn.v_proj.weight"].any()
 
 
-def test_a_layer_without_heads_adds_its_bias_and_nothing_else(batch):
-    model = masked(Mask.full(SHAPE).without([Part("enc_self", 0, h) for h in range(8)]))
-    module, seen = model.encoder.layers[0].self_attn, []
-    module.register_forward_hook(lambda *call: seen.append(call[-1][0]))
-    logits(model, batch)
-    assert torch.equal(seen[0], module.out_proj.bias.expand_as(seen[0]))
-
-
 def test_masks_by_gate_equal_masks_by_keep(batch):
     mask = uneven(2)
     model, expected = build(), logits(masked(mask), batch)
@@ -206,15 +158,3 @@ def test_masks_by_gate_equal_masks_by_keep(batch):
             for gate, row in zip(rows, mask.rows[component], strict=True):
                 gate.copy_(torch.tensor(row).expand(3, -1))
         assert torch.allclose(logits(model, batch), expected, atol=1e-5)
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_half_precision(dtype, batch):
-    mask = uneven(0)
-    model = masked(mask).to(dtype)
-    assert find_gates(model).mask() == mask
-    found = logits(model, batch)
-    assert found.dtype == dtype and torch.isfinite(found).all()
-    expected, full = logits(masked(mask), batch), logits(build(), batch)
-    # Rounding is far smaller than what the mask does.
-    assert (found.float() - expected).abs().mean() < 0.2 * (full - expected).abs().mean()
