@@ -58,6 +58,29 @@ def temporary_folder(place: Path) -> Iterator[Path]:
         os.close(handle)
 
 
+@contextlib.contextmanager
+def new_folder(folder: Path) -> Iterator[Path]:
+    """Context manager: yield a temporary folder; after the block it is ``folder``, with an ordinary folder's rights."""
+    with temporary_folder(folder.absolute()) as temporary:
+        yield temporary
+        umask = os.umask(0)
+        os.umask(umask)
+        temporary.chmod(0o777 & ~umask)
+        os.rename(temporary, folder)
+
+
+def check_new_folder(folder: Path) -> None:
+    """Check that a folder can be made.
+
+    Raises:
+        ValueError: it exists; FileNotFoundError: the folder around it does not.
+    """
+    if folder.exists():
+        raise ValueError(f"{folder} exists; name a new folder")
+    if not folder.absolute().parent.is_dir():
+        raise FileNotFoundError(f"{folder}: there is no folder {folder.absolute().parent}; make it first")
+
+
 def remove_leftovers(folder: Path, name: str | None = None, within: bool = False) -> None:
     """Remove temporary files and folders that no running process has locked.
 

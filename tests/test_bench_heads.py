@@ -153,9 +153,9 @@ def test_the_table_of_the_readme(tmp_path):
     "flags, words",
     [
         (["--heads", "13"], "--heads 13: the model has 12 heads"),
-        (["--heads", "0"], "--heads 0"),
+        (["--heads", "0"], "--heads must be at least 1, got 0"),
         (["--heads", "3,3"], "given twice"),
-        (["--masks", "0"], "--masks 0"),
+        (["--masks", "0"], "--masks must be at least 1, got 0"),
         (["--batch-sizes", "64"], "--batch-sizes 64: 6 examples are timed"),
         (["--study", "work"], "with --points"),
         (["--mask-files", "mine"], "give NAME=FILE"),

@@ -181,7 +181,7 @@ def test_wrong_input(flags, study, tmp_path, capsys):
     assert "names 3 layers, the model has 2" in line("--config", "ES=111")
     assert "not both" in line("--random", "50%", "--epochs", "3")
     assert "--head-mask is not supported" in line("--random", "50%", "--head-mask", "none")
-    assert "--seeds must be 0 or more" in line("--random", "50%", "--seeds", "-1")
+    assert "--seeds must be at least 0" in line("--random", "50%", "--seeds", "-1")
     assert "at least 1" in line("--random", "50%", "--jobs", "0")
     assert "--mirror needs --config" in line("--random", "50%", "--mirror")
     for flag in ("--seed 7", "--save-dir=elsewhere", "--disable-validation"):

@@ -273,7 +273,7 @@ def test_wrong_input_is_refused_and_nothing_is_written(tmp_path, capsys):
         ([tmp_path / "other"], "is a study of headprune later; a report shows studies of ablate, keep-one"),
         ([tmp_path / "bare"], "bare is damaged: 'start' is not in it"),
         ([damaged], "enc_self-0-1.txt has 1 lines, the unpruned model's translations have 3"),
-        ([good, "--examples", "-1"], "--examples must be 0 or more, got -1"),
+        ([good, "--examples", "-1"], "--examples must be at least 0, got -1"),
     ):
         assert message in refused(capsys, "report", *argv, "-o", page)
     assert "name a file in it" in refused(capsys, "report", good, "-o", tmp_path)

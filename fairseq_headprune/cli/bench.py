@@ -5,7 +5,7 @@ import copy
 import os
 from typing import Any
 
-from fairseq_headprune.cli.common import add_output_flags, emit, numbers
+from fairseq_headprune.cli.common import add_output_flags, check_least, emit, numbers
 from fairseq_headprune.cli.model_flags import parse_model_flags
 from fairseq_headprune.cli.timing_flags import add_length_flag, add_timing_flags, check_timing, use_threads
 from fairseq_headprune.report.tables import Table, render_parts
@@ -89,9 +89,8 @@ def _check(args: argparse.Namespace) -> None:
         args.length = 20 if args.length is None else args.length
     args.batch_sizes = args.batch_sizes or ([1, 4, 16, 64] if args.batch_size is None else [args.batch_size])
     args.beam = args.beams[-1] or 1
-    check_timing(args, "sentences")
-    if min(args.batch_sizes) < 0 or min((beam for beam in args.beams if beam is not None), default=1) < 1:
-        raise ValueError("--batch-sizes must not be below 0, --beams not below 1")
+    check_timing(args, "sentences", "beams")
+    check_least(0, args, "batch-sizes")
 
 
 def _names(paths: list[str]) -> list[str]:

@@ -5,7 +5,15 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from fairseq_headprune.cli.common import add_figure_flag, add_output_flags, as_for_paper, check_outputs, emit, numbers
+from fairseq_headprune.cli.common import (
+    add_figure_flag,
+    add_output_flags,
+    as_for_paper,
+    check_once,
+    check_outputs,
+    emit,
+    numbers,
+)
 from fairseq_headprune.cli.model_flags import parse_model_flags
 from fairseq_headprune.cli.timing_flags import add_timing_flags, check_timing, use_threads
 from fairseq_headprune.report.tables import render_parts
@@ -84,13 +92,8 @@ def _check(args: argparse.Namespace) -> None:
 
     if task_class(args.task).translates:
         raise ValueError("bench-heads is for classifiers; for translation: headprune bench, profile")
-    check_timing(args, "masks", "examples")
-    for flag in ("heads", "batch_sizes"):
-        given, name = getattr(args, flag), flag.replace("_", "-")
-        if min(given) < 1:
-            raise ValueError(f"--{name} {min(given)}: must be at least 1")
-        if len(set(given)) < len(given):
-            raise ValueError(f"--{name} {','.join(map(str, given))}: a number is given twice")
+    check_timing(args, "masks", "examples", "heads", "batch-sizes")
+    check_once(args, "heads", "batch-sizes")
     if not args.seconds >= 0:
         raise ValueError(f"--seconds {args.seconds}: must not be below 0")
     if args.figure and args.points and args.figure_batch not in args.batch_sizes:

@@ -176,3 +176,35 @@ def numbers(text: str) -> list[int]:
         return [int(part) for part in text.split(",")]
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r}: give numbers as in 1,16") from None
+
+
+def check_least(least: int, args: argparse.Namespace, *flags: str) -> None:
+    """Check that the numbers of these flags, single ones or lists, are not below ``least``; None is not checked.
+
+    Raises:
+        ValueError: names the flag and the number.
+    """
+    for flag in flags:
+        value = getattr(args, flag.replace("-", "_"))
+        for number in value if isinstance(value, list) else [value]:
+            if number is not None and number < least:
+                raise ValueError(f"--{flag} must be at least {least}, got {number}")
+
+
+def check_alpha(args: argparse.Namespace) -> None:
+    """Check ``--alpha``; raises ValueError if it is not between 0 and 1."""
+    if not 0 < args.alpha < 1:
+        raise ValueError(f"--alpha must be between 0 and 1, got {args.alpha}")
+
+
+def check_once(args: argparse.Namespace, *flags: str) -> None:
+    """Check that no value of these flags is given twice.
+
+    Raises:
+        ValueError: names the flag and the value.
+    """
+    for flag in flags:
+        values = getattr(args, flag.replace("-", "_"))
+        twice = [value for value in values if values.count(value) > 1]
+        if twice:
+            raise ValueError(f"--{flag}: {twice[0]} is given twice")

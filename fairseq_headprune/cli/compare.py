@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from fairseq_headprune.cli.common import Parser, add_output_flags, emit
+from fairseq_headprune.cli.common import Parser, add_output_flags, check_alpha, emit
 from fairseq_headprune.cli.compared_files import are_predictions, predictions, translations
 from fairseq_headprune.cli.comparison_flags import add_bootstrap_flags, add_keep_marks_flag
 from fairseq_headprune.evaluation.compare_mt import SAMPLE_FRACTION, compare_mt_bootstrap
@@ -35,8 +35,7 @@ def run(argv: list[str]) -> int:
     """Run the verb."""
     parser = _parser()
     args = parser.parse_args(argv)
-    if not 0 < args.alpha < 1:
-        raise ValueError(f"--alpha must be between 0 and 1, got {args.alpha}")
+    check_alpha(args)
     labelled = are_predictions(args)
     if args.glue_task is not None and len(args.files) < 3:
         raise ValueError(f"--glue-task {args.glue_task} needs the labels and two predictions at least: REF SYS1 SYS …")

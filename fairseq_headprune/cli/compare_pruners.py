@@ -11,7 +11,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from fairseq_headprune.cli.common import Parser, add_output_flags, add_width_flag, as_for_paper, emit
+from fairseq_headprune.cli.common import (
+    Parser,
+    add_output_flags,
+    add_width_flag,
+    as_for_paper,
+    check_alpha,
+    check_least,
+    check_once,
+    emit,
+)
 from fairseq_headprune.cli.comparison_flags import add_margin_flag, add_test_flags, check_margin
 from fairseq_headprune.cli.scale_flags import (
     add_dry_run_flag,
@@ -183,17 +192,11 @@ def _check(args: argparse.Namespace, total: int) -> None:
     bad = [count for count in args.counts if not 0 <= count <= total]
     if bad:
         raise ValueError(f"--counts {bad[0]}: the model has {total} heads")
-    for name in ("counts", "seeds", "lambdas", "splits"):
-        # A duplicate training would count twice in every mean.
-        values = getattr(args, name)
-        twice = [value for value in values if values.count(value) > 1]
-        if twice:
-            raise ValueError(f"--{name}: {twice[0]} is given twice")
+    # A duplicate training would count twice in every mean.
+    check_once(args, "counts", "seeds", "lambdas", "splits")
     if min(args.seeds, default=-1) < 0:
         raise ValueError("--seeds: name one or more, each 0 or above")
-    for name in ("jobs", "updates", "step", "resamples"):
-        if getattr(args, name) is not None and getattr(args, name) < 1:
-            raise ValueError(f"--{name} {getattr(args, name)}: it must be at least 1")
+    check_least(1, args, "jobs", "updates", "step", "resamples")
     unknown = [stage for stage in args.stages if stage not in STAGES]
     if unknown:
         raise ValueError(f"--stages {unknown[0]}: known are {', '.join(STAGES)}")
@@ -209,8 +212,7 @@ def _check_report(args: argparse.Namespace) -> None:
     """Check before the trainings whatever would make the last stage fail."""
     from fairseq_headprune.evaluation.tokenisers import tokeniser_names
 
-    if not 0 < args.alpha < 1:
-        raise ValueError(f"--alpha must be between 0 and 1, got {args.alpha}")
+    check_alpha(args)
     check_margin(args)
     if args.references and len(args.references) != len(args.splits):
         raise ValueError(f"{len(args.references)} --references for {len(args.splits)} --splits: give one for each")

@@ -3,7 +3,7 @@
 import argparse
 from typing import Any
 
-from fairseq_headprune.cli.common import add_ffn_flag, add_output_flags, add_width_flag
+from fairseq_headprune.cli.common import add_ffn_flag, add_output_flags, add_width_flag, check_alpha, check_least
 from fairseq_headprune.report.marks import MARGIN
 from fairseq_headprune.studies.run import MASKS_AT_ONCE
 
@@ -97,12 +97,9 @@ def comparison_settings(args: argparse.Namespace) -> dict[str, Any]:
     Raises:
         ValueError: a number out of range.
     """
-    if args.resamples is not None and args.resamples < 1:
-        raise ValueError(f"--resamples must be at least 1, got {args.resamples}")
-    if not 0 < args.alpha < 1:
-        raise ValueError(f"--alpha must be between 0 and 1, got {args.alpha}")
-    if args.bootstrap_seed < 0:
-        raise ValueError(f"--bootstrap-seed must be at least 0, got {args.bootstrap_seed}")
+    check_least(1, args, "resamples")
+    check_least(0, args, "bootstrap-seed")
+    check_alpha(args)
     from fairseq_headprune.evaluation.comet import check_installed
     from fairseq_headprune.tasks.seam import task_class
 

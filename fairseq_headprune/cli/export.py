@@ -2,14 +2,13 @@
 
 import argparse
 import importlib.util
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from fairseq_headprune.cli.common import Parser, emit
 from fairseq_headprune.files import sha256, write_json
-from fairseq_headprune.leftovers import temporary_folder
+from fairseq_headprune.leftovers import check_new_folder, new_folder
 from fairseq_headprune.parts import Mask
 from fairseq_headprune.parts.notation import format_config
 from fairseq_headprune.parts.scores import Scores
@@ -42,7 +41,7 @@ def run(argv: list[str]) -> int:
     if args.uniform and target == "huggingface":
         raise ValueError("--uniform is not supported with --to huggingface, whose layers have all their heads")
     _check_packages(target)
-    _check_folder(folder)
+    check_new_folder(folder)
     value = _export(args, target, folder)
     if target == "huggingface":
         from fairseq_headprune.export.huggingface import reading_note
@@ -100,13 +99,6 @@ def _check_packages(target: str) -> None:
         raise ValueError(f'--to {target} needs {" and ".join(missing)}: pip install "fairseq_headprune[{extra}]"')
 
 
-def _check_folder(folder: Path) -> None:
-    if folder.exists():
-        raise ValueError(f"{folder} exists; name a new folder")
-    if not folder.absolute().parent.is_dir():
-        raise FileNotFoundError(f"{folder}: there is no folder {folder.absolute().parent}; make it first")
-
-
 def _export(args: argparse.Namespace, target: str, folder: Path) -> dict[str, Any]:
     """Write the folder atomically."""
     # torch and fairseq: not for --help
@@ -115,7 +107,7 @@ def _export(args: argparse.Namespace, target: str, folder: Path) -> dict[str, An
     state = read_state(args.checkpoint)
     mask = _mask(args, state)
     write = (_hugging_face if target == "huggingface" else _translator)(args, state, mask, target)
-    with temporary_folder(folder.absolute()) as temporary:
+    with new_folder(folder) as temporary:
         value = {
             "to": target,
             "folder": str(folder),
@@ -126,10 +118,6 @@ def _export(args: argparse.Namespace, target: str, folder: Path) -> dict[str, An
             **write(temporary),
         }
         write_json(temporary / "headprune.json", value)
-        umask = os.umask(0)
-        os.umask(umask)
-        temporary.chmod(0o777 & ~umask)
-        os.rename(temporary, folder)
     files = {path.name: path.stat().st_size for path in sorted(folder.iterdir())}
     return {**value, "files": files}
 

@@ -1,12 +1,11 @@
 """``headprune import``: convert a Hugging Face translation model to a fairseq checkpoint."""
 
 import argparse
-import os
 from pathlib import Path
 from typing import Any
 
 from fairseq_headprune.cli.common import Parser, emit
-from fairseq_headprune.leftovers import temporary_folder
+from fairseq_headprune.leftovers import check_new_folder, new_folder
 
 _DESCRIPTION = """Read the Hugging Face folder of a translation model (MarianMT as OPUS-MT has it, M2M-100, dense
 NLLB-200, BART, mBART and mBART-50) and write a folder with a fairseq checkpoint of a gated architecture (model.pt), its
@@ -19,10 +18,7 @@ def run(argv: list[str]) -> int:
     """Run the verb."""
     args = _parser().parse_args(argv)
     folder = Path(args.output)
-    if folder.exists():
-        raise ValueError(f"{folder} exists; name a new folder")
-    if not folder.absolute().parent.is_dir():
-        raise FileNotFoundError(f"{folder}: there is no folder {folder.absolute().parent}; make it first")
+    check_new_folder(folder)
     value = _import(args, folder)
     emit(value, args.json, _text(value))
     return 0
@@ -60,16 +56,12 @@ def _import(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
         from fairseq_headprune.interchange.check import read_check
 
         lines = read_check(args.check, args.check_lines)
-    with temporary_folder(folder.absolute()) as temporary:
+    with new_folder(folder) as temporary:
         value = import_folder(args.folder, temporary, args.source_lang, args.target_lang)
         if args.check is not None:
             from fairseq_headprune.interchange.check import check
 
             value["check"] = {"file": args.check, **check(Path(args.folder), temporary, lines, value)}
-        umask = os.umask(0)
-        os.umask(umask)
-        temporary.chmod(0o777 & ~umask)
-        os.rename(temporary, folder)
     return {"folder": str(args.folder), "output": str(folder), "checkpoint": describe(folder / CHECKPOINT), **value}
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_headprune.choosing.lottery import MODES, SHARES_OF
-from fairseq_headprune.cli.common import Parser
+from fairseq_headprune.cli.common import Parser, check_least
 from fairseq_headprune.cli.comparison_flags import add_comparison_flags, comparison_settings
 from fairseq_headprune.cli.model_flags import parse_model_flags
 from fairseq_headprune.cli.scale_flags import add_dry_run_flag, rank, take_place
@@ -67,8 +67,7 @@ def _many(several: argparse.Namespace, rest: list[str]) -> int:
     from fairseq_headprune.studies.lottery import LotteryFind, searches_document
     from fairseq_headprune.studies.lottery_seeds import Seeds
 
-    if several.jobs is not None and several.jobs < 1:
-        raise ValueError(f"--jobs must be at least 1, got {several.jobs}")
+    check_least(1, several, "jobs")
     args, modes = _parse([*rest, "--path", several.paths[0], "-o", several.output])
     if args.dry_run:
         return _outlook(args, modes, len(several.paths))

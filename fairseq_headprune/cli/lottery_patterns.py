@@ -2,7 +2,7 @@
 
 import argparse
 
-from fairseq_headprune.cli.common import add_output_flags
+from fairseq_headprune.cli.common import add_output_flags, check_least
 from fairseq_headprune.cli.model_flags import parse_model_flags
 from fairseq_headprune.cli.study import show_stored
 
@@ -19,8 +19,7 @@ def run(argv: list[str]) -> int:
     from fairseq_headprune.studies.attention_patterns import PatternSettings, attention_patterns
     from fairseq_headprune.studies.stored import check_folder
 
-    if args.sentences < 0 or args.pattern_seed < 0:
-        raise ValueError("--sentences and --pattern-seed must be 0 or more")
+    check_least(0, args, "sentences", "pattern-seed")
     check_folder(args.output)
     how = PatternSettings(args.sentences, args.annotated_maps, args.pattern_seed)
     document = attention_patterns(open_session(args), args.gen_subset, how, args.tickets)

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from fairseq_headprune.cli.common import Parser, add_output_flags, add_width_flag, as_for_paper, emit
+from fairseq_headprune.cli.common import Parser, add_output_flags, add_width_flag, as_for_paper, check_least, emit
 
 _DESCRIPTION = """From searches of headprune lottery find that differ only in the seed of the model: the good ticket of
 each, a random and a bad one of exactly the same size, the super-survivors of all (Prasanna et al. 2020, §4.2); for
@@ -16,12 +16,11 @@ def run(argv: list[str]) -> int:
     args = _parser().parse_args(argv)
     from fairseq_headprune.report.drawings import draw
     from fairseq_headprune.studies.lottery_tickets import Searches, write_tickets
+    from fairseq_headprune.studies.stored import check_folder
 
-    if args.seed < 0:
-        raise ValueError(f"--seed must be 0 or more, got {args.seed}")
+    check_least(0, args, "seed")
     output = Path(args.output)
-    if output.exists() and not (output.is_dir() and ((output / "tickets.json").exists() or not any(output.iterdir()))):
-        raise ValueError(f"{output} is there and holds no tickets; name another folder")
+    check_folder(output, "tickets.json", "no tickets")
     searches = Searches(args.searches)
     document = write_tickets(searches, output, args.seed)
     with as_for_paper(args):

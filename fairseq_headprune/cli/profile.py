@@ -30,14 +30,13 @@ def run(argv: list[str]) -> int:
 
     if not task_class(args.task).translates:
         raise ValueError(f"this verb is for translation models; the checkpoint is of the task {args.task}")
+    _check(args)
     size = _BATCH_SIZE if args.batch_size is None else args.batch_size
-    _check(args, size)
     from fairseq_headprune.speed.variants import profile_session
 
     use_threads(args)
-    profile = profile_session(
-        Session(args), args.gen_subset, size, args.batches, args.beam, args.length, args.rounds, args.each_layer
-    )
+    how = (size, args.batches, args.beam, args.length, args.rounds, args.each_layer)
+    profile = profile_session(Session(args), args.gen_subset, *how)
     profile.save(args.output)
     emit(profile.to_dict(), args.json, _text(profile, args.output, args.format))
     return 0
@@ -60,16 +59,14 @@ def _add_flags(parser: argparse.ArgumentParser) -> None:
     add_output_flags(group, "print the profile file's content")
 
 
-def _check(args: argparse.Namespace, size: int) -> None:
+def _check(args: argparse.Namespace) -> None:
     """Check before minutes of work that the numbers are valid and the output can be written.
 
     Raises:
         ValueError: a number is out of range, or the output is an input.
         FileNotFoundError: the output's folder does not exist.
     """
-    if size < 1:
-        raise ValueError(f"--batch-size {size}: must be at least 1")
-    check_timing(args, "batches", "beam")
+    check_timing(args, "batch-size", "batches", "beam")
     check_outputs(args.output)
     refuse_overwriting(args.output, args.path, args.head_mask)
 

@@ -38,8 +38,8 @@ def prune_maker(args: argparse.Namespace) -> Make:
     """
     from fairseq_headprune.studies.prune import Prune
 
-    settings, given, hashed = prune_settings(args), given_scores(args), order_file(args)
-    return lambda session: Prune.of(session, args.gen_subset, settings, given, hashed)
+    settings, ranking = prune_settings(args), _given(args.order)
+    return lambda session: Prune.of(session, args.gen_subset, settings, *ranking)
 
 
 def _add_flags(parser: argparse.ArgumentParser) -> None:
@@ -85,7 +85,7 @@ def prune_settings(args: argparse.Namespace) -> Any:
     from fairseq_headprune.studies.prune import PruneSettings
 
     score, comparison = scoring_settings(args, "train"), comparison_settings(args)
-    order = args.order if args.order in ("scores", "random") else "oracle" if _oracle_study(args) else "file"
+    order = _order_kind(args.order)
     seeds = getattr(args, "order_seeds", [])
     if seeds and order != "random":
         raise ValueError(f"--order-seeds {' '.join(map(str, seeds))}: only --order random has seeds, not {args.order}")
@@ -106,30 +106,24 @@ def prune_settings(args: argparse.Namespace) -> Any:
     )
 
 
-def given_scores(args: argparse.Namespace) -> Scores | None:
-    """Return the existing ranking that ``--order`` names; None for other orders.
+def _order_kind(order: str) -> str:
+    """Return what ``--order`` names: ``scores``, ``random``, ``oracle`` (a study of ablate) or ``file``."""
+    if order in ("scores", "random"):
+        return order
+    return "oracle" if order.startswith("oracle:") or Path(order).is_dir() else "file"
+
+
+def _given(order: str) -> tuple[Scores | None, str | None]:
+    """Return the existing ranking that ``--order`` names, and the hash of a score file; None for other orders.
 
     Raises:
         FileNotFoundError, ValueError: the file or study does not exist or cannot be used.
     """
-    if args.order in ("scores", "random"):
-        return None
-    study = _oracle_study(args)
-    if study:
-        return Ablation(study).oracle()
-    if not Path(args.order).is_file():
-        raise FileNotFoundError(f"--order {args.order}: neither scores, random, oracle:STUDY nor a file that is there")
-    return Scores.load(args.order)
-
-
-def _oracle_study(args: argparse.Namespace) -> str | None:
-    """The ablation study that ``--order`` names, as ``oracle:STUDY`` or just its folder."""
-    if args.order.startswith("oracle:"):
-        return args.order.removeprefix("oracle:")
-    return args.order if Path(args.order).is_dir() else None
-
-
-def order_file(args: argparse.Namespace) -> str | None:
-    """Return the hash of the score file that ``--order`` names; None for other orders."""
-    ready = args.order in ("scores", "random") or _oracle_study(args)
-    return None if ready else sha256(args.order)
+    kind = _order_kind(order)
+    if kind == "oracle":
+        return Ablation(order.removeprefix("oracle:")).oracle(), None
+    if kind != "file":
+        return None, None
+    if not Path(order).is_file():
+        raise FileNotFoundError(f"--order {order}: neither scores, random, oracle:STUDY nor a file that is there")
+    return Scores.load(order), sha256(order)

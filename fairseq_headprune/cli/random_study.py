@@ -4,7 +4,7 @@ import argparse
 from functools import partial
 from typing import Any
 
-from fairseq_headprune.cli.common import add_ffn_flag
+from fairseq_headprune.cli.common import add_ffn_flag, check_least
 from fairseq_headprune.cli.comparison_flags import (
     add_comparison_flags,
     add_margin_flag,
@@ -58,8 +58,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
         )
     if args.mirror and not args.config:
         raise ValueError("--mirror needs --config, whose configurations it mirrors")
-    if min(args.seeds) < 0:
-        raise ValueError(f"--seeds must be 0 or more, got {min(args.seeds)}")
+    check_least(0, args, "seeds")
     return args
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fairseq_headprune.cli.common import Parser, check_outputs, emit
+from fairseq_headprune.cli.common import Parser, check_least, check_outputs, emit
 from fairseq_headprune.files import PathLike, write_text
 from fairseq_headprune.report.page.document import page_document, summary
 from fairseq_headprune.studies.kinds import page_result, read_study
@@ -76,8 +76,7 @@ def _check(args: argparse.Namespace) -> None:
     Raises:
         ValueError, FileNotFoundError: a number out of range, or an output that cannot be written.
     """
-    if args.examples < 0:
-        raise ValueError(f"--examples must be 0 or more, got {args.examples}")
+    check_least(0, args, "examples")
     if Path(args.output).is_dir():
         raise ValueError(f"--output {args.output} is a folder; name a file in it, such as report.html")
     check_outputs(args.output)

@@ -5,6 +5,7 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from fairseq_headprune.cli.common import check_least
 from fairseq_headprune.jobs import workers
 from fairseq_headprune.jobs.devices import gpus, on_fullest, threads
 from fairseq_headprune.jobs.leash import end_with_parent
@@ -64,8 +65,7 @@ def take_place(args: Any) -> None:
         ValueError: a number out of range, incompatible flags, or an unavailable launcher.
     """
     ranks = rank()[1]
-    if args.jobs < 1:
-        raise ValueError(f"--jobs must be at least 1, got {args.jobs}")
+    check_least(1, args, "jobs")
     if ranks > 1 and (args.jobs > 1 or args.launcher != "processes"):
         raise ValueError(f"torchrun has started {ranks} processes already; omit --jobs and --launcher")
     check_launcher_flags(args)

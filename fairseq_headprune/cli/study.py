@@ -58,9 +58,14 @@ def show_outlooks(found: Sequence[Any], args: argparse.Namespace) -> int:
 
 
 def run_opened(
-    verb: str, argv: list[str], args: argparse.Namespace, study: Any, work: Callable[[Any], Any] | None = None
+    verb: str,
+    argv: list[str],
+    args: argparse.Namespace,
+    study: Any,
+    work: Callable[[Any], Any] | None = None,
+    trains: bool = False,
 ) -> None:
-    """Check and run a study of a loaded model in the folder ``args.output``."""
+    """Check and run a study of a loaded model in the folder ``args.output``; ``trains``: its cells are trainings."""
     from fairseq_headprune.provenance import environment
     from fairseq_headprune.studies.masked import MaskWork
     from fairseq_headprune.studies.run import run
@@ -69,7 +74,7 @@ def run_opened(
     warn(study)
     folder = study.open(args.output, environment(args.headprune_command))
     progress = Progress(verb, study.planned(), args.quiet or args.worker)
-    with helpers(verb, argv, args, folder):
+    with helpers(verb, argv, args, folder, trains):
         for cell in run(study, (work or MaskWork)(study), progress.begin):
             progress.cell(cell)
     progress.close()

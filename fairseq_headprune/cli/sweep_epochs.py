@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from fairseq_headprune.cli.common import check_least
 from fairseq_headprune.cli.comparison_flags import add_comparison_flags
 from fairseq_headprune.cli.model_flags import parse_model_flags
 from fairseq_headprune.cli.prune import add_prune_flags, prune_maker, prune_settings
@@ -109,8 +110,7 @@ def _follow(args: argparse.Namespace) -> Any:
         raise ValueError(f"--idle must be more than 0 seconds, got {args.idle:g}")
     if args.until is not None and not args.follow:
         raise ValueError("--until says how long to follow; it needs --follow")
-    if args.until is not None and args.until < 1:
-        raise ValueError(f"--until must be at least 1, got {args.until}")
+    check_least(1, args, "until")
     return Follow(args.until, args.idle) if args.follow else None
 
 

@@ -3,6 +3,8 @@
 import argparse
 from typing import Any
 
+from fairseq_headprune.cli.common import check_least
+
 
 def add_timing_flags(group: Any, rounds: int) -> None:
     """Add ``--rounds`` and ``--threads``.
@@ -34,15 +36,11 @@ def check_timing(args: argparse.Namespace, *flags: str) -> None:
     Raises:
         ValueError: a number out of range.
     """
-    for flag in (*flags, "rounds"):
-        number = getattr(args, flag.replace("-", "_"))
-        if number < 1:
-            raise ValueError(f"--{flag} {number}: must be at least 1")
+    check_least(1, args, *flags, "rounds")
+    check_least(0, args, "threads")
     length = getattr(args, "length", None)
     if length is not None and length < 2:
         raise ValueError(f"--length {length}: a translation has at least 2 tokens, the last one ends it")
-    if args.threads < 0:
-        raise ValueError(f"--threads {args.threads}: must not be below 0")
 
 
 def use_threads(args: argparse.Namespace) -> None:

@@ -5,18 +5,16 @@ import shlex
 from collections.abc import Callable
 from typing import Any
 
-from fairseq_headprune.cli.common import Parser
+from fairseq_headprune.cli.common import Parser, check_least
 from fairseq_headprune.cli.scale_flags import (
     add_dry_run_flag,
     add_launcher_flags,
     check_launcher_flags,
-    helpers,
     rank,
     trainings_at_once,
 )
-from fairseq_headprune.cli.study import show, show_outlooks, warn
+from fairseq_headprune.cli.study import run_opened, show, show_outlooks, warn
 from fairseq_headprune.jobs.devices import visible_gpus
-from fairseq_headprune.progress import Progress
 
 
 def add_training_flags(group: Any) -> None:
@@ -49,10 +47,7 @@ def check_training_flags(verb: str, args: argparse.Namespace) -> None:
         raise ValueError("--head-mask is not supported here: the study draws its own masks; slim the checkpoint first")
     if (args.updates is None) == (args.epochs is None):
         raise ValueError("say how long to fine-tune: --updates N or --epochs N, and not both")
-    for name in ("updates", "epochs", "jobs"):
-        number = getattr(args, name)
-        if number is not None and number < 1:
-            raise ValueError(f"--{name} must be at least 1, got {number}")
+    check_least(1, args, "updates", "epochs", "jobs")
     check_launcher_flags(args)
 
 
@@ -75,21 +70,18 @@ def generation_flags(argv: list[str], add_flags: Callable[[argparse.ArgumentPars
 
 def run_trainings(verb: str, argv: list[str], args: argparse.Namespace, study: Any, masks: Any = None) -> int:
     """Run a study that trains and print its document; ``masks`` makes what computes cells without a training."""
-    from fairseq_headprune.provenance import environment
     from fairseq_headprune.studies.outlook import of_trainings
-    from fairseq_headprune.studies.run import run
     from fairseq_headprune.studies.trained import TrainWork
 
     args.jobs = args.jobs or len(visible_gpus())
-    study.check()
-    warn(study)
+    at_once = trainings_at_once(args)
     if args.dry_run:
-        return show_outlooks([of_trainings(study, args.output, trainings_at_once(args))], args)
-    folder = study.open(args.output, environment(args.headprune_command))
-    progress = Progress(verb, study.planned(), args.quiet or args.worker)
-    with helpers(verb, argv, args, folder, trains=True):
-        work = TrainWork(study, trainings_at_once(args), masks and masks(study))
-        for cell in run(study, work, progress.begin):
-            progress.cell(cell)
-    progress.close()
+        study.check()
+        warn(study)
+        return show_outlooks([of_trainings(study, args.output, at_once)], args)
+
+    def work(study: Any) -> TrainWork:
+        return TrainWork(study, at_once, masks and masks(study))
+
+    run_opened(verb, argv, args, study, work, trains=True)
     return 0 if args.worker else show(study, args)

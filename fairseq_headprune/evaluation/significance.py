@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -41,6 +42,10 @@ class SystemResult:
     ties: float
     p: float
     p_holm: float
+
+    def alone(self) -> dict[str, Any]:
+        """Return all but the name and ``p_holm``, which depends on the other systems."""
+        return {name: getattr(self, name) for name in ("score", "ci", "wins", "losses", "ties", "p")}
 
 
 def paired_bootstrap(

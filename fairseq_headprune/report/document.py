@@ -4,10 +4,11 @@ The terminal, Markdown, LaTeX, the figures, the report page and the README's tab
 captions, marks and legends are written once.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from fairseq_headprune.parts import PAPER_NAMES, Part
 from fairseq_headprune.report.marks import marks_named
 from fairseq_headprune.report.tables import Marked, Table, render_parts
 
@@ -40,6 +41,24 @@ class HeadMap:
     against: str | None = None
     sentences: dict[str, Any] = field(default_factory=dict)
     measure: dict[str, str] | None = None
+
+
+def map_components(
+    shape: Mapping[str, Sequence[int]], values: Callable[[Part], Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """Return the ``components`` of a :class:`HeadMap`: the values of each part of this shape."""
+
+    def cell(part: Part) -> dict[str, Any]:
+        return {"layer": part.layer, "head": part.index, **values(part)}
+
+    return [
+        {
+            "component": component,
+            "name": PAPER_NAMES[component],
+            "layers": [[cell(Part(component, n, i)) for i in range(count)] for n, count in enumerate(counts)],
+        }
+        for component, counts in shape.items()
+    ]
 
 
 @dataclass(frozen=True)

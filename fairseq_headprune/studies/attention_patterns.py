@@ -16,7 +16,7 @@ from fairseq_headprune.patterns.classifier import classify, quality, train
 from fairseq_headprune.patterns.examples import Labelled, divided, made_up, read_annotated
 from fairseq_headprune.patterns.generated import PATTERNS
 from fairseq_headprune.patterns.maps import canvas
-from fairseq_headprune.report.document import Document, HeadMap, Shares
+from fairseq_headprune.report.document import Document, HeadMap, Shares, map_components
 from fairseq_headprune.report.tables import Table
 from fairseq_headprune.studies.mask_study import model_settings
 
@@ -209,22 +209,12 @@ def _findings(counts: Mapping[str, Counts], groups: Mapping[str, list[Part]]) ->
 def _heterogeneous(kind: str, counts: Counts, shape: Mapping[str, list[int]], sentences: int) -> HeadMap:
     """The share of heterogeneous maps of each head."""
     place = PATTERNS.index("heterogeneous")
-    components = []
-    for component in dict.fromkeys(head.component for head in counts):
-        layers = [
-            [
-                {"layer": layer, "head": index}
-                | (
-                    {"importance": counts[head][place] / max(sum(counts[head]), 1)}
-                    if head in counts
-                    else {"state": "pruned"}
-                )
-                for index in range(count)
-                for head in [Part(component, layer, index)]
-            ]
-            for layer, count in enumerate(shape[component])
-        ]
-        components.append({"component": component, "name": PAPER_NAMES[component], "layers": layers})
+
+    def values(head: Part) -> dict[str, Any]:
+        mine = counts.get(head)
+        return {"state": "pruned"} if mine is None else {"importance": mine[place] / max(sum(mine), 1)}
+
+    components = map_components({c: shape[c] for c in dict.fromkeys(head.component for head in counts)}, values)
     caption = f"Share of {sentences} {kind} maps that are heterogeneous"
     return HeadMap(caption, "importance", components, "share of maps", f"heterogeneous-{kind}")
 

@@ -13,8 +13,8 @@ from fairseq_headprune.evaluation.agreement import agreement, overlaps
 from fairseq_headprune.evaluation.p_values import holm
 from fairseq_headprune.evaluation.trainings import Difference, Spread, corrected, paired, spread
 from fairseq_headprune.files import PathLike
-from fairseq_headprune.parts import COMPONENTS, FFN, HEADS, PAPER_NAMES, Mask, Part, all_heads
-from fairseq_headprune.report.document import Distribution, Document, HeadMap
+from fairseq_headprune.parts import COMPONENTS, FFN, HEADS, Mask, Part, all_heads
+from fairseq_headprune.report.document import Distribution, Document, HeadMap, map_components
 from fairseq_headprune.report.tables import Table
 from fairseq_headprune.studies.surviving_weights import judgements, shares
 from fairseq_headprune.studies.ticket_folders import TicketFolder, read_folders
@@ -240,18 +240,11 @@ def _cell(values: Sequence[float]) -> dict[str, Any]:
 
 def _components(cells: Mapping[Part, dict[str, Any]], start: Mask) -> list[dict[str, Any]]:
     """The components of a map of parts; parts that were pruned before the searches are marked."""
-    found = []
+    shape = {}
     for component in (c for c in COMPONENTS if any(part.component == c for part in cells)):
-        rows = start.shape.get(component) or [1] * (1 + max(p.layer for p in cells if p.component == component))
-        layers = [
-            [
-                {"layer": layer, "head": index, **cells.get(Part(component, layer, index), {"state": "pruned"})}
-                for index in range(count)
-            ]
-            for layer, count in enumerate(rows)
-        ]
-        found.append({"component": component, "name": PAPER_NAMES[component], "layers": layers})
-    return found
+        blocks = [1] * (1 + max(part.layer for part in cells if part.component == component))
+        shape[component] = start.shape.get(component) or blocks
+    return map_components(shape, lambda part: cells.get(part, {"state": "pruned"}))
 
 
 def _importance(folder: TicketFolder) -> dict[str, list[float]]:

@@ -22,8 +22,8 @@ from fairseq_headprune.choosing.tickets import (
 )
 from fairseq_headprune.evaluation.agreement import agreement, overlaps, require_statsmodels
 from fairseq_headprune.files import PathLike, sha256, write_json
-from fairseq_headprune.parts import COMPONENTS, HEADS, PAPER_NAMES, Mask
-from fairseq_headprune.report.document import Document, HeadMap
+from fairseq_headprune.parts import COMPONENTS, HEADS, Mask, Part
+from fairseq_headprune.report.document import Document, HeadMap, map_components
 from fairseq_headprune.report.tables import Table
 from fairseq_headprune.studies.finished import read_mask
 from fairseq_headprune.studies.folder import StudyFolder
@@ -139,9 +139,14 @@ def _save(mask: Mask, path: Path, seed: int, kind: str, studies: Sequence[Lotter
 
 def _add_stability(document: Document, start: Mask, goods: Sequence[Mask]) -> None:
     """Report how far the searches agree on what survives (Prasanna et al. 2020, §5.1, Figure 1b, appendix A)."""
-    components = [[_component(c, start, goods) for c in start.rows]]
+
+    def values(part: Part) -> dict[str, Any]:
+        return {"importance": float(np.mean([good[part] for good in goods]))} if start[part] else {"state": "pruned"}
+
     caption = f"Share of {len(goods)} searches in which each part survived"
-    document.maps = [HeadMap(caption, "importance", components[0], "share of searches", "survival")]
+    document.maps = [
+        HeadMap(caption, "importance", map_components(start.shape, values), "share of searches", "survival")
+    ]
     if len(goods) < 2:
         document.notes.append("one search: agreement needs two or more")
         return
@@ -169,18 +174,6 @@ def _add_stability(document: Document, start: Mask, goods: Sequence[Mask]) -> No
         header = ["Pair of searches", "Kept by both", "By chance", "Jaccard"]
         document.tables.append(Table(header, pairs, caption="What pairs of searches share"))
     document.data["stability"] = found
-
-
-def _component(component: str, start: Mask, goods: Sequence[Mask]) -> dict[str, Any]:
-    """One component of the survival map."""
-    layers = []
-    for layer, row in enumerate(start.rows[component]):
-        cells = []
-        for index, here in enumerate(row):
-            share = float(np.mean([good.rows[component][layer][index] for good in goods]))
-            cells.append({"layer": layer, "head": index, **({"importance": share} if here else {"state": "pruned"})})
-        layers.append(cells)
-    return {"component": component, "name": PAPER_NAMES[component], "layers": layers}
 
 
 def _number(value: float | None) -> str:

@@ -4,13 +4,12 @@ import json
 import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
 from fairseq_headprune.evaluation.evaluator import AnswerMetric, Evaluator
-from fairseq_headprune.evaluation.significance import SystemResult, bootstrap_statistics
+from fairseq_headprune.evaluation.significance import bootstrap_statistics
 from fairseq_headprune.parts import Mask
 from fairseq_headprune.studies.finished import finished_cells, read_hypotheses, read_mask
 from fairseq_headprune.studies.folder import StudyFolder
@@ -97,7 +96,7 @@ class MaskWork:
         found = {
             "id": cell.id,
             **cell.facts,
-            **_statistics(result),
+            **result.alone(),
             "signature": here.metric.signature,
             **here.told_beside(answers),
             "seconds": round(seconds + time.perf_counter() - began, 3),
@@ -169,12 +168,6 @@ class _Split:
         if cell_id not in self.statistics:
             self.statistics[cell_id] = self.metric.extract(self.answers(cell_id))
         return self.statistics[cell_id]
-
-
-def _statistics(result: SystemResult) -> dict[str, Any]:
-    """The part of a comparison stored in a cell; Holm's correction needs all cells and is applied when reading."""
-    found = asdict(result)
-    return {name: found[name] for name in ("score", "ci", "wins", "losses", "ties", "p")}
 
 
 def _key(mask: Mask) -> str:

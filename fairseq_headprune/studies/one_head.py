@@ -5,8 +5,8 @@ from typing import Any
 
 from fairseq_headprune.evaluation.evaluator import BESIDE
 from fairseq_headprune.files import PathLike
-from fairseq_headprune.parts import PAPER_NAMES, Mask, Part
-from fairseq_headprune.report.document import HeadMap
+from fairseq_headprune.parts import Mask, Part
+from fairseq_headprune.report.document import HeadMap, map_components
 from fairseq_headprune.report.marks import Family
 from fairseq_headprune.studies.folder import StudyFolder
 from fairseq_headprune.studies.mask_study import MaskStudy
@@ -68,21 +68,14 @@ class OneHeadStudy(MaskStudy):
 
     def head_map(self, cells: Mapping[Part, Done], tests: Family, caption: str, **more: Any) -> HeadMap:
         """Arrange cells by component, layer and head; heads without a cell were pruned before, or are missing."""
-        drawn = []
-        for component in self.components:
-            layers: list[list[dict[str, Any]]] = []
-            for layer, row in enumerate(self.start.rows[component]):
-                layers.append([])
-                for head, kept in enumerate(row):
-                    entry: dict[str, Any] = {"layer": layer, "head": head}
-                    cell = cells.get(Part(component, layer, head))
-                    if cell is None:
-                        entry["state"] = "missing" if kept else "pruned"
-                    else:
-                        entry |= {**values_of(cell), "mark": tests.mark(cell)}
-                    layers[-1].append(entry)
-            drawn.append({"component": component, "name": PAPER_NAMES[component], "layers": layers})
-        return HeadMap(caption, "delta", drawn, alpha=self.alpha, **more)
+
+        def values(head: Part) -> dict[str, Any]:
+            if head in cells:
+                return {**values_of(cells[head]), "mark": tests.mark(cells[head])}
+            return {"state": "missing" if self.start[head] else "pruned"}
+
+        shape = {component: self.start.shape[component] for component in self.components}
+        return HeadMap(caption, "delta", map_components(shape, values), alpha=self.alpha, **more)
 
 
 def values_of(cell: Done) -> dict[str, Any]:

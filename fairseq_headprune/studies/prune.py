@@ -7,10 +7,10 @@ from typing import Any
 
 from fairseq_headprune.importance.concerns import concerns_of_files
 from fairseq_headprune.importance.settings import ScoreSettings
-from fairseq_headprune.parts import PAPER_NAMES, Mask
+from fairseq_headprune.parts import Mask, Part
 from fairseq_headprune.parts.scores import Scores
 from fairseq_headprune.pruning import Step, curves, next_heads, steps
-from fairseq_headprune.report.document import Curves, Document, HeadMap
+from fairseq_headprune.report.document import Curves, Document, HeadMap, map_components
 from fairseq_headprune.studies.curves import (
     curve_found,
     curve_name,
@@ -266,19 +266,12 @@ def _facts(label: str | None, step: Step, mask: Mask) -> dict[str, Any]:
 def _importance(scores: Scores) -> HeadMap:
     """The map of the scores that determine the order."""
 
-    def cell(layer: int, head: int, value: float | None) -> dict[str, Any]:
-        return {"layer": layer, "head": head, **({"state": "pruned"} if value is None else {"importance": value})}
+    def values(head: Part) -> dict[str, Any]:
+        return {"state": "pruned"} if scores[head] is None else {"importance": scores[head]}
 
-    drawn = [
-        {
-            "component": component,
-            "name": PAPER_NAMES[component],
-            "layers": [[cell(i, h, value) for h, value in enumerate(row)] for i, row in enumerate(rows)],
-        }
-        for component, rows in scores.rows.items()
-    ]
     how = f"{scores.estimator}, normalised by {scores.normalize}" if scores.normalize else scores.estimator
-    return HeadMap(f"Importance of heads ({how})", "importance", drawn, "importance, the lowest pruned first", "scores")
+    caption, label = f"Importance of heads ({how})", "importance, the lowest pruned first"
+    return HeadMap(caption, "importance", map_components(scores.shape, values), label, "scores")
 
 
 def _used(scores: Scores) -> dict[str, Any]:

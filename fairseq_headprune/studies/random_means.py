@@ -37,8 +37,8 @@ class Means:
     def test(self, name: str, base: str) -> dict[str, Any]:
         """Test one sampling against one other model over the sentences."""
         systems = {"base": self._extract(base), "mine": self._extract(name)}
-        found = bootstrap_statistics(self._metric.score, systems, self._how.resamples or LEAST, self._how.seed)[1]
-        return {key: getattr(found, key) for key in ("score", "ci", "wins", "losses", "ties", "p")}
+        how = self._how
+        return bootstrap_statistics(self._metric.score, systems, how.resamples or LEAST, how.seed)[1].alone()
 
     def score(self, name: str) -> float:
         """Return the score of a cell."""

@@ -11,15 +11,15 @@ FORMAT = "headprune.document/1"
 NAME = "document.json"
 
 
-def check_folder(path: PathLike) -> Path:
-    """Return the folder that a document may be stored in: a new one, an empty one, or one that holds a document.
+def check_folder(path: PathLike, name: str = NAME, other: str = "something else") -> Path:
+    """Return the folder that a document may be stored in: a new one, an empty one, or one that holds this file.
 
     Raises:
         ValueError: it holds something else.
     """
     folder = Path(path)
-    if folder.exists() and not (folder.is_dir() and ((folder / NAME).exists() or not any(folder.iterdir()))):
-        raise ValueError(f"{path} is there and holds something else; name another folder")
+    if folder.exists() and not (folder.is_dir() and ((folder / name).exists() or not any(folder.iterdir()))):
+        raise ValueError(f"{path} is there and holds {other}; name another folder")
     return folder
 
 

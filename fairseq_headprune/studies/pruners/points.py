@@ -99,9 +99,8 @@ def summarise(
     resamples = how.resamples or enough_resamples(max(1, len(single)), how.alpha)
     for point, (base_id, mine_id) in single:
         systems = {"base": sentences[base_id], "mine": sentences[mine_id]}
-        result = asdict(bootstrap_statistics(score, systems, resamples, how.seed)[1])
-        names = ("ci", "wins", "losses", "ties", "p")
-        point["sentences"] = {"resamples": resamples, **{name: result[name] for name in names}}
+        result = bootstrap_statistics(score, systems, resamples, how.seed)[1].alone()
+        point["sentences"] = {"resamples": resamples, **{name: result[name] for name in result if name != "score"}}
     for (point, _), p in zip(single, holm([point["sentences"]["p"] for point, _ in single]), strict=True):
         point["sentences"]["p_holm"] = p
     return points
