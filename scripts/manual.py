@@ -11,8 +11,8 @@ from latex2mathml.converter import convert
 from mkdocs.structure.files import File, Files
 
 from fairseq_headprune import cli
+from fairseq_headprune.cli.common import EXAMPLES
 from fairseq_headprune.cli.completion import parser_of
-from fairseq_headprune.cli.examples import EXAMPLES
 from fairseq_headprune.cli.lottery import PARTS
 
 _ROOT = Path(__file__).resolve().parents[1]

@@ -15,8 +15,7 @@ from reports import COMPARISON
 from test_dynamics import write_run
 
 from fairseq_headprune import __version__, cli
-from fairseq_headprune.cli.common import Parser, emit
-from fairseq_headprune.cli.examples import EXAMPLES
+from fairseq_headprune.cli.common import EXAMPLES, Parser, emit
 from fairseq_headprune.parts import Mask
 
 
@@ -109,7 +108,7 @@ def test_help_and_version(capsys):
 HELP_OF_ALL = """
 import contextlib, io, json, sys
 from fairseq_headprune import cli
-from fairseq_headprune.cli.examples import EXAMPLES
+from fairseq_headprune.cli.common import EXAMPLES
 from fairseq_headprune.parts import Mask
 texts = {}
 for verb in EXAMPLES:

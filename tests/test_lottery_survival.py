@@ -13,7 +13,7 @@ from fairseq_headprune.choosing.magnitude import layer_matrices, save_weights
 from fairseq_headprune.cli.report import document
 from fairseq_headprune.parts import Mask, Part
 from fairseq_headprune.parts.scores import Scores
-from fairseq_headprune.studies.surviving_weights import by_part, shares, sizes
+from fairseq_headprune.studies.ticket_folders import by_part, shares, sizes
 
 SHAPE = {"enc_self": [2, 2], "enc_ffn": [1, 1]}
 

@@ -79,10 +79,10 @@ def test_the_text_warns_of_a_prediction_that_is_far_off():
 @pytest.mark.parametrize(
     "flags, words",
     [
-        (["--rounds", "0"], "--rounds 0"),
+        (["--rounds", "0"], "--rounds must be at least 1, got 0"),
         (["--length", "1"], "--length 1"),
         (["--length", "1025"], "--length 1025: the model translates to 1024 tokens"),
-        (["--batch-size", "0"], "--batch-size 0"),
+        (["--batch-size", "0"], "--batch-size must be at least 1, got 0"),
         (["--batches", "3"], "3 batches of 4 need 12 sentences, test has 8"),
         (["-o", "nowhere/p.json"], "there is no folder nowhere"),
     ],

@@ -26,7 +26,6 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 def _prepare(args: argparse.Namespace) -> Make:
     from fairseq_headprune.studies.ablate import Ablate
-    from fairseq_headprune.studies.mask_study import Comparison
 
-    comparison = Comparison(**comparison_settings(args))
-    return lambda session: Ablate.of(session, args.gen_subset, args.components, comparison)
+    how = comparison_settings(args)
+    return lambda session: Ablate.of(session, args.gen_subset, args.components, how)

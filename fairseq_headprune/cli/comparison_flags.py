@@ -58,12 +58,12 @@ def add_comparison_flags(parser: argparse.ArgumentParser) -> None:
     add_width_flag(group)
 
 
-def add_test_flags(group: Any) -> None:
-    """Add the flags of the paired bootstrap."""
+def add_test_flags(group: Any, seed: str = "--bootstrap-seed") -> None:
+    """Add the flags of the paired bootstrap; ``seed`` names that of its seed."""
     add = group.add_argument
     add("--resamples", type=int, metavar="N", help=f"resamples of the paired bootstrap {_RESAMPLES}")
-    add("--bootstrap-seed", type=int, default=12345, help="seed of the resamples; 0 is a seed too (default: 12345)")
-    add("--alpha", type=float, default=0.01, help="level of significance (default: 0.01)")
+    add(seed, type=int, default=12345, help="seed of the resamples; 0 is a seed too (default: 12345)")
+    add("--alpha", type=float, default=0.01, help="level of significance, of the marks ** (Holm) and * (raw p only)")
 
 
 def add_margin_flag(group: Any) -> None:
@@ -84,15 +84,8 @@ def add_keep_marks_flag(group: Any) -> None:
     group.add_argument("--keep-marks", action="store_true", help=text)
 
 
-def add_bootstrap_flags(parser: argparse.ArgumentParser) -> None:
-    """Add the flags of a comparison of systems: resamples, seed and level."""
-    parser.add_argument("--resamples", type=int, metavar="N", help=f"how often the test set is drawn {_RESAMPLES}")
-    parser.add_argument("--seed", type=int, default=12345, help="seed of the draws; 0 is a seed too")
-    parser.add_argument("--alpha", type=float, default=0.01, help="level of the marks ** (Holm) and * (raw p only)")
-
-
-def comparison_settings(args: argparse.Namespace) -> dict[str, Any]:
-    """Return the fields of a :class:`~fairseq_headprune.studies.mask_study.Comparison` that the flags describe.
+def comparison_settings(args: argparse.Namespace) -> Any:
+    """Return the :class:`~fairseq_headprune.studies.mask_study.Comparison` that the flags describe.
 
     Raises:
         ValueError: a number out of range.
@@ -101,17 +94,12 @@ def comparison_settings(args: argparse.Namespace) -> dict[str, Any]:
     check_least(0, args, "bootstrap-seed")
     check_alpha(args)
     from fairseq_headprune.evaluation.comet import check_installed
+    from fairseq_headprune.studies.mask_study import Comparison
     from fairseq_headprune.tasks.seam import task_class
 
+    for given, flag in ((args.comet is not None, "--comet"), (args.bleu == "tok", "--bleu tok")):
+        if given and not task_class(args.task).translates:
+            raise ValueError(f"{flag} is for translations; the task {args.task} has a metric of its own")
     if args.comet is not None:
-        if not task_class(args.task).translates:
-            raise ValueError(f"--comet is for translations; the task {args.task} has a metric of its own")
         check_installed(args.comet)
-    if args.bleu == "tok" and not task_class(args.task).translates:
-        raise ValueError(f"--bleu tok is for translations; the task {args.task} has a metric of its own")
-    return {
-        "tokenize": "tok" if args.bleu == "tok" else "13a",
-        "resamples": args.resamples,
-        "seed": args.bootstrap_seed,
-        "alpha": args.alpha,
-    }
+    return Comparison("tok" if args.bleu == "tok" else "13a", args.resamples, args.bootstrap_seed, args.alpha)

@@ -28,7 +28,6 @@ def _add_flags(parser: argparse.ArgumentParser) -> None:
 
 def _prepare(args: argparse.Namespace) -> Make:
     from fairseq_headprune.studies.keep_one import KeepOne
-    from fairseq_headprune.studies.mask_study import Comparison
 
-    comparison = Comparison(**comparison_settings(args))
-    return lambda session: KeepOne.of(session, args.select_subset, args.gen_subset, args.components, comparison)
+    how = comparison_settings(args)
+    return lambda session: KeepOne.of(session, args.select_subset, args.gen_subset, args.components, how)

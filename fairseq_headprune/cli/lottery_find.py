@@ -162,7 +162,7 @@ def lottery_settings(args: argparse.Namespace, mode: str) -> Any:
         select=args.select_on,
         magnitude_of=args.magnitude_of or "original",
         score=scoring_settings(args, args.select_on),
-        **comparison_settings(args),
+        **vars(comparison_settings(args)),
     )
 
 

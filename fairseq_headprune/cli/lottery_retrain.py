@@ -29,11 +29,10 @@ def run(argv: list[str]) -> int:
     args = parse_model_flags("lottery retrain", argv, _add_flags, _DESCRIPTION)
     from fairseq_headprune.session import open_session
     from fairseq_headprune.studies.lottery_retrain import LotteryRetrain, Retraining
-    from fairseq_headprune.studies.mask_study import Comparison
     from fairseq_headprune.studies.masked import WeightWork
 
     check_training_flags("lottery retrain", args)
-    comparison, tuning, fresh = Comparison(**comparison_settings(args)), fine_tuning(args), _fresh(args)
+    comparison, tuning, fresh = comparison_settings(args), fine_tuning(args), _fresh(args)
     tickets = read_tickets(args.tickets)
     masks = [ticket for ticket in tickets.values() if isinstance(ticket, Mask)]
     args.ffn = "blocks" if any(set(FFN) & set(mask.rows) for mask in masks) else None

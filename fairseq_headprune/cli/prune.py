@@ -102,7 +102,7 @@ def prune_settings(args: argparse.Namespace) -> Any:
         order=order,
         score=score,
         seeds=tuple(seeds),
-        **comparison,
+        **vars(comparison),
     )
 
 

@@ -70,8 +70,8 @@ def generation_flags(argv: list[str], add_flags: Callable[[argparse.ArgumentPars
 
 def run_trainings(verb: str, argv: list[str], args: argparse.Namespace, study: Any, masks: Any = None) -> int:
     """Run a study that trains and print its document; ``masks`` makes what computes cells without a training."""
+    from fairseq_headprune.studies.masked import TrainWork
     from fairseq_headprune.studies.outlook import of_trainings
-    from fairseq_headprune.studies.trained import TrainWork
 
     args.jobs = args.jobs or len(visible_gpus())
     at_once = trainings_at_once(args)

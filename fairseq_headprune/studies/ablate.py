@@ -58,9 +58,9 @@ class Ablate(OneHeadStudy):
             split=self.split,
             against=UNPRUNED,
         )
-        document = self.document(f"Every head masked alone, on {self.split}", baseline, missing, len(heads))
+        title, done = f"Every head masked alone, on {self.split}", len(found) + bool(baseline)
+        document = self.document(title, baseline, missing, len(heads), done)
         document.maps = [head_map]
-        document.state |= {"done": len(found) + bool(baseline)}
         if baseline and found:
             document.tables = [self._table(part, measure) for part in head_map.components]
             for name in (name for name in BESIDE if name in baseline):

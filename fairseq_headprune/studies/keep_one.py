@@ -32,11 +32,6 @@ class KeepOne(OneHeadStudy):
         return cls({**settings, "select_data": session.data(select)}, session)
 
     @property
-    def select(self) -> str:
-        """The split that heads are chosen on."""
-        return self.settings["select_data"]["split"]
-
-    @property
     def splits(self) -> list[str]:
         """The splits that the model is run on."""
         return list(dict.fromkeys([self.select, self.split]))
@@ -50,8 +45,7 @@ class KeepOne(OneHeadStudy):
     def check(self) -> None:
         """Check that the study can run to its end, and that the two splits do not hold the same examples."""
         self.plan()
-        data = [self.settings[name] | {"split": None} for name in ("select_data", "data")]
-        if self.select != self.split and data[0] == data[1]:
+        if self.select != self.split and not self.reports:
             raise ValueError(
                 f"{self.select} and {self.split} are the same examples: select on others (--select-subset train, or "
                 "valid with --holdout N)"
@@ -89,11 +83,9 @@ class KeepOne(OneHeadStudy):
             baseline, chosen, missing = self.compared(cells, self._best(tried), self.split)
         tests = self.family(self._layers() if both else len(heads))
         title = f"One head kept in a layer, on {self.split}" + (f" (chosen on {self.select})" if both else "")
-        document = self.document(title, baseline or first, missing, len(heads))
-        document.state |= {
-            "done": len(tried) + bool(first) + (len(chosen) + bool(baseline) if both else 0),
-            "comparisons_reported": tests.count,
-        }
+        done = len(tried) + bool(first) + (len(chosen) + bool(baseline) if both else 0)
+        document = self.document(title, baseline or first, missing, len(heads), done)
+        document.state["comparisons_reported"] = tests.count
         head_map = self.head_map(
             tried,
             self.family(len(heads)),

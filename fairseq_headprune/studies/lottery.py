@@ -81,17 +81,6 @@ class LotteryFind(MaskStudy):
         return self.settings["mode"]
 
     @property
-    def select(self) -> str:
-        """The split on which the score must hold."""
-        return self.settings["select_data"]["split"]
-
-    @property
-    def reports(self) -> bool:
-        """Whether the ticket is also reported on examples that it was not chosen on."""
-        chosen, told = (self.settings[name] | {"split": None} for name in ("select_data", "data"))
-        return chosen != told
-
-    @property
     def splits(self) -> list[str]:
         """The splits that the model is run on."""
         return [self.select, *([self.split] if self.reports else [])]
@@ -227,8 +216,7 @@ class LotteryFind(MaskStudy):
         told = cells.get(f"{self.split}@{TICKET}")
         ended = full is not None and self.ended(cells)
         missing = [] if ended else ["the search has not ended: run headprune lottery find again with its settings"]
-        document = self.document(title, full, missing, len(cells) - 1)
-        document.state["done"] = len(cells)
+        document = self.document(title, full, missing, len(cells) - 1, len(cells))
         if full is None:
             return document
         steps = self.steps(cells)

@@ -196,8 +196,9 @@ class LotteryRetrain(MaskStudy):
         full, family = cells.get(UNPRUNED), self.family(self.planned() - 1)
         done = f"{len(cells)} of {self.planned()} cells are done: run headprune lottery retrain again with its settings"
         missing = [done] if len(cells) < self.planned() else []
-        document = self.document(f"Lottery tickets, trained alone, on {self.split}", full, missing, family.count)
-        document.state["done"] = len(cells)
+        document = self.document(
+            f"Lottery tickets, trained alone, on {self.split}", full, missing, family.count, len(cells)
+        )
         if full is None:
             return document
         names = [cell.id for cell in self.plan() if cell.id in cells and cell.id != UNPRUNED]

@@ -16,8 +16,7 @@ from fairseq_headprune.files import PathLike
 from fairseq_headprune.parts import COMPONENTS, FFN, HEADS, Mask, Part, all_heads
 from fairseq_headprune.report.document import Distribution, Document, HeadMap, map_components
 from fairseq_headprune.report.tables import Table
-from fairseq_headprune.studies.surviving_weights import judgements, shares
-from fairseq_headprune.studies.ticket_folders import TicketFolder, read_folders
+from fairseq_headprune.studies.ticket_folders import TicketFolder, judgements, read_folders, shares
 
 #: what can survive
 _GROUPS = {"heads": HEADS, "blocks": FFN}

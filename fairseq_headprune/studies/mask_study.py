@@ -87,6 +87,17 @@ class MaskStudy(Study):
         return [self.split]
 
     @property
+    def select(self) -> str:
+        """The split that parts are chosen on, in studies that choose them on one of its own."""
+        return self.settings["select_data"]["split"]
+
+    @property
+    def reports(self) -> bool:
+        """Whether results are on examples that nothing was chosen on."""
+        chosen, told = (self.settings[name] | {"split": None} for name in ("select_data", "data"))
+        return chosen != told
+
+    @property
     def alpha(self) -> float:
         """The significance level."""
         return self.settings["alpha"]
@@ -109,13 +120,16 @@ class MaskStudy(Study):
         """Return the family of this study's ``count`` tests."""
         return Family(self.alpha, self.settings["resamples"], self.settings["seed"], count)
 
-    def document(self, title: str, baseline: Done | None, missing: list[str], comparisons: int) -> Document:
-        """Return a document with the common parts of all studies of masks; the caller sets ``state["done"]``."""
+    def document(
+        self, title: str, baseline: Done | None, missing: list[str], comparisons: int, done: int = 0
+    ) -> Document:
+        """Return a document with the common parts of all studies of masks; ``done``: number of finished cells."""
         signature = baseline["signature"] if baseline else None
         state = {
             "measure": self.measure,
             "unpruned": baseline["score"] if baseline else None,
             "signature": signature,
+            "done": done,
             "planned": self.planned(),
             "comparisons": comparisons,
             **{name: self.settings[name] for name in ("alpha", "resamples", "seed")},

@@ -166,8 +166,8 @@ class Prune(MaskStudy):
         missing = [] if unpruned and len(done) == family.count else [self._unfinished(len(cells))]
         order = settings["order"] + (", re-estimated" if settings.get("reestimate") else "")
         title = f"Pruning step by step, on {self.split} (order: {order})"
-        document = self.document(title, unpruned, missing, family.count)
-        document.state |= {"done": len(cells), "order": order}
+        document = self.document(title, unpruned, missing, family.count, len(cells))
+        document.state["order"] = order
         scores = self._stored_scores()
         # No map for several random orders: each has its own scores.
         document.maps = [_importance(scores)] if scores and not settings.get("seeds") else []

@@ -110,8 +110,7 @@ class RandomStudy(MaskStudy):
         of, again = f"{len(cells)} of {self.planned()}", "run headprune random-study again with its settings"
         missing = [f"{of} cells are done: {again}"] if len(cells) < self.planned() else []
         title = f"Random {self.noun}, fine-tuned ({' '.join(settings['fine_tuning']['limit'])}), on {self.split}"
-        document = self.document(title, unpruned, missing, comparisons)
-        document.state["done"] = len(cells)
+        document = self.document(title, unpruned, missing, comparisons, len(cells))
         if unpruned is None or not found:
             return document
         if self.session is None or missing:

@@ -93,8 +93,7 @@ def sweep_document(study: Any, cells: Mapping[str, Done]) -> Document:
     baseline = rows[-1]["baseline"] if rows else None
     order = settings["order"] + (", re-estimated" if settings.get("reestimate") else "")
     title = f"Pruning at every epoch, on {study.split} (order: {order})"
-    document = study.document(title, baseline, _missing(folder, epochs), family.count)
-    document.state["done"] = len(epochs)
+    document = study.document(title, baseline, _missing(folder, epochs), family.count, len(epochs))
     if not rows:
         return document
     for label, ranking in value["ranking"].items():
