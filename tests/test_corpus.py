@@ -12,8 +12,8 @@ from verbs import refused
 from fairseq_headprune.cli import main
 from fairseq_headprune.corpus import Settings, generate, sentences
 from fairseq_headprune.corpus import make_corpus as make
-from fairseq_headprune.corpus.folder import encode, train_pieces
 from fairseq_headprune.corpus.sentences import clock, decimal, number, ordinal, spoken_time, year
+from fairseq_headprune.sentencepieces import encode, train_pieces
 
 SMALL = Settings(seed=0, train=300, valid=20, test=30, vocab=150)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from sacremoses import MosesTokenizer
 
-from fairseq_headprune.corpus.folder import encode, train_pieces
+from fairseq_headprune.sentencepieces import encode, train_pieces
 
 LANGUAGES = ("de", "en")
 #: Sets that nothing is learned from.

@@ -6,7 +6,8 @@ from typing import Any
 
 from fairseq_headprune.files import PathLike, read_json
 from fairseq_headprune.imports.dictionary import ImportedDictionary
-from fairseq_headprune.imports.vocabulary import LANGUAGE, load_sentencepiece, load_tokenizer
+from fairseq_headprune.imports.vocabulary import LANGUAGE, load_tokenizer
+from fairseq_headprune.sentencepieces import load_sentencepiece
 
 #: the file next to a checkpoint that defines the tokenisation
 FILE = "pieces.json"

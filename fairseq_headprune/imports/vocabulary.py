@@ -7,6 +7,7 @@ from typing import Any
 
 from fairseq_headprune.files import read_json
 from fairseq_headprune.imports.folder import optional_json
+from fairseq_headprune.sentencepieces import sentencepiece_symbols
 
 #: placeholder for a language's token, around a sentence or as first token (``start``, ``forced``)
 LANGUAGE = "language"
@@ -67,35 +68,6 @@ def read_numbers(path: Path) -> dict[str, int]:
     if not isinstance(value, dict):
         raise ValueError(f"{path}: an object of symbols and numbers is expected")
     return value
-
-
-def sentencepiece_symbols(path: Path) -> list[str]:
-    """Return the pieces of a sentencepiece model in the order of their ids.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: it is not a sentencepiece model.
-    """
-    processor = load_sentencepiece(path)
-    return [processor.id_to_piece(i) for i in range(processor.get_piece_size())]
-
-
-def load_sentencepiece(path: Path) -> Any:
-    """Load a sentencepiece model.
-
-    Raises:
-        FileNotFoundError, ValueError: as for :func:`sentencepiece_symbols`, or the package is missing.
-    """
-    try:
-        import sentencepiece
-    except ImportError as error:
-        raise ValueError("this model needs sentencepiece: pip install sentencepiece") from error
-    if not path.is_file():
-        raise FileNotFoundError(f"{path} is missing")
-    try:
-        return sentencepiece.SentencePieceProcessor(model_file=str(path))
-    except (RuntimeError, OSError) as error:
-        raise ValueError(f"{path}: no sentencepiece model") from error
 
 
 def added_tokens(folder: Path) -> dict[str, int]:
