@@ -184,7 +184,7 @@ def test_a_model_of_full_size_takes_little_memory_and_time(tmp_path):
 
 def test_the_six_commands_of_the_manual(tmp_path, monkeypatch):
     manual = (tiny.ROOT / "docs" / "import.md").read_text(encoding="utf-8")
-    commands = manual.split("```\n")[1].splitlines()
+    commands = manual.split("```bash\n")[1].split("```")[0].splitlines()
     hf.marian(tmp_path / "opus-mt-de-en")
     (tmp_path / "raw").mkdir()
     for split, part in {"valid": slice(8), "test": slice(8, 16)}.items():
