@@ -26,11 +26,11 @@ def run(argv: list[str]) -> int:
 def _add_flags(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("attention")
     add = group.add_argument
-    add("-o", "--output", metavar="DIR", required=True, help="folder of the result and its figures (required)")
+    add("-o", "--output", metavar="DIR", required=True, help="folder of the result and its figures")
     add("--sentence", type=int, default=1, metavar="N", help="number of the sentence in the split, from 1")
     add(
         "--normed",
         action="store_true",
-        help="weight attention by the norms of what is attended to (Kobayashi et al. 2020) (default: off)",
+        help="weight attention by the norms of what is attended to (Kobayashi et al. 2020)",
     )
     add_output_flags(group)

@@ -10,8 +10,8 @@ def run(argv: list[str]) -> int:
     """Run the verb."""
     parser = Parser(prog="headprune average", description=_DESCRIPTION)
     parser.add_argument("checkpoints", metavar="CKPT", nargs="+", help="fairseq checkpoints (.pt), at least two")
-    parser.add_argument("-o", "--output", metavar="CKPT", required=True, help="the checkpoint to write (required)")
-    parser.add_argument("--json", action="store_true", help="print one JSON document (default: off)")
+    parser.add_argument("-o", "--output", metavar="CKPT", required=True, help="the checkpoint to write")
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
     args = parser.parse_args(argv)
     from fairseq_headprune.removal.average import average_checkpoints  # torch: not for --help
 

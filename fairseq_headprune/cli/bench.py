@@ -52,9 +52,7 @@ def _side(session: Any, args: argparse.Namespace) -> Any:
 
 def _add_flags(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("models")
-    group.add_argument(
-        "--models", nargs="+", default=[], metavar="CKPT", help="compared with --path CHECKPOINT (default: none)"
-    )
+    group.add_argument("--models", nargs="+", default=[], metavar="CKPT", help="compared with --path CHECKPOINT")
     group = parser.add_argument_group("measurement")
     add = group.add_argument
     add(
@@ -65,7 +63,7 @@ def _add_flags(parser: argparse.ArgumentParser) -> None:
     )
     add("--beams", type=numbers, metavar="N,N…", help="beam sizes of translations (default: that of --beam, else 1,5)")
     parser.set_defaults(beam=None)
-    add("--sentences", type=int, default=64, metavar="N", help="first sentences of the split (default: 64)")
+    add("--sentences", type=int, default=64, metavar="N", help="first sentences of the split")
     add_length_flag(group, None)
     add_timing_flags(group, 5)
     add_output_flags(parser)

@@ -51,33 +51,31 @@ def _add_flags(parser: argparse.ArgumentParser) -> None:
         "--heads", type=numbers, default=[72, 64, 48, 36, 24, 12, 6], metavar="K,K…",
         help="numbers of heads kept (default: 72,64,48,36,24,12,6)",
     )  # fmt: skip
-    add("--masks", type=int, default=10, metavar="N", help="random masks of each number (default: 10)")
-    add("--mask-files", nargs="+", default=[], metavar="NAME=FILE", help="masks to time beside them (default: none)")
+    add("--masks", type=int, default=10, metavar="N", help="random masks of each number")
+    add("--mask-files", nargs="+", default=[], metavar="NAME=FILE", help="masks to time beside them")
     add(
         "--points",
         metavar="FILE",
         help='JSON list of {"method", "heads", "mask": file or null, "score"} to time and join, or a result of '
-        "compare_pruners.py with --study (default: none)",
+        "compare_pruners.py with --study",
     )
-    add("--study", metavar="FOLDER", help="study folder (--work) of the comparison that --points is (default: none)")
+    add("--study", metavar="FOLDER", help="study folder (--work) of the comparison that --points is")
     group = parser.add_argument_group("measurement")
     add = group.add_argument
     add(
         "--batch-sizes", type=numbers, default=[1, 4, 8, 16, 64], metavar="N,N…",
         help="examples a batch (default: 1,4,8,16,64)",
     )  # fmt: skip
-    add("--examples", type=int, default=64, metavar="N", help="first examples of the split (default: 64)")
+    add("--examples", type=int, default=64, metavar="N", help="first examples of the split")
     add(
         "--seconds", type=float, default=0.05, metavar="S",
         help="the examples are repeated until the unpruned model takes so long (default: 0.05)",
     )  # fmt: skip
     add_timing_flags(group, 2)
     group = parser.add_argument_group("results")
-    group.add_argument("-o", "--output", metavar="FILE", required=True, help="JSON file to write (required)")
+    group.add_argument("-o", "--output", metavar="FILE", required=True, help="JSON file to write")
     add_figure_flag(group)
-    group.add_argument(
-        "--figure-batch", type=int, default=8, metavar="N", help="batch size of STEM-accuracy (default: 8)"
-    )
+    group.add_argument("--figure-batch", type=int, default=8, metavar="N", help="batch size of STEM-accuracy")
     add_output_flags(parser)
 
 

@@ -53,12 +53,17 @@ EXAMPLES = {
 }
 
 
-class _Help(argparse.ArgumentDefaultsHelpFormatter):
-    """Shows each default once, and nothing for flags without a default."""
+class Help(argparse.ArgumentDefaultsHelpFormatter):
+    """Ends each flag's text with its default, or that it is required, unless the text names a default itself."""
 
     def _get_help_string(self, action: argparse.Action) -> str:
-        if action.default in (None, False, argparse.SUPPRESS) or "default" in (action.help or ""):
-            return action.help or ""
+        text = action.help or ""
+        if action.required and action.option_strings:
+            return text if "(required" in text else f"{text} (required)"
+        if "default" in text or "required" in text or action.default == argparse.SUPPRESS or not action.option_strings:
+            return text
+        if action.default is False or action.default in (None, []):
+            return f"{text} (default: {'off' if action.default is False else 'none'})"
         return super()._get_help_string(action) or ""
 
 
@@ -70,7 +75,7 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, **kwargs: Any) -> None:
         kwargs.setdefault("allow_abbrev", False)
-        kwargs.setdefault("formatter_class", _Help)
+        kwargs.setdefault("formatter_class", Help)
         super().__init__(**kwargs)
 
     def format_help(self) -> str:
@@ -183,8 +188,8 @@ def as_for_paper(args: argparse.Namespace) -> contextlib.AbstractContextManager:
 def add_output_flags(group: Any, what: str = "print one JSON document") -> None:
     """Add the mutually exclusive flags ``--json`` (help text ``what``) and ``--format`` to a parser or group."""
     output = group.add_mutually_exclusive_group()
-    output.add_argument("--json", action="store_true", help=f"{what} (default: off)")
-    output.add_argument("--format", choices=FORMS, default="text", help="form of the tables (default: text)")
+    output.add_argument("--json", action="store_true", help=what)
+    output.add_argument("--format", choices=FORMS, default="text", help="form of the tables")
 
 
 def add_ffn_flag(parser: Any, what: str) -> None:

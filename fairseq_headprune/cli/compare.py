@@ -77,7 +77,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add_keep_marks_flag(parser)
     text = "the files are texts of one label, or score, a line of this task: the labels, BASE, OTHER …"
-    parser.add_argument("--glue-task", metavar="NAME", help=f"{text} (default: none)")
+    parser.add_argument("--glue-task", metavar="NAME", help=text)
     add_test_flags(parser, "--seed")
     parser.add_argument(
         "--sample-fraction",

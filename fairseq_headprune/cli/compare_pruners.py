@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_headprune.cli.common import (
+    Help,
     Parser,
     add_output_flags,
     add_width_flag,
@@ -56,6 +57,10 @@ GLUE_RECIPE = """--dropout 0.1 --attention-dropout 0.1 --optimizer adam --adam-b
     --weight-decay 0.01 --clip-norm 1 --lr 5e-5 --lr-scheduler polynomial_decay --batch-size 32
     --required-batch-size-multiple 1 --distributed-world-size 1 --log-format simple --log-interval 100"""
 STAGES = ("train", "translate", "report")
+
+
+class _Help(Help, argparse.RawDescriptionHelpFormatter):
+    """The same, with the description as it is written."""
 
 
 def run(argv: list[str], prog: str = "headprune compare-pruners") -> int:
@@ -231,48 +236,43 @@ def _list(kind: Callable[[str], Any]) -> Callable[[str], list]:
 
 
 def _parser(prog: str) -> argparse.ArgumentParser:
-    parser = Parser(prog=prog, description=_DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(prog=prog, description=_DESCRIPTION, formatter_class=_Help)
     add = parser.add_argument
     add("data", help="folder that fairseq-preprocess wrote")
-    add("--work", type=Path, required=True, help="study folder: checkpoints, logs, masks and translations (required)")
-    add("--out", type=Path, required=True, help="stem of results: OUT.json, OUT.png, OUT.svg (required)")
+    add("--work", type=Path, required=True, help="study folder: checkpoints, logs, masks and translations")
+    add("--out", type=Path, required=True, help="stem of results: OUT.json, OUT.png, OUT.svg")
     add("--methods", type=_list(str), default=DEFAULT, help=f"of {', '.join(NAMES)} (default: {','.join(DEFAULT)})")
     add("--counts", type=_list(int), default=COUNTS, help=f"heads kept (default: {','.join(map(str, COUNTS))})")
     add("--seeds", type=_list(int), default=[1], help="seeds of trainings and random masks (default: 1)")
-    add("--lambdas", type=_list(float), default=[], help="penalties of the method l0-lambda (default: none)")
-    add("--glue-task", metavar="TASK", help="compare classifiers on this task; data is GLUE's folder (default: none)")
-    add("--bert", metavar="DIR", help="folder of Hugging Face that classifiers start from (default: none)")
+    add("--lambdas", type=_list(float), default=[], help="penalties of the method l0-lambda")
+    add("--glue-task", metavar="TASK", help="compare classifiers on this task; data is GLUE's folder")
+    add("--bert", metavar="DIR", help="folder of Hugging Face that classifiers start from")
     add("--metric", help="of the GLUE task (default: GLUE's own)")
     add("--arch", help="(default: transformer_gated_iwslt_de_en, or bert_gated)")
-    add("--updates", type=int, default=5000, help="of every training but pipelined-dsp's (default: 5000)")
+    add("--updates", type=int, default=5000, help="of every training but pipelined-dsp's")
     add(
         "--recipe",
         type=shlex.split,
         help=f"of fairseq-train (default: {RECIPE}; for GLUE {GLUE_RECIPE}, and a tenth of the updates as warm-up)",
     )
-    add("--train-flags", type=shlex.split, default=[], help="more of them, such as '--fp16' (default: none)")
-    add(
-        "--generate-flags",
-        type=shlex.split,
-        default=[],
-        help="beside (translations) beam 5 and sentencepiece (default: none)",
-    )
-    add("--tune", type=int, default=0, help="updates of fine-tuning, for variants +tuned and +long (default: 0)")
+    add("--train-flags", type=shlex.split, default=[], help="more of them, such as '--fp16'")
+    add("--generate-flags", type=shlex.split, default=[], help="beside (translations) beam 5 and sentencepiece")
+    add("--tune", type=int, default=0, help="updates of fine-tuning, for variants +tuned and +long")
     add(
         "--tune-flags",
         type=shlex.split,
         default=[],
-        help="more flags of fairseq-train for variants +tuned, such as '--lr 3e-4' (default: none)",
+        help="more flags of fairseq-train for variants +tuned, such as '--lr 3e-4'",
     )
     add("--splits", type=_list(str), default=["test"], help="that are translated (default: test)")
     add("--references", type=_list(Path), default=[], help="their raw references (default: the data's target side)")
-    add("--step", type=int, default=4, help="heads that michel removes between two estimates (default: 4)")
-    add("--sentences", type=int, default=2000, help="of train, for each estimate; 0 takes all (default: 2000)")
-    add("--jobs", type=int, default=1, help="processes at the same time, spread over the GPUs (default: 1)")
+    add("--step", type=int, default=4, help="heads that michel removes between two estimates")
+    add("--sentences", type=int, default=2000, help="of train, for each estimate; 0 takes all")
+    add("--jobs", type=int, default=1, help="processes at the same time, spread over the GPUs")
     add("--gpus", dest="gpus_visible", help="as in CUDA_VISIBLE_DEVICES (default: all that are visible)")
     add_launcher_flags(parser, "--gpus-per-job")
-    add("--limit", type=float, help="seconds after which what still runs is ended (default: none)")
-    add("--tokenize", default="13a", help="sacrebleu's tokeniser, or tok (default: 13a)")
+    add("--limit", type=float, help="seconds after which what still runs is ended")
+    add("--tokenize", default="13a", help="sacrebleu's tokeniser, or tok")
     add_test_flags(parser)
     add_margin_flag(parser)
     add("--stages", type=_list(str), default=list(STAGES), help=f"which to run (default: {','.join(STAGES)})")

@@ -13,8 +13,8 @@ _RESAMPLES = "(default: what Holm's correction over the tests needs, more than 2
 
 def add_study_flags(group: Any, choices: str, components: str) -> None:
     """Add ``--output``, ``--masks-at-once``, and ``--components`` with the verb's choices and help text."""
-    group.add_argument("-o", "--output", metavar="DIR", required=True, help="study folder (required)")
-    group.add_argument("--components", default="all", metavar=choices, help=f"{components} (default: all)")
+    group.add_argument("-o", "--output", metavar="DIR", required=True, help="study folder")
+    group.add_argument("--components", default="all", metavar=choices, help=components)
     add_ffn_flag(group, "what a part of enc_ffn and dec_ffn is, where --components names them (default: blocks)")
     group.add_argument(
         "--masks-at-once",
@@ -50,7 +50,7 @@ def add_comparison_flags(parser: argparse.ArgumentParser) -> None:
         "--comet",
         metavar="MODEL",
         help="COMET beside BLEU, if unbabel-comet is installed: a name such as Unbabel/wmt22-comet-da, which is "
-        "downloaded, or a checkpoint file from who you trust (default: none)",
+        "downloaded, or a checkpoint file from who you trust",
     )
     add_keep_marks_flag(group)
     add_test_flags(group)
@@ -69,7 +69,7 @@ def add_test_flags(group: Any, seed: str = "--bootstrap-seed") -> None:
 def add_margin_flag(group: Any) -> None:
     """Add ``--margin``."""
     text = "differences of methods within so many points count as none, tested by TOST over trainings"
-    group.add_argument("--margin", type=float, metavar="M", default=MARGIN, help=f"{text} (default: {MARGIN})")
+    group.add_argument("--margin", type=float, metavar="M", default=MARGIN, help=text)
 
 
 def check_margin(args: argparse.Namespace) -> None:

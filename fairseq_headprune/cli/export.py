@@ -67,7 +67,7 @@ def _parser() -> argparse.ArgumentParser:
         nargs=2,
         metavar=("FORMAT", "DIR"),
         required=True,
-        help="ctranslate2, onnx or huggingface, and the folder to write, which must not exist (required)",
+        help="ctranslate2, onnx or huggingface, and the folder to write, which must not exist",
     )
     add(
         "--data",
@@ -85,10 +85,8 @@ def _parser() -> argparse.ArgumentParser:
         help="score file: choose the mask of --heads heads whose layers keep equally many per stack, so that nothing "
         "is padded (default: off)",
     )
-    add(
-        "--heads", type=int, metavar="K", help="how many heads --uniform keeps at most, over all layers (default: none)"
-    )
-    add("--json", action="store_true", help="print one JSON document (default: off)")
+    add("--heads", type=int, metavar="K", help="how many heads --uniform keeps at most, over all layers")
+    add("--json", action="store_true", help="print one JSON document")
     return parser
 
 

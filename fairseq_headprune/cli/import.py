@@ -28,14 +28,14 @@ def _parser() -> argparse.ArgumentParser:
     parser = Parser(prog="headprune import", description=_DESCRIPTION)
     add = parser.add_argument
     add("folder", metavar="FOLDER", help="Hugging Face folder: config.json, weights, and the files of the tokenizer")
-    add("-o", "--output", metavar="OUT", required=True, help="folder to write, which must not exist (required)")
+    add("-o", "--output", metavar="OUT", required=True, help="folder to write, which must not exist")
     add(
         "--source-lang",
         metavar="LANG",
         help="source language as the model names it (default: what the tokenizer's files say; multilingual models "
         "need it)",
     )
-    add("--target-lang", metavar="LANG", help="target language, likewise")
+    add("--target-lang", metavar="LANG", help="target language (default: likewise)")
     add(
         "--check",
         metavar="FILE",
@@ -43,7 +43,7 @@ def _parser() -> argparse.ArgumentParser:
         "of transformers (default: off)",
     )
     add("--check-lines", metavar="N", type=int, default=20, help="how many lines --check compares")
-    add("--json", action="store_true", help="print one JSON document (default: off)")
+    add("--json", action="store_true", help="print one JSON document")
     return parser
 
 

@@ -22,7 +22,7 @@ def _add_flags(parser: argparse.ArgumentParser) -> None:
         "--select-subset",
         metavar="SPLIT",
         default="valid",
-        help="split that the best heads are chosen on; name --gen-subset's for Table 2 (default: valid)",
+        help="split that the best heads are chosen on; name --gen-subset's for Table 2",
     )
 
 

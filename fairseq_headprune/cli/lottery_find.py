@@ -103,7 +103,7 @@ def _several() -> argparse.ArgumentParser:
 
 def _add_flags(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("lottery").add_argument
-    add("-o", "--output", metavar="DIR", required=True, help="study folder (required)")
+    add("-o", "--output", metavar="DIR", required=True, help="study folder")
     add(
         "--paths",
         nargs="+",
@@ -118,22 +118,22 @@ def _add_flags(parser: argparse.ArgumentParser) -> None:
         default="both",
         metavar="MODE[,MODE…]",
         help="what is pruned: heads, blocks (of feed-forward layers), both (heads and one block a step and then either "
-        "alone), or magnitude (single weights of the layers' matrices); several go to DIR/MODE each (default: both)",
+        "alone), or magnitude (single weights of the layers' matrices); several go to DIR/MODE each",
     )
     add(
         "--threshold",
         default="0.9",
         metavar="SHARE",
-        help="share of the full model's score that has to be kept, as 0.9 or 90%% (default: 0.9)",
+        help="share of the full model's score that has to be kept, as 0.9 or 90%%",
     )
     add(
         "--select-on",
         default="valid",
         metavar="SPLIT",
         help="split on which the score has to hold; for GLUE valid is the development set, as in the paper, or with "
-        "--holdout a part of train (default: valid)",
+        "--holdout a part of train",
     )
-    add("--step", default="10%", metavar="SHARE", help="share of heads, or weights, that a step prunes (default: 10%%)")
+    add("--step", default="10%", metavar="SHARE", help="share of heads, or weights, that a step prunes")
     add(
         "--magnitude-of",
         choices=SHARES_OF,

@@ -29,24 +29,18 @@ def run(argv: list[str]) -> int:
 def _add_flags(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("patterns")
     add = group.add_argument
-    add("-o", "--output", metavar="DIR", required=True, help="folder of the result and its figures (required)")
+    add("-o", "--output", metavar="DIR", required=True, help="folder of the result and its figures")
     add(
         "--tickets",
         metavar="DIR",
         help="folder of headprune lottery tickets, made from a search in this checkpoint among others (default: all "
         "heads together)",
     )
-    add("--sentences", type=int, default=100, metavar="N", help="sentences, 0: all (default: 100)")
+    add("--sentences", type=int, default=100, metavar="N", help="sentences, 0: all")
     add(
         "--annotated-maps",
         metavar="FILE",
         help="train on these maps, JSON lines with pattern, map and normed (default: on made-up maps)",
     )
-    add(
-        "--pattern-seed",
-        type=int,
-        default=1,
-        metavar="S",
-        help="seed of sentences, made-up maps, training (default: 1)",
-    )
+    add("--pattern-seed", type=int, default=1, metavar="S", help="seed of sentences, made-up maps, training")
     add_output_flags(group)

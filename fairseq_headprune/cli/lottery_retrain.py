@@ -51,14 +51,14 @@ def run(argv: list[str]) -> int:
 def _add_flags(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("lottery")
     add = group.add_argument
-    add("-o", "--output", metavar="DIR", required=True, help="study folder (required)")
+    add("-o", "--output", metavar="DIR", required=True, help="study folder")
     add(
         "--tickets",
         nargs="+",
         required=True,
         metavar="FILE|DIR",
         help="mask files or tickets of weights (.pt), or folders of them such as headprune lottery tickets writes for "
-        "each search (required)",
+        "each search",
     )
     add(
         "--rewind",

@@ -14,7 +14,7 @@ def run(argv: list[str]) -> int:
     """Run the verb."""
     parser = Parser(prog="headprune lottery survival", description=_DESCRIPTION)
     parser.add_argument("tickets", metavar="TICKETS", nargs="+", help="folder of headprune lottery tickets")
-    parser.add_argument("-o", "--output", metavar="DIR", required=True, help="folder of result and figures (required)")
+    parser.add_argument("-o", "--output", metavar="DIR", required=True, help="folder of result and figures")
     add_output_flags(parser)
     args = parser.parse_args(argv)
     from fairseq_headprune.studies.lottery_survival import survival

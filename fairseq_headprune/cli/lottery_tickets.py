@@ -33,8 +33,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = Parser(prog="headprune lottery tickets", description=_DESCRIPTION)
     add = parser.add_argument
     add("searches", metavar="STUDY", nargs="+", help="folder of headprune lottery find, one a seed of the model")
-    add("-o", "--output", metavar="DIR", required=True, help="folder of the tickets, a subfolder a search (required)")
-    add("--seed", type=int, default=1, metavar="S", help="seed of the draws (default: 1)")
+    add("-o", "--output", metavar="DIR", required=True, help="folder of the tickets, a subfolder a search")
+    add("--seed", type=int, default=1, metavar="S", help="seed of the draws")
     add_output_flags(parser)
     add_width_flag(parser)
     return parser

@@ -73,7 +73,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="CKPT",
         help="a training with learned gates: keep the heads it chose, or with --heads exactly K (or one number a "
         "component: enc_self=8,enc_dec=8,dec_self=8), including the highest of the dropped again or excluding the "
-        "lowest of the kept (default: none)",
+        "lowest of the kept",
     )
     parser.add_argument(
         "--soft",
@@ -84,7 +84,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("-o", "--output", metavar="MASK", required=True, help="the mask file to write")
     add_ways(parser.add_mutually_exclusive_group(), parser.add_argument_group("how heads are chosen"))
     add_ffn_flag(parser)
-    parser.add_argument("--json", action="store_true", help="print one JSON document (default: off)")
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
     return parser
 
 

@@ -30,19 +30,19 @@ def _add_ranked(add: Callable[..., Any]) -> None:
         "--for-params",
         metavar="0.8x",
         help="keep the highest-scored heads so that the slim model has at most this share of the parameters of the "
-        "checkpoint --like (default: none)",
+        "checkpoint --like",
     )
     add(
         "--for-speed",
         metavar="1.3x",
         help="keep the highest-scored heads so that the slim model is predicted to be so many times as fast as the "
-        "model of --profile (default: none)",
+        "model of --profile",
     )
     add(
         "--for-latency",
         metavar="MS",
         help="keep the highest-scored heads so that the slim model is predicted to take so many milliseconds a batch "
-        "of --profile (default: none)",
+        "of --profile",
     )
 
 
@@ -66,7 +66,7 @@ def _add_written(add: Callable[..., Any]) -> None:
     add(
         "--random",
         metavar="60%|K",
-        help="prune this share of the heads (rounded, halves to the even number) or K heads by chance (default: none)",
+        help="prune this share of the heads (rounded, halves to the even number) or K heads by chance",
     )
     add(
         "--triple",
@@ -77,37 +77,29 @@ def _add_written(add: Callable[..., Any]) -> None:
         "--layers",
         metavar="SET",
         help="prune whole layers, counted from 1: top:N, bottom:N, middle:N, even, odd, numbers, or several joined by "
-        "commas (default: none)",
+        "commas",
     )
-    add("--complement", metavar="MASK", help="keep just the heads that this mask prunes (default: none)")
+    add("--complement", metavar="MASK", help="keep just the heads that this mask prunes")
 
 
 def _add_how(add: Callable[..., Any]) -> None:
     """Flags that modify a selection method."""
-    add(
-        "--scores",
-        metavar="FILE",
-        help="score file: keep the highest-scored heads; of equal ones the lowest index (default: none)",
-    )
+    add("--scores", metavar="FILE", help="score file: keep the highest-scored heads; of equal ones the lowest index")
     add(
         "--uniform",
         action="store_true",
         help="with --for-speed or --for-latency: one number of heads in all layers of the encoder, one in those of the "
-        "decoder for both attentions, so that export to CTranslate2 does not pad (default: off)",
+        "decoder for both attentions, so that export to CTranslate2 does not pad",
     )
-    add("--profile", metavar="FILE", help="what headprune profile wrote (default: none)")
-    add("--mirror", action="store_true", help="reverse each component's counts of --config (default: off)")
+    add("--profile", metavar="FILE", help="what headprune profile wrote")
+    add("--mirror", action="store_true", help="reverse each component's counts of --config")
     add(
         "--seed",
         type=int,
         metavar="S",
         help=f"seed of --random and --triple (default: {DEFAULT_SEED}) and of --config (default: nothing is drawn)",
     )
-    add(
-        "--at-least-one",
-        action="store_true",
-        help="--random and --triple leave a head in each layer (default: off)",
-    )
+    add("--at-least-one", action="store_true", help="--random and --triple leave a head in each layer")
     add(
         "--components",
         metavar="all|each|LIST",

@@ -3,7 +3,7 @@
 import argparse
 from collections.abc import Callable
 
-from fairseq_headprune.cli.common import Parser
+from fairseq_headprune.cli.common import Help, Parser
 
 #: fairseq-generate's flags that matter here -> whether they take a value
 FAIRSEQ_FLAGS = dict.fromkeys(("--path", "--gen-subset", "--beam", "--batch-size", "--remove-bpe"), True)
@@ -34,7 +34,12 @@ def parse_model_flags(
     from fairseq_headprune.generation_flags import parse_generation_args  # fairseq takes seconds to import
 
     words = ["--help" if word == "--help-fairseq" else word for word in argv]
-    return parse_generation_args(verb, words, add_flags, description, one_model)
+
+    def add(parser: argparse.ArgumentParser) -> None:
+        parser.formatter_class = Help
+        add_flags(parser)
+
+    return parse_generation_args(verb, words, add, description, one_model)
 
 
 def own_parser(
@@ -47,7 +52,8 @@ def own_parser(
         description=description,
         usage=f"headprune {verb} DATA{path} [fairseq-generate's flags] [flags below]",
     )
-    parser.add_argument("--help-fairseq", action="store_true", help="show all flags, fairseq-generate's too, and exit")
+    text = "show all flags, fairseq-generate's too, and exit"
+    parser.add_argument("--help-fairseq", action="store_true", default=argparse.SUPPRESS, help=text)
     add_flags(parser)
     text = _FAIRSEQ if one_model else _FAIRSEQ.replace(" --path CHECKPOINT,", "")
     parser.epilog = text.format(subset=parser.get_default("gen_subset") or "test")

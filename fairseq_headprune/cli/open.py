@@ -16,7 +16,7 @@ def run(argv: list[str]) -> int:
     """Run the verb."""
     parser = Parser(prog="headprune open", description=_DESCRIPTION)
     parser.add_argument("studies", metavar="STUDY", nargs="+", help="study folder")
-    parser.add_argument("--no-browser", action="store_true", help="only serve the page (default: off)")
+    parser.add_argument("--no-browser", action="store_true", help="only serve the page")
     args = parser.parse_args(argv)
     for study in args.studies:
         if not is_stored(study):

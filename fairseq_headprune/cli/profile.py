@@ -45,7 +45,7 @@ def run(argv: list[str]) -> int:
 def _add_flags(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("measurement")
     add = group.add_argument
-    add("--batches", type=int, default=4, metavar="N", help="batches that are translated (default: 4)")
+    add("--batches", type=int, default=4, metavar="N", help="batches that are translated")
     add_length_flag(group)
     add_timing_flags(group, 5)
     add(

@@ -62,14 +62,14 @@ def add_prune_flags(parser: argparse.ArgumentParser) -> Any:
     add = group.add_argument
     in_play = "heads in play: all jointly, each component by itself, or those of a comma-separated list"
     add_study_flags(group, "all|each|LIST", in_play)
-    add("--step", default="10%", metavar="SHARE", help="share of the heads in play pruned at each step (default: 10%%)")
-    add("--reestimate", action="store_true", help="estimate importance again after each step (default: off)")
+    add("--step", default="10%", metavar="SHARE", help="share of the heads in play pruned at each step")
+    add("--reestimate", action="store_true", help="estimate importance again after each step")
     add(
         "--order",
         default="scores",
         metavar="scores|random|FILE|oracle:STUDY",
-        help="order of pruning: estimated importance, chance (--score-seed), a score file, or the differences "
-        "of a study of headprune ablate (Michel et al. 2019, Figure 3, dashed) (default: scores)",
+        help="order of pruning: estimated importance, chance (--score-seed), a score file, or the differences of a "
+        "study of headprune ablate (Michel et al. 2019, Figure 3, dashed)",
     )
     add_scoring_flags(parser)
     return group

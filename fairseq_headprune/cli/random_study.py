@@ -95,15 +95,15 @@ def _add_flags(parser: argparse.ArgumentParser) -> None:
         "which is all heads)",
     )
     add_ffn_flag(group, "what a part of enc_ffn and dec_ffn is, where --components names them (default: blocks)")
-    add("-o", "--output", metavar="DIR", required=True, help="study folder (required)")
-    add("--mirror", action="store_true", help="also the mirror of every configuration (default: off)")
-    add("--control", action="store_true", help="also fine-tune with no head pruned (default: off)")
+    add("-o", "--output", metavar="DIR", required=True, help="study folder")
+    add("--mirror", action="store_true", help="also the mirror of every configuration")
+    add("--control", action="store_true", help="also fine-tune with no head pruned")
     add(
         "--baseline",
         choices=("unpruned", "control"),
         default="unpruned",
         help="what differences and tests are against: the checkpoint as it is, or the control of the same seeds, where "
-        "the checkpoint has not been trained for the task (default: unpruned)",
+        "the checkpoint has not been trained for the task",
     )
     add("--seeds", type=int, nargs="+", default=[1, 2, 3], metavar="S", help="a sampling each (default: 1 2 3)")
     add_training_flags(group)

@@ -63,10 +63,10 @@ def _parser() -> argparse.ArgumentParser:
     parser = Parser(prog="headprune report", description=_DESCRIPTION)
     add = parser.add_argument
     add("studies", metavar="STUDY", nargs="+", help="study folder of one of these verbs")
-    add("-o", "--output", metavar="FILE", required=True, help="the page, such as report.html (required)")
+    add("-o", "--output", metavar="FILE", required=True, help="the page, such as report.html")
     add("--title", default="Attention heads", help="title of the page")
     add("--examples", type=int, default=2, metavar="N", help="sentences shown of each masked head")
-    add("--json", action="store_true", help="print what went into the page as one JSON document (default: off)")
+    add("--json", action="store_true", help="print what went into the page as one JSON document")
     return parser
 
 

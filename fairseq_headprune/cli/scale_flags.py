@@ -17,9 +17,7 @@ LAUNCHERS = ("processes", "local", "slurm")
 def add_scale_flags(parser: Any) -> None:
     """Add the flags to a parser."""
     group = parser.add_argument_group("scale")
-    group.add_argument(
-        "--jobs", type=int, default=1, metavar="N", help="processes that share the study's cells (default: 1)"
-    )
+    group.add_argument("--jobs", type=int, default=1, metavar="N", help="processes that share the study's cells")
     add_launcher_flags(group)
     add_dry_run_flag(group)
 
@@ -38,7 +36,7 @@ def add_launcher_flags(group: Any, gpus_flag: str = "--gpus") -> None:
         choices=LAUNCHERS,
         default="processes",
         help="what starts them: processes on this machine's cores or GPUs, submitit's local executor, or Slurm jobs "
-        "through submitit (default: processes)",
+        "through submitit",
     )
     add("--partition", metavar="NAME", help="of the Slurm jobs (default: the cluster's)")
     add("--time", type=int, metavar="MINUTES", help="limit of each Slurm job (default: 60)")
@@ -46,7 +44,7 @@ def add_launcher_flags(group: Any, gpus_flag: str = "--gpus") -> None:
     add(
         "--worker",
         action="store_true",
-        help="only take cells of a study that runs elsewhere on this file system, and print no result (default: off)",
+        help="only take cells of a study that runs elsewhere on this file system, and print no result",
     )
 
 

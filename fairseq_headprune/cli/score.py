@@ -61,7 +61,7 @@ def _add_flags(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("output")
     group.add_argument("-o", "--output", metavar="FILE", help="write the score file here (default: not written)")
     add_figure_flag(group)
-    group.add_argument("--json", action="store_true", help="print the score file's content to stdout (default: off)")
+    group.add_argument("--json", action="store_true", help="print the score file's content to stdout")
     parser.set_defaults(gen_subset="train")
 
 

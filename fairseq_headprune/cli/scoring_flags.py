@@ -14,7 +14,7 @@ def add_scoring_flags(parser: argparse.ArgumentParser) -> None:
     add(
         "--preset",
         choices=list(PRESETS),
-        help="a paper's --estimator, --reduction, --loss and --normalize; these flags override it (default: none)",
+        help="a paper's --estimator, --reduction, --loss and --normalize; these flags override it",
     )
     add(
         "--estimator",

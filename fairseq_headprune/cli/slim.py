@@ -37,27 +37,23 @@ def _parser() -> argparse.ArgumentParser:
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--mask", metavar="FILE", help="mask file (default: the mask that the checkpoint holds)")
     which.add_argument(
-        "--gates",
-        metavar="FILE",
-        help="gate file: heads with gate 0 are removed, the others scaled by theirs (default: none)",
+        "--gates", metavar="FILE", help="gate file: heads with gate 0 are removed, the others scaled by theirs"
     )
-    parser.add_argument("-o", "--output", metavar="CKPT", required=True, help="the checkpoint to write (required)")
+    parser.add_argument("-o", "--output", metavar="CKPT", required=True, help="the checkpoint to write")
     parser.add_argument(
         "--bake",
         action="store_true",
-        help="keep the size and put zeros in the place of pruned heads, for fairseq without this plugin (default: off)",
+        help="keep the size and put zeros in the place of pruned heads, for fairseq without this plugin",
     )
     parser.add_argument(
-        "--ffn",
-        action="store_true",
-        help="remove the feed-forward units and blocks that the mask prunes, too (default: off)",
+        "--ffn", action="store_true", help="remove the feed-forward units and blocks that the mask prunes, too"
     )
     parser.add_argument(
         "--keep-optimizer",
         action="store_true",
         help="cut the optimizer's state as the weights are, to train on with --restore-file (default: it is dropped)",
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON document (default: off)")
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
     return parser
 
 

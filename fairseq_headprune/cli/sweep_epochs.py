@@ -74,9 +74,9 @@ def _dry_run(args: argparse.Namespace, first: Any, epochs: list[int]) -> int:
 def _add_flags(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("epochs")
     add = group.add_argument
-    add("--checkpoints", metavar="DIR", required=True, help="folder with checkpoint1.pt, checkpoint2.pt, … (required)")
+    add("--checkpoints", metavar="DIR", required=True, help="folder with checkpoint1.pt, checkpoint2.pt, …")
     add("--epochs", metavar="LIST", help="only these, such as 1,2,5-10 (default: all that are there)")
-    add("--follow", action="store_true", help="wait for further checkpoints until training ends (default: off)")
+    add("--follow", action="store_true", help="wait for further checkpoints until training ends")
     add(
         "--until", metavar="N", type=int, help="with --follow: end when epoch N is done (default: at training's limits)"
     )

@@ -13,13 +13,7 @@ def add_timing_flags(group: Any, rounds: int) -> None:
         rounds: the default.
     """
     add = group.add_argument
-    add(
-        "--rounds",
-        type=int,
-        default=rounds,
-        metavar="N",
-        help=f"timed rounds, after one to warm up (default: {rounds})",
-    )
+    add("--rounds", type=int, default=rounds, metavar="N", help="timed rounds, after one to warm up")
     add("--threads", type=int, default=0, metavar="N", help="CPU threads of torch (default: torch's own choice)")
 
 

@@ -24,11 +24,16 @@ def add_training_flags(group: Any) -> None:
         "--train-flags",
         required=True,
         metavar="FLAGS",
-        help="flags of fairseq-train as one word: --arch, --optimizer, --lr, --max-tokens, … (required)",
+        help="flags of fairseq-train as one word: --arch, --optimizer, --lr, --max-tokens, …",
     )
     add("--updates", type=int, metavar="N", help="updates of fine-tuning (this or --epochs is required)")
-    add("--epochs", type=int, metavar="N", help="epochs of fine-tuning; the paper's are 30 (this or --updates)")
-    add("--slim", action="store_true", help="remove the heads first, fine-tune the smaller model (default: off)")
+    add(
+        "--epochs",
+        type=int,
+        metavar="N",
+        help="epochs of fine-tuning; the paper's are 30 (this or --updates is required)",
+    )
+    add("--slim", action="store_true", help="remove the heads first, fine-tune the smaller model")
     add("--jobs", type=int, metavar="N", help="fine-tunings at the same time (default: one a GPU)")
     add_launcher_flags(group)
     add_dry_run_flag(group)

@@ -33,7 +33,7 @@ def _parser() -> argparse.ArgumentParser:
         choices=("change", "relative", "magnitude"),
         default="relative",
         help="what the table and the figure show; JSON has all: mean absolute change, relative to the mean absolute "
-        "weight before, or change of the mean absolute weight (default: relative)",
+        "weight before, or change of the mean absolute weight",
     )
     add_figure_flag(parser)
     add_output_flags(parser)
