@@ -50,9 +50,9 @@ class Progress:
         self._bar.leave = True  # it stays above the result
 
     def begin(self, names: Sequence[str]) -> None:
-        """Show at the bar which cells are being computed."""
+        """Say which cells are being computed."""
         more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-        self._bar.set_postfix_str(f"now {names[0]}{more}")
+        self._bar.part(f"now {names[0]}{more}")
 
     def cell(self, cell: Mapping[str, Any]) -> None:
         """Count one cell; without a terminal, print its id and score."""

@@ -11,8 +11,10 @@ from matplotlib.text import Text
 
 from fairseq_headprune.cli.common import Parser, add_figure_flag, as_for_paper
 from fairseq_headprune.report import drawing
+from fairseq_headprune.report.document import Distribution, Shares, TicketScores
 from fairseq_headprune.report.drawing import DASHES, LOOKS, WIDTHS, for_paper, spare_looks
 from fairseq_headprune.report.head_maps import head_map
+from fairseq_headprune.report.panels import draw_panel
 
 sys.path.insert(0, str(tiny.ROOT / "scripts"))
 import draw_results  # noqa: E402
@@ -46,8 +48,28 @@ def test_a_figure_has_the_width_of_the_paper_and_nothing_is_cut_off(drawn, tmp_p
     with for_paper(width):
         for _, draw in draw_results.drawable([tiny.ROOT / "examples" / name]):
             draw(tmp_path / "f")
-    assert drawn
-    for figure in drawn:
+    check_all_fits(drawn, width)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_figures_of_lottery_tickets_have_it_too(drawn, tmp_path, width):
+    points = [
+        {"ticket": t, "how": h, "mean": 70, "sd": 2} for t in ("full", "good", "bad") for h in ("pruned", "alone")
+    ]
+    task = {"measure": "accuracy", "line": 80.0, "baseline": 50.0, "points": points}
+    tasks = [task | {"task": name} for name in ("MRPC", "CoLA", "SST-2", "RTE")]
+    with for_paper(width):
+        draw_panel(TicketScores("t", "Mean and one standard deviation over seeds", tasks), tmp_path / "t")
+        draw_panel(Shares("s", "Patterns", ["vertical+diagonal", "block"], {"all heads": [0.2, 0.8]}), tmp_path / "s")
+        draw_panel(
+            Distribution("d", "Before", "Importance", {"Heads": [0, 1], "Feed-forward blocks": [2]}), tmp_path / "d"
+        )
+    check_all_fits(drawn, width)
+
+
+def check_all_fits(figures, width):
+    assert figures
+    for figure in figures:
         box = figure.get_tightbbox(figure.canvas.get_renderer())  # in inches; a line of text has some room below
         (across, down), room = figure.get_size_inches(), 0.06
         assert across == WIDTHS[width]

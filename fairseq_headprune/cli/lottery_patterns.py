@@ -2,7 +2,7 @@
 
 import argparse
 
-from fairseq_headprune.cli.common import add_output_flags, check_least
+from fairseq_headprune.cli.common import add_output_flags, add_width_flag, check_least
 from fairseq_headprune.cli.model_flags import parse_model_flags
 from fairseq_headprune.cli.study import show_stored
 
@@ -43,4 +43,5 @@ def _add_flags(parser: argparse.ArgumentParser) -> None:
         help="train on these maps, JSON lines with pattern, map and normed (default: on made-up maps)",
     )
     add("--pattern-seed", type=int, default=1, metavar="S", help="seed of sentences, made-up maps, training")
+    add_width_flag(group)
     add_output_flags(group)

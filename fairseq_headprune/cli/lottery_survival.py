@@ -1,7 +1,6 @@
 """``headprune lottery survival``: what survives over seeds, modes and tasks."""
 
-from fairseq_headprune.cli.common import Parser
-from fairseq_headprune.cli.comparison_flags import add_output_flags
+from fairseq_headprune.cli.common import Parser, add_output_flags, add_width_flag
 from fairseq_headprune.cli.study import show_stored
 
 _DESCRIPTION = """Compare folders of headprune lottery tickets, one a task and mode, each of two seeds or more: shares
@@ -15,6 +14,7 @@ def run(argv: list[str]) -> int:
     parser = Parser(prog="headprune lottery survival", description=_DESCRIPTION)
     parser.add_argument("tickets", metavar="TICKETS", nargs="+", help="folder of headprune lottery tickets")
     parser.add_argument("-o", "--output", metavar="DIR", required=True, help="folder of result and figures")
+    add_width_flag(parser)
     add_output_flags(parser)
     args = parser.parse_args(argv)
     from fairseq_headprune.studies.lottery_survival import survival

@@ -1,7 +1,6 @@
 """``headprune lottery table``: the tickets of several seeds in one table."""
 
-from fairseq_headprune.cli.common import Parser
-from fairseq_headprune.cli.comparison_flags import add_output_flags
+from fairseq_headprune.cli.common import Parser, add_output_flags, add_width_flag
 from fairseq_headprune.cli.study import show_document, show_stored
 
 _DESCRIPTION = """One table of finished studies of headprune lottery retrain, two or more seeds of each task and mode:
@@ -17,6 +16,7 @@ def run(argv: list[str]) -> int:
     parser.add_argument(
         "-o", "--output", metavar="DIR", help="draw the figure here, and leave the table for headprune report"
     )
+    add_width_flag(parser)
     add_output_flags(parser)
     args = parser.parse_args(argv)
     from fairseq_headprune.studies.lottery_table import seeds_table

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from fairseq_headprune.files import PathLike
 from fairseq_headprune.report.document import AttentionMaps, Distribution, Shares, TicketScores
-from fairseq_headprune.report.drawing import encoded, legend, save, style
+from fairseq_headprune.report.drawing import WIDTHS, encoded, legend, paper_width, save, style
 
 #: colours of the parts of a bar, distinct in grey print as well (Okabe and Ito)
 _COLOURS = ("#0072B2", "#E69F00", "#56B4E9", "#F0E442", "#444444", "#CC79A7")
@@ -98,9 +98,14 @@ def _shares(panel: Shares) -> Figure:
     return figure
 
 
+def _in_column() -> bool:
+    """Whether plots stand below each other, as a column of a paper is too narrow for two."""
+    return paper_width() == WIDTHS["column"]
+
+
 def _tickets(panel: TicketScores) -> Figure:
     """Draw one plot per task: tickets across, a marker with one standard deviation for each setting."""
-    columns = min(3, len(panel.tasks))
+    columns = 1 if _in_column() else min(3, len(panel.tasks))
     rows = -(-len(panel.tasks) // columns)
     widest = max(len({point["ticket"] for point in task["points"]}) for task in panel.tasks)
     size = (columns * max(2.6, 0.55 * widest + 0.9) + 0.3, rows * 3.0 + 0.6)
@@ -110,7 +115,7 @@ def _tickets(panel: TicketScores) -> Figure:
         axes = figure.add_subplot(rows, columns, place + 1)
         shown |= _one_task(axes, task)
     figure.suptitle(panel.caption, fontsize=11)
-    figure.legend(shown.values(), shown.keys(), loc="outside lower center", ncols=3, frameon=False)
+    legend(figure, list(shown.values()), list(shown), ncols=3)
     return figure
 
 
@@ -141,12 +146,13 @@ def _one_task(axes: Axes, task: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _distribution(panel: Distribution) -> Figure:
-    """Draw one histogram per group side by side: the groups may be on different scales."""
-    figure = Figure(figsize=(0.4 + 3.2 * len(panel.values), 3.2), layout="constrained")
+    """Draw one histogram per group: the groups may be on different scales."""
+    rows, columns = (len(panel.values), 1) if _in_column() else (1, len(panel.values))
+    figure = Figure(figsize=(0.4 + 3.2 * columns, 3.2 * rows), layout="constrained")
     for place, (name, values) in enumerate(panel.values.items()):
-        axes = figure.add_subplot(1, len(panel.values), place + 1)
+        axes = figure.add_subplot(rows, columns, place + 1)
         axes.hist(values, bins=20, color=_COLOURS[place], edgecolor="white", linewidth=0.8)
-        axes.set(title=f"{name} ({len(values)})", xlabel=panel.label, ylabel="" if place else "Number")
+        axes.set(title=f"{name} ({len(values)})", xlabel=panel.label, ylabel="Number" if place % columns == 0 else "")
         axes.spines[["top", "right"]].set_visible(False)
     figure.suptitle(panel.caption, fontsize=11)
     return figure
