@@ -5,7 +5,7 @@ Every side is fairseq's own Trainer with label-smoothed cross entropy and Adam, 
 and ``ones`` (a float gate of ones with gradients on every head), joined by hyphens, such as ``gated-mask-ones``; or
 with one kind of learned gates, ``l0``, ``dsp24`` or ``ste24`` (24: heads kept), such as ``gated-dsp24``. (Memory is not
 reported: fairseq's Trainer resets CUDA's peak counters.) ``-graphs`` at the end: with ``--cuda-graphs on``. The result
-file is written after every round, so that a benchmark that is killed keeps its finished rounds.
+file is written after every round, with ``--whole`` after every training, so that a benchmark that is killed keeps them.
 """
 
 import argparse
@@ -66,7 +66,7 @@ def _alone(args: argparse.Namespace, cuda: bool) -> dict[str, Any]:
         return benchmarks.write_document(
             args,
             "train",
-            **_about(args, cuda, f"{args.updates} updates", len(times["stock"])),
+            **_about(args, cuda, f"{args.updates} updates", {name: len(mine) for name, mine in times.items()}),
             updates=args.updates,
             batches=benchmarks.describe_batches(args, timed),
             sides={name: {**_side(args, times, name, tokens), "operations_an_update": counts[name]} for name in times},
@@ -81,10 +81,11 @@ def _whole(args: argparse.Namespace, cuda: bool) -> dict[str, Any]:
     words = int(task.dataset("train").tgt_sizes.sum())
 
     def write(times: whole_trainings.Times) -> dict[str, Any]:
+        done = {name: len(mine["first"]) for name, mine in times.items()}
         return benchmarks.write_document(
             args,
             "train",
-            **_about(args, cuda, f"fairseq-train, {args.whole} epochs", len(times["stock"]["first"])),
+            **_about(args, cuda, f"fairseq-train, {args.whole} epochs", done),
             epochs=args.whole,
             flags=whole_trainings.FLAGS + ["--num-workers", str(args.workers)],
             sides=whole_trainings.describe(times, words),
@@ -93,10 +94,10 @@ def _whole(args: argparse.Namespace, cuda: bool) -> dict[str, Any]:
     return write(whole_trainings.time_trainings(args, args.variants, _settings, cuda, write))
 
 
-def _about(args: argparse.Namespace, cuda: bool, unit: str, rounds: int) -> dict[str, Any]:
+def _about(args: argparse.Namespace, cuda: bool, unit: str, done: dict[str, int]) -> dict[str, Any]:
     device, precision = ("cuda", "fp16") if cuda else ("cpu", "fp32")
-    unit = f"{unit} x {rounds} rounds"
-    return {"unit": unit, "rounds_done": rounds, "arch": args.arch, "device": device, "precision": precision}
+    unit = f"{unit} x {max(done.values())} rounds"
+    return {"unit": unit, "rounds_done": done, "arch": args.arch, "device": device, "precision": precision}
 
 
 def _arguments() -> argparse.Namespace:

@@ -14,6 +14,8 @@ import torch
 from fairseq.distributed import utils as distributed
 from fairseq.logging import metrics
 
+from fairseq_headprune.jobs.train import end_loaders, skip_dynamo
+
 #: logging and validation of both sides: a log line every 100 updates, validation every epoch; no checkpoints
 FLAGS = "--log-interval 100 --no-save --no-progress-bar --log-format simple".split()
 
@@ -39,12 +41,13 @@ def time_trainings(
     Args:
         args: ``whole`` is the number of timed epochs per training, after ``RECORDING`` epochs reported separately.
         settings: returns fairseq's configuration for a side's name and further flags.
-        keep: called with the times so far after every round.
+        keep: called with the times so far after every training.
 
     Returns:
         side -> ``first`` and ``later``: seconds of the first epochs, and of each later one, over all rounds;
         ``updates``: number per epoch.
     """
+    skip_dynamo()
     times: Times = {name: {"first": [], "later": [], "updates": []} for name in sides}
     more = [*FLAGS, "--num-workers", str(args.workers)]
     for number in range(args.rounds):
@@ -56,7 +59,7 @@ def time_trainings(
             times[name]["later"] += found[RECORDING:]
             shown = ", ".join(f"{seconds:.2f}" for seconds in found)
             print(f"round {number + 1} of {args.rounds}: {name}: epochs of {shown} s", file=sys.stderr)
-        keep(times)
+            keep(times)
     return times
 
 
@@ -76,6 +79,7 @@ def _epochs(cfg: Any, cuda: bool, updates: list[float]) -> list[float]:
     metrics.reset()
     with patch.object(fairseq_cli.train, "train", timed):
         distributed.call_main(cfg, fairseq_cli.train.main)
+    end_loaders()
     gc.collect()
     if cuda:
         torch.cuda.empty_cache()
@@ -89,22 +93,22 @@ def _now(cuda: bool) -> float:
 
 
 def describe(times: Times, words: int) -> dict[str, Any]:
-    """Summarise for the result file.
+    """Summarise the sides that are measured for the result file; ratios are of the rounds that both sides have.
 
     Args:
         words: target tokens per epoch.
     """
-    sides = {}
-    for name, mine in times.items():
+    sides, measured = {}, {name: mine for name, mine in times.items() if mine["first"]}
+    for name, mine in measured.items():
         updates = max(mine["updates"])
         sides[name] = {
             "ms_per_update": benchmarks.spread([1000 * t / updates for t in mine["later"]]),
             "words_per_second": benchmarks.spread([words / t for t in mine["later"]]),
-            "speed_to_stock": benchmarks.paired_ratios(times["stock"]["later"], to=mine["later"]),
             "first_epochs_seconds": benchmarks.spread(mine["first"]),
             "updates_an_epoch": updates,
         }
-        for to in BASES:
-            if to in times:
-                sides[name][f"speed_to_{to}"] = benchmarks.paired_ratios(times[to]["later"], to=mine["later"])
+        for to in ("stock", *BASES):
+            if to in measured:
+                pairs = list(zip(measured[to]["later"], mine["later"], strict=False))
+                sides[name][f"speed_to_{to}"] = benchmarks.paired_ratios(*zip(*pairs, strict=True))
     return sides

@@ -25,10 +25,10 @@ def run(argv: list[str]) -> int:
     from fairseq_headprune.provenance import environment
     from fairseq_headprune.session import open_session
 
-    if args.task != "glue":
-        raise ValueError(f"{args.path}: not a checkpoint of the task glue; fairseq-generate is for translation")
     session = open_session(args)
     task = session.task.glue
+    if task is None:
+        raise ValueError(f"{args.path}: not a checkpoint of the task glue; fairseq-generate is for translation")
     files = submission_paths(task, args.submission) if args.submission else {}
     splits = list(task.dev) if args.gen_subset == "dev" else args.gen_subset.split(",")
     prediction_files = _prediction_paths(task, splits, args.predictions)

@@ -20,6 +20,7 @@ from fairseq_headprune.bert.vocabulary import Vocabulary
 from fairseq_headprune.criterions.settings import setting
 from fairseq_headprune.evaluation.evaluator import Evaluator
 from fairseq_headprune.files import PathLike
+from fairseq_headprune.glue.catalogue import GlueTask as Described
 from fairseq_headprune.glue.catalogue import glue_task
 from fairseq_headprune.glue.dataset import ExampleLosses, GlueDataset
 from fairseq_headprune.glue.examples import Holdout, read
@@ -92,7 +93,7 @@ class GlueTask(GatedTask, FairseqTask):
     def __init__(self, cfg: GlueConfig, **kwargs: Any) -> None:
         """Check the settings; the keywords of fairseq's ``setup_task`` are not used."""
         super().__init__(cfg)
-        self.glue = glue_task(cfg.glue_task)
+        self.glue: Described = glue_task(cfg.glue_task)
         self.metric = metric_of(self.glue, cfg.metric)
         self.vocabulary: Optional[Vocabulary] = None
         self.label_dictionary = Labels()

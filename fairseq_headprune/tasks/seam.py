@@ -18,6 +18,8 @@ from fairseq_headprune.stored.released import refuse_task
 
 if TYPE_CHECKING:
     from fairseq.tasks import FairseqTask
+
+    from fairseq_headprune.glue.catalogue import GlueTask
 else:
     FairseqTask = object  # a mixin, placed before fairseq's own task
 
@@ -29,11 +31,14 @@ class PrunableTask(FairseqTask):
         default_subset: the split that is evaluated if ``--gen-subset`` is not given.
         as_trained: settings that default to those the checkpoint was trained with if their flags are not given.
         translates: whether its answers are translations by fairseq's search.
+        glue: description of its labels and splits, by which ``headprune evaluate`` scores and writes predictions, with
+            the task's ``metric`` and ``score``; None: it does not.
     """
 
     default_subset = "test"
     as_trained: tuple[str, ...] = ()
     translates = False
+    glue: Optional["GlueTask"] = None
 
     @classmethod
     def registered_name(cls) -> str:
