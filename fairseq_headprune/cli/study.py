@@ -71,8 +71,8 @@ def run_opened(
     from fairseq_headprune.studies.run import run
 
     study.check()
-    warn(study)
     folder = study.open(args.output, environment(args.headprune_command))
+    warn(study)
     progress = Progress(verb, study.planned(), args.quiet or args.worker)
     with helpers(verb, argv, args, folder, trains):
         for cell in run(study, (work or MaskWork)(study), progress.begin):
