@@ -106,7 +106,7 @@ def measure(
             batches = {name: side.batches(sentences, size) for name, side in sides.items()}
             times: dict[str, list[float]] = {name: [] for name in sides}
             peaks = dict.fromkeys(sides, 0)
-            bar.part(f"{len(names)} models, batch size {size}" + ("" if beam is None else f", beam {beam}"))
+            bar.part(f"models: {len(names)}, batch size {size}" + ("" if beam is None else f", beam {beam}"))
             for number in range(rounds + 1):
                 turn = number % len(names)
                 for name in names[turn:] + names[:turn]:

@@ -18,7 +18,7 @@ def scoring_batches(session: Session, settings: ScoreSettings, shared: bool = Fa
     if shared:
         batches.groups = list(own_share(batches.groups))
     bar = Bar("importance", "batch", batches, quiet=session.args.quiet)
-    bar.line(f"{len(indices)} sentences of {settings.subset}, {len(batches)} batches")
+    bar.line(f"{settings.subset}, sentences: {len(indices)}, batches: {len(batches)}")
     return bar
 
 
