@@ -193,7 +193,9 @@ def slim_checkpoint(
         text = str(error.args[0])
         raise type(error)(text if text.startswith(str(path)) else f"{path}: {text}") from error
     if not bake and not noted_hashes(state):
-        removal.state["task_state"]["dictionaries"] = hashes_from_data(state, task_settings(state), path)
+        hashes = hashes_from_data(state, task_settings(state), path)
+        if hashes:  # a classifier has no dictionaries
+            removal.state["task_state"]["dictionaries"] = hashes
     write_with(output, lambda stream: torch.save(removal.state, stream))
     already = len(removal.before.mask().dropped())
     return {
