@@ -96,3 +96,8 @@ def told(study):
 
 def _lines(folder):
     return (folder.path / "cells.jsonl").read_text().splitlines(keepends=True)
+
+
+def texts(table):
+    """Return a table's cells as text, None where there is nothing."""
+    return [[None if cell is None else str(cell) for cell in row] for row in table.rows]

@@ -5,25 +5,19 @@ import sys
 
 import pytest
 import tiny
+from reports import texts
 
 from fairseq_headprune.files import read_json, write_json
 from fairseq_headprune.studies.samplings import items
 
 sys.path.insert(0, str(tiny.ROOT / "scripts"))
-sys.path.insert(0, str(tiny.ROOT / "examples" / "lottery"))
 import bench_tables  # noqa: E402
-import gather  # noqa: E402
-import lottery_tables  # noqa: E402
 import readme_tables  # noqa: E402
 import training_tables  # noqa: E402
 
 _EXAMPLES = tiny.ROOT / "examples"
 #: So many resamples that a test can be significant.
 _TESTED = {"alpha": 0.01, "resamples": 100_000, "seed": 1, "signature": "sig"}
-
-
-def texts(table):
-    return [[None if cell is None else str(cell) for cell in row] for row in table.rows]
 
 
 def test_fine_tuned_models_beside_the_reference(tmp_path):
@@ -113,107 +107,6 @@ def test_random_pruning_of_translation_beside_the_paper(tmp_path):
     # Table 1 of the paper: 60% pruned, -0.15 and -0.07.
     assert texts(table)[1] == ["60%", "random", "40.50", "-0.50", "-1.25 to +0.25", "0.30", "3", "-0.15", "-0.07"]
     assert table.rows[1][3].mark == "" and "one-sample t-test of the samplings" in table.notes[0]
-
-
-def lottery(folder):
-    """Two models of MRPC; what gather.py writes, as far as tables read it."""
-    ticket = lambda name, how, mean, p=None: {  # noqa: E731
-        "ticket": name, "how": how, "mean": mean, "sd": 0.5, "n": 2, "p": p, "p_holm": p and 2 * p,
-    }  # fmt: skip
-    cells = [ticket("full", "retrained", 80.0), ticket("bad", "retrained", 70.0, 0.004)]
-    both = {"kind": "", "measure": "f1", "alpha": 0.01, "tests": 2, "majority": {"score": 66.5}}
-    both["tickets"] = [*cells, ticket("bad", "pruned", 60.0, 0.006), ticket("random", "fresh", 65.0, 0.5)]
-    weights = both | {"kind": "weights", "tickets": [*cells[:1], ticket("bad", "retrained", 50.0, 0.5)]}
-    cell = lambda score, heads, blocks: {"score": score, "kept": {"enc_self": heads, "enc_ffn": blocks}}  # noqa: E731
-    searches = {
-        f"model-{seed}": {
-            "baseline": cell(80.0, 72, 6), "ticket": cell(there, heads, 2),
-            "reported_baseline": cell(80.0, 72, 6), "reported_ticket": cell(reported, heads, 2),
-        }
-        for seed, there, reported, heads in [(1, 76.0, 72.0, 10), (2, 72.0, 72.0, 20)]
-    }  # fmt: skip
-    agreed = {"heads": {"kappa": -0.001, "p": 0.03}, "blocks": {"kappa": None, "p": None}}
-    found = {"stability": agreed, "super-survivors": {"enc_self": [[1, 0], [1, 1]], "enc_ffn": [[1], [1]]}}
-    value = {"searches": {"holdout-both": searches, "dev-both": searches}, "tickets": {"dev-both": found}}
-    (folder / "results").mkdir()
-    write_json(folder / "results" / "MRPC.json", value | {"tables": {"both": both, "magnitude": weights}})
-    write_json(folder / "results" / "find-speed.json", {"seconds": 1})
-    write_json(folder / "paper-table2.json", read_json(_EXAMPLES / "lottery" / "paper-table2.json"))
-    return folder / "results"
-
-
-def test_lottery_tickets_beside_the_paper(tmp_path):
-    # Source: Prasanna et al. 2020, Table 2 (MRPC: 0.68, and 0.67 for the other three); the rest by hand.
-    results = lottery(tmp_path)
-    assert [row[1:] for row in texts(lottery_tables.paper(results))] == [
-        ["ours", "66.5"], ["paper", "68"], ["ours", "70.0"], ["paper", "67"],
-        ["ours", "50.0"], ["paper", "67"], ["ours", "65.0"], ["paper", "67"],
-    ]  # fmt: skip
-    table = lottery_tables.glue(results)
-    assert texts(table) == [
-        ["MRPC", "full", None, "80.00 ± 0.50 (2)", None],
-        ["MRPC", "random", None, None, "65.00 ± 0.50 (2)"],
-        ["MRPC", "bad", "60.00 ± 0.50 (2)", "70.00 ± 0.50 (2)", None],
-        ["MRPC", "bad (weights)", None, "50.00 ± 0.50 (2)", None],
-    ]
-    # p after Holm's correction: .012 and .008.
-    assert [cell.mark for cell in table.rows[2][2:4]] == ["raw", "holm"] and table.rows[3][3].mark == ""
-
-
-def test_selection_and_agreement_of_lottery_tickets(tmp_path):
-    results = lottery(tmp_path)
-    # Kept there: 95 and 90% of 80; reported: 90% of it: 5 and 0 points apart, mean 2.5, deviation 5 / sqrt(2).
-    kept = ["15.0 (10 to 20) heads, 2 blocks", "80.0 → 74.0", "80.0 → 72.0", "+2.5 ± 3.5"]
-    assert ["MRPC", "heads and blocks", "holdout", *kept] in texts(lottery_tables.selection(results))
-    [row] = texts(lottery_tables.agreement(results))
-    assert row == ["MRPC", "both", "15.0 (10 to 20)", "3", "0.00 (0.03)", "2", "2", None]
-
-
-def test_survivors_of_lottery_tickets_and_their_attention(tmp_path):
-    share = lambda mean, sd: {"n": 2, "mean": mean, "sd": sd}  # noqa: E731
-    shares = {
-        "tickets-dev-heads": {"heads": share(20.4, 5.6), "weights": share(73.0, 2.0)},
-        "tickets-dev-magnitude": {"weights": share(44.0, 5.0)},
-    }
-    always = {
-        "tickets-dev-heads": {"heads": 1, "blocks": 6, "weights": 68.9},
-        "tickets-dev-magnitude": {"weights": 39.5},
-    }
-    found = {
-        "groups": {"survivors": [{}], "the rest": [{}], "all heads": [{}, {}]},
-        "heads": [{}, {}],
-        "sentences": 100,
-    }
-    found |= {"patterns": ["diagonal", "block"], "classifier": {}, "shares": {}}
-    for kind, f1, survivors in (("raw", 0.924, [0.25, 0.75]), ("normed", 0.9, [0.5, 0.5])):
-        by_group = {"survivors": survivors, "the rest": [0.0, 1.0], "all heads": [0.125, 0.875]}
-        found["shares"][kind] = {f"Enc-Enc, {name}": of for name, of in by_group.items()}
-        found["classifier"][kind] = {"enc_self": {"weighted_f1": f1}}
-    value = {"survival": {"survival": shares, "super_survivors": always}, "patterns": {"model-1": found}}
-    write_json(tmp_path / "MRPC-survivors.json", value)
-    write_json(tmp_path / "MRPC.json", {})
-    assert texts(lottery_tables.survival(tmp_path)) == [
-        ["MRPC", "heads", "20 ± 6", None, "73 ± 2", "1", None, "69"],
-        ["MRPC", "weights", None, None, "44 ± 5", None, None, "40"],
-    ]
-    table = lottery_tables.patterns(tmp_path)
-    assert texts(table)[:2] == [
-        ["MRPC", "survivors", "1", "25 / 50", "75 / 50"],
-        ["MRPC", "the rest", "1", "0 / 0", "100 / 100"],
-    ]
-    assert len(table.rows) == 3 and "made-up maps: 0.92 (raw), 0.90 (normed)" in table.notes[0]
-    # A model of which nothing survives has one group only, which is all heads.
-    found["groups"] = {"the rest": [{}, {}], "all heads": [{}, {}]}
-    for kind in ("raw", "normed"):
-        del found["shares"][kind]["Enc-Enc, survivors"]
-    write_json(tmp_path / "MRPC-survivors.json", value)
-    assert [row[1] for row in lottery_tables.patterns(tmp_path).rows] == ["all heads"]
-
-
-def test_gathered_results_name_no_place(tmp_path):
-    command = f"headprune lottery table {tmp_path}/a/1 --bert=/elsewhere/model a/2 1/2"
-    found = gather.without_places({"command": command, "path": [f"{tmp_path}/a/1", "/x/y", 3]}, tmp_path)
-    assert found == {"command": "headprune lottery table a/1 --bert=model a/2 1/2", "path": ["a/1", "y", 3]}
 
 
 def cell(component, layer, head, delta, p_holm):

@@ -61,12 +61,7 @@ retrain() {  # SEED NUMBER MODE [flags]: the tickets of one model
         >"$OUT/retrain-$3-$1.txt"
 }
 
-MODELS=()
-for seed in "${SEEDS[@]}"; do
-    on_card "$seed" train "$seed"
-    MODELS+=("$OUT/model-$seed/checkpoint_best.pt")
-done
-together
+train_all
 on_all search dev dev heads,blocks,both,magnitude
 on_all search holdout valid both,magnitude
 together

@@ -52,12 +52,7 @@ retrain() {  # SEED NUMBER MODE JOBS [flags]: the tickets of one model
         >"$OUT/retrain-$3-$1.txt"
 }
 
-MODELS=()
-for seed in "${SEEDS[@]}"; do
-    on_card "$seed" train "$seed"
-    MODELS+=("$OUT/model-$seed/checkpoint_best.pt")
-done
-together
+train_all
 # Two processes a model, one a mode.
 for mode in both magnitude; do
     on_all headprune lottery find "$DATA" --paths "${MODELS[@]}" --mode "$mode" -o "$OUT/search-valid-$mode" \

@@ -29,3 +29,12 @@ together() {  # wait for what was started; fail if one failed
     return "$failed"
 }
 
+train_all() {  # train a model of each of SEEDS, by the script's train SEED; set MODELS, their checkpoints
+    local seed
+    MODELS=()
+    for seed in "${SEEDS[@]}"; do
+        on_card "$seed" train "$seed"
+        MODELS+=("$OUT/model-$seed/checkpoint_best.pt")
+    done
+    together
+}

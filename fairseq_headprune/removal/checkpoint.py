@@ -192,10 +192,8 @@ def slim_checkpoint(
     except (ValueError, KeyError) as error:
         text = str(error.args[0])
         raise type(error)(text if text.startswith(str(path)) else f"{path}: {text}") from error
-    if not bake and not noted_hashes(state):
-        hashes = hashes_from_data(state, task_settings(state), path)
-        if hashes:  # a classifier has no dictionaries
-            removal.state["task_state"]["dictionaries"] = hashes
+    if not bake and not noted_hashes(state) and (hashes := hashes_from_data(state, task_settings(state), path)):
+        removal.state["task_state"]["dictionaries"] = hashes
     write_with(output, lambda stream: torch.save(removal.state, stream))
     already = len(removal.before.mask().dropped())
     return {
