@@ -82,8 +82,8 @@ def test_sentences_are_those_of_the_first_version(sizes):
 def test_dates_are_of_the_calendar():
     # 20 May 2020 was a Wednesday; day and year share their words.
     fixed = Mock(randrange=lambda days: (date(2020, 5, 20) - date(1950, 1, 1)).days)
-    found = sentences._date(fixed, "{3}, dem {0}n {1} {2}", "{3}, {1} {0}, {2}")
-    assert found == ("Mittwoch, dem zwanzigsten Mai zweitausendzwanzig", "Wednesday, May twentieth, twenty twenty")
+    expected = {"weekday": ("Mittwoch", "Wednesday"), "day": ("zwanzigste", "twentieth"), "month": ("Mai", "May")}
+    assert sentences._date(fixed) == expected | {"in_year": ("zweitausendzwanzig", "twenty twenty")}
 
 
 @pytest.fixture(scope="module")
@@ -108,8 +108,8 @@ def test_test_set_does_not_depend_on_the_size_of_train():
 
 def test_too_many_pairs_are_refused(monkeypatch):
     monkeypatch.setattr(sentences, "draw", lambda rng: ("Eins.", "One."))
-    with pytest.raises(ValueError, match="5 distinct pairs asked for, but only 1 found"):
-        sentences.distinct_pairs(1, 5)
+    with pytest.raises(ValueError, match="only 1 distinct sentence pairs were found"):
+        generate(SMALL)
 
 
 def test_pieces_decode_to_the_text_exactly():
@@ -161,7 +161,7 @@ def test_another_corpus_is_refused_and_left_alone(tmp_path, capsys):
 
 def test_a_foreign_file_is_not_overwritten(tmp_path):
     (tmp_path / "test.de").write_text("mine\n")
-    with pytest.raises(ValueError, match="test.de exists"):
+    with pytest.raises(ValueError, match="test.de is of another corpus"):
         make(tmp_path, SMALL, binarise=False)
     assert [path.name for path in tmp_path.iterdir()] == ["test.de"]
 
@@ -182,7 +182,7 @@ def test_binary_data_has_a_joined_dictionary_and_all_sentences(tmp_path):
     assert lines == (tmp_path / "test.en").read_text().splitlines()
     assert [path for path in tmp_path.iterdir() if path.name.startswith(".")] == []
     (data / "corpus.json").write_text("{}")
-    with pytest.raises(ValueError, match="data-bin was made from another corpus"):
+    with pytest.raises(ValueError, match="data-bin is of another corpus"):
         make(tmp_path, SMALL)
 
 

@@ -3,8 +3,7 @@
 import datetime
 import random
 import re
-from collections.abc import Callable, Iterable
-from functools import partial
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 Pair = tuple[str, ...]
@@ -20,8 +19,7 @@ for _ten in "twenty thirty forty fifty sixty seventy eighty ninety".split():
 #: Two English digits after an hour or a century ("oh-five"), nothing for 0.
 _MINUTES = ["", *(f" oh-{word}" for word in EN[1:10]), *(f" {word}" for word in EN[10:])]
 _DE_ORDINALS = {1: "erste", 3: "dritte", 7: "siebte", 8: "achte"}
-_EN_ORDINALS = {"one": "first", "two": "second", "three": "third", "five": "fifth", "eight": "eighth"}
-_EN_ORDINALS |= {"nine": "ninth", "twelve": "twelfth"}
+_EN_TH = dict(one="first", two="second", three="third", five="fifth", eight="eighth", nine="ninth", twelve="twelfth")
 
 
 def number(value: int) -> Pair:
@@ -43,7 +41,7 @@ def decimal(tenths: int) -> Pair:
 def ordinal(value: int) -> Pair:
     """An ordinal below 100 in the German weak form ("dritte", "third")."""
     head, dash, last = EN[value].rpartition("-")
-    last = _EN_ORDINALS.get(last) or last.removesuffix("y") + ("ieth" if last.endswith("y") else "th")
+    last = _EN_TH.get(last) or last.removesuffix("y") + ("ieth" if last.endswith("y") else "th")
     return _DE_ORDINALS.get(value) or DE[value] + ("te" if value < 20 else "ste"), head + dash + last
 
 
@@ -75,11 +73,12 @@ _SLOT = re.compile(r"{([a-z_]+)(2?)}")
 _LINES = Path(__file__).with_name("language.txt").read_text(encoding="utf-8").replace("\n    ", " ").splitlines()
 #: [weight, German, English] for each template.
 TEMPLATES = [line.split(" | ") for line in _LINES if line[:1].isdigit()]
-#: Name of a list -> its entries, each the forms of one word.
+#: Names of a list -> its entries, each the forms of one word.
 WORDS = {
-    name: [tuple(entry.split(":")) for entry in entries.split(", ")]
-    for name, _, entries in (line.partition(" = ") for line in _LINES if line[:1].isalpha())
+    names: [tuple(entry.split(":")) for entry in entries.split(", ")]
+    for names, _, entries in (line.partition(" = ") for line in _LINES if line[:1].isalpha())
 }
+_LIST_OF = {name: names for names in WORDS for name in names.split("/")}
 
 
 def _value(rng: random.Random) -> int:
@@ -94,98 +93,87 @@ def _count(rng: random.Random, highest: int = 10000) -> Pair:
     return number(value)
 
 
-def _join(form: Pair, parts: Iterable[Pair]) -> Pair:
-    """Put values into a form: the German ones into the German form, the English ones into the English form."""
-    return tuple(text.format(*words) for text, *words in zip(form, *parts, strict=True))
+def _amount(rng: random.Random, highest: int = 1000) -> Pair:
+    """Draw a whole number, or in one of four cases tenths up to 20."""
+    tenths = rng.randrange(20, 200) if rng.randrange(4) == 0 else 0
+    return decimal(tenths) if tenths % 10 else _count(rng, highest)
 
 
-def _date(rng: random.Random, *form: str) -> Pair:
-    """Draw a day between 1950 and 2049; a form has {0} for the day, {1} the month, {2} the year, {3} the weekday."""
+def _date(rng: random.Random) -> dict[str, Pair]:
+    """Draw a day between 1950 and 2049."""
     day = datetime.date(1950, 1, 1) + datetime.timedelta(days=rng.randrange(100 * 365))
     month, weekday = WORDS["month"][day.month - 1], WORDS["weekday"][day.weekday()]
-    return _join(form, [ordinal(day.day), month, year(day.year), weekday])
+    return {"day": ordinal(day.day), "month": month, "in_year": year(day.year), "weekday": weekday}
 
 
-def _measure(rng: random.Random, units: str, highest: int = 1000) -> Pair:
-    """Draw a measure: a whole number, or in one of four cases tenths up to 20."""
-    unit, tenths = rng.choice(WORDS[units]), rng.randrange(20, 200) if rng.randrange(4) == 0 else 0
-    return _join(unit, [decimal(tenths) if tenths % 10 else _count(rng, highest)])
+def _sum(rng: random.Random) -> dict[str, Pair]:
+    first, second = _value(rng), _value(rng)
+    return {"first": number(first), "second": number(second), "sum": number(first + second)}
 
 
-#: Slots that are not simply a word from the list of the same name; arguments are drawn in the order they stand in.
-_DRAWN: dict[str, Callable[[random.Random], Pair]] = {
+#: Slots that are not a word from a list; arguments are drawn in the order they stand in.
+_DRAWN: dict[str, Callable[[random.Random], Pair | dict[str, Pair]]] = {
     "count": _count,
-    "percent": lambda rng: number(rng.randrange(2, 100)),
+    "few": lambda rng: number(rng.randrange(2, 100)),
     "degrees": lambda rng: number(rng.randrange(2, 40)),
     "number": lambda rng: number(_value(rng)),
+    "amount": _amount,
+    "metres": lambda rng: _amount(rng, 400),
     "ordinal": lambda rng: ordinal(rng.randrange(1, 32)),
     "year": lambda rng: year(rng.randrange(1100, 2050)),
-    "long_date": lambda rng: _date(rng, "{0}n {1} {2}", "{1} {0}, {2}"),
-    "full_date": lambda rng: _date(rng, "{3}, dem {0}n {1} {2}", "{3}, {1} {0}, {2}"),
-    "day_month": lambda rng: _date(rng, "{0}n {1}", "{1} {0}"),
-    "weekday": lambda rng: _date(rng, "{3}", "{3}"),
-    "month": lambda rng: _date(rng, "{1}", "{1}"),
     "clock": lambda rng: clock(rng.randrange(24), rng.randrange(60)),
     "spoken": lambda rng: spoken_time(rng.randrange(1, 13), rng.choice([5, 10, 15, 20, 30, 40, 45, 50, 55])),
-    "goods": lambda rng: _join(("{} {}", "{} {}"), [_count(rng), rng.choice(WORDS["things"])]),
-    "price": lambda rng: _join(
-        parts=[_count(rng, 999), number(rng.randrange(2, 100))], form=rng.choice(WORDS["cents"])
+    "goods": lambda rng: _fill(rng, ("{count} {things}", "{count} {things}")),
+    "price": lambda rng: _fill(
+        rng, known={"a": _count(rng, 999), "b": number(rng.randrange(2, 100))}, form=rng.choice(WORDS["cents"])
     ),
-    "whole_price": lambda rng: _join(parts=[_count(rng)], form=rng.choice(WORDS["currency"])),
-    "length": lambda rng: _measure(rng, "length", highest=400),
-    **{units: partial(_measure, units=units) for units in ("distance", "weight", "volume")},
-    "duration": lambda rng: _join(parts=[number(rng.randrange(2, 100))], form=rng.choice(WORDS["duration"])),
-    "article": lambda rng: _join(rng.choice(WORDS["article"]), [rng.choice(WORDS["adjective"])]),
+    "first": _sum,
+    **dict.fromkeys(("weekday", "day", "month"), _date),
 }
 
 
-def _fill(rng: random.Random, german: str) -> dict[str, Pair]:
-    """Draw a value for every slot, in the order of the German text (so that the draw depends on nothing else)."""
-    found: dict[str, Pair] = {}
-    slots = _SLOT.findall(german)
-    if ("sum", "") in slots:
-        first, second = _value(rng), _value(rng)
-        found = {"number": number(first), "number2": number(second), "sum": number(first + second)}
+def _draw(rng: random.Random, slot: str) -> dict[str, Pair]:
+    """Draw a value for a slot and for those that come with it."""
+    if slot in _DRAWN:
+        return found if isinstance(found := _DRAWN[slot](rng), dict) else {slot: found}
+    forms = rng.choice(WORDS[_LIST_OF[slot]])
+    pairs = zip(forms[::2], forms[1::2] + forms[-1:], strict=False)  # a last form without English: the pronoun
+    return {name: _fill(rng, pair) for name, pair in zip(_LIST_OF[slot].split("/"), pairs, strict=True)}
+
+
+def _fill(rng: random.Random, form: Pair, known: dict[str, Pair] | None = None) -> Pair:
+    """Draw a value for every other slot, in the order of the German text (so that it depends on nothing else)."""
+    found, slots = dict(known or {}), _SLOT.findall(form[0])
     for slot, suffix in slots:
-        if slot + suffix in found or slot == "subject":
-            continue
-        pair: Pair = ()
-        if slot in ("done", "do"):
-            done, do, *english = rng.choice(WORDS["action"])
-            forms = zip(("did", "done", "do"), ("", done, do), english, strict=True)
-            found |= {form + suffix: texts for form, *texts in forms}
-        elif slot in _DRAWN or slot in WORDS:
-            while not pair or (suffix and pair[1] == found[slot][1]):  # the second of a kind differs from the first
-                pair = _DRAWN[slot](rng) if slot in _DRAWN else rng.choice(WORDS[slot])
-            found |= {slot + suffix: pair, **({"pronoun": pair[2:] * 2} if pair[2:] else {})}  # of a building
+        if slot + suffix not in found and slot in _DRAWN | _LIST_OF and slot != "subject":
+            drawn = _draw(rng, slot)
+            while suffix and slot != "do" and drawn[slot] == found[slot]:  # only an action may come twice
+                drawn = _draw(rng, slot)
+            found |= {name + suffix: pair for name, pair in drawn.items()}
     for suffix in (suffix for slot, suffix in sorted(slots) if slot == "subject"):
         *name, person = rng.choice([subject for subject in WORDS["subject"] if subject[:2] != found.get("subject")])
-        found |= {forms[0] + suffix: (forms[int(person)],) * 2 for forms in WORDS["verbs"]}
+        found |= {forms[1] + suffix: (forms[int(person)],) * 2 for forms in WORDS["verbs"]}
         found["subject" + suffix] = tuple(name)
-    return found
+    return tuple(text.format_map({slot: pair[side] for slot, pair in found.items()}) for side, text in enumerate(form))
 
 
 def draw(rng: random.Random) -> Pair:
     """Draw one sentence pair (German, English), capitalised and ending in a full stop."""
-    ((_, *texts),) = rng.choices(TEMPLATES, weights=[int(weight) for weight, *_ in TEMPLATES])
-    found = _fill(rng, texts[0])
-    texts = [text.format_map({slot: pair[side] for slot, pair in found.items()}) for side, text in enumerate(texts)]
-    return tuple(text[0].upper() + text[1:] for text in texts)
+    ((_, *form),) = rng.choices(TEMPLATES, weights=[int(weight) for weight, *_ in TEMPLATES])
+    return tuple(text[0].upper() + text[1:] for text in _fill(rng, tuple(form)))
 
 
-def distinct_pairs(seed: int, count: int, patience: int = 10_000) -> list[Pair]:
+def distinct_pairs(seed: int, patience: int = 10_000) -> Iterator[Pair]:
     """Draw sentence pairs of at most 20 words per side; no German and no English sentence is repeated.
 
     Raises:
-        ValueError: the templates do not give that many: ``patience`` draws in a row gave no new pair.
+        ValueError: the templates do not give more: ``patience`` draws in a row gave no new pair.
     """
-    rng, pairs, seen, misses = random.Random(seed), list[Pair](), set[tuple[int, str]](), 0
-    while len(pairs) < count:
-        if misses == patience:
-            raise ValueError(f"{count} distinct pairs asked for, but only {len(pairs)} found; ask for fewer")
+    rng, seen, misses = random.Random(seed), set[tuple[int, str]](), 0
+    while misses < patience:
         pair, misses = draw(rng), misses + 1
         if seen.isdisjoint(enumerate(pair)) and all(len(text.split()) <= 20 for text in pair):
-            pairs.append(pair)
+            yield pair
             misses = 0
             seen.update(enumerate(pair))
-    return pairs
+    raise ValueError(f"only {len(seen) // 2} distinct sentence pairs were found; ask for fewer")
