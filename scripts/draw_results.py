@@ -21,9 +21,10 @@ from fairseq_headprune.parts import PAPER_NAMES  # noqa: E402
 from fairseq_headprune.report.ablation_figures import ablation_scatter, score_histogram  # noqa: E402
 from fairseq_headprune.report.epochs import epoch_figure  # noqa: E402
 from fairseq_headprune.report.figures import pruning_curve  # noqa: E402
-from fairseq_headprune.report.gate_figures import dynamics_figure, heads_against_penalty  # noqa: E402
 from fairseq_headprune.report.head_maps import head_map  # noqa: E402
+from fairseq_headprune.report.panels import draw_panel  # noqa: E402
 from fairseq_headprune.report.speed_figures import accuracy_figure, speed_figure  # noqa: E402
+from fairseq_headprune.studies.gate_runs import gates_document  # noqa: E402
 from fairseq_headprune.studies.pruners.figures import comparison_figure, set_figures  # noqa: E402
 
 _EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
@@ -103,18 +104,8 @@ def methods(value: dict[str, Any], stem: str) -> None:
 
 
 def dynamics(value: dict[str, Any], stem: str) -> None:
-    """The figure of ``headprune dynamics`` for one training."""
-    found, run = value["by_update"], value["runs"][0]
-    overlap = [(point["update"], point["percent"]) for point in found["sets"] if point["percent"] is not None]
-    score, temperature = ([(p["update"], p["value"]) for p in found[name]] for name in ("score", "temperature"))
-    title = f"{Path(stem).name}: {run['kept']} of {run['heads']} heads"
-    dynamics_figure(overlap, score, temperature, value["score"], title, stem)
-
-
-def penalties(value: dict[str, Any], stem: str) -> None:
-    """The figure of ``headprune dynamics`` for trainings with several values of lambda."""
-    points = [(point["penalty"], point["kept"]) for point in value["heads_by_penalty"]]
-    heads_against_penalty(points, max(run["heads"] for run in value["runs"]), stem)
+    """The first figure of ``headprune dynamics``: one training by update, or heads by lambda."""
+    draw_panel(gates_document(value).panels[0], stem)
 
 
 def speed(value: dict[str, Any], stem: str) -> None:
@@ -135,7 +126,7 @@ DRAWN: list[tuple[set[str], Callable[[dict[str, Any], str], None]]] = [
     ({"scores", "estimator"}, importance),
     ({"points", "costs", "rows"}, methods),
     ({"by_update"}, dynamics),
-    ({"heads_by_penalty"}, penalties),
+    ({"heads_by_penalty"}, dynamics),
     ({"levels", "masks", "unpruned"}, speed),
 ]
 

@@ -175,6 +175,15 @@ def test_table_1_is_measured():
     assert body[2] == ["Voita et al. (L0)", "1.10", "1.00", "1.50", "36.00"]
 
 
+def test_the_costs_tell_how_often_the_learned_set_was_sampled():
+    """By hand: 25 and 75% of the updates after cooling are 50; a method without cooling has no share."""
+    rows = [row("unpruned", None, 100.0, 40.0), row("ste", 8, 100.0, 30.0)]
+    rows += [row("joint-dsp", count, 100.0, 30.0, sampled_as_learned=share) for count, share in ((8, 0.25), (4, 0.75))]
+    table = cost_table(costs(rows, 1000), "BLEU")
+    assert {str(line[0]): line[4] for line in table.rows} == {"STE": None, "Joint DSP": "50%"}
+    assert table.header[4] == "Sampled = learned"
+
+
 def test_time_is_compared_among_as_many_processes():
     """By hand: of 150 s among 2 and 900 s among 20, with 100 s among 2 for the unpruned model, the first counts."""
     rows = [row("unpruned", None, 100.0, 40.0), row("ste", 8, 150.0, 30.0), row("ste", 4, 900.0, 20.0)]

@@ -1,14 +1,21 @@
 """``headprune dynamics``: what the logs of trainings tell, by hand counts."""
 
+import base64
 import json
 import re
 
 import pytest
+from reports import told
+from verbs import refused
 
 from fairseq_headprune.cli import main
+from fairseq_headprune.cli.open import version
+from fairseq_headprune.cli.report import document
+from fairseq_headprune.files import sha256
 from fairseq_headprune.gates import dynamics
 from fairseq_headprune.parts import Part
-from fairseq_headprune.report.gate_figures import heads_against_penalty
+from fairseq_headprune.report.panels import draw_panel, svg_of
+from fairseq_headprune.report.pictures import GateCurves, HeadsByPenalty
 
 #: two layers of two heads in the encoder, one layer of two in the decoder
 HEADS = [["enc_self", layer, head] for layer in (0, 1) for head in (0, 1)] + [["dec_self", 0, 0], ["dec_self", 0, 1]]
@@ -72,6 +79,7 @@ def test_the_verb_draws_one_run_and_many(tmp_path, capsys):
     assert main(["dynamics", str(one), "-o", str(tmp_path / "figures"), "--at", "20", "--json"]) == 0
     value = json.loads(capsys.readouterr().out)
     assert value["runs"][0]["sampled_as_learned"] == 0.25
+    assert value["by_update"]["sampled_as_learned"] == [{"update": 40, "value": 0.25}]
     assert value["runs"][0]["overlap"] == [{"update": 20, "percent": pytest.approx(100 / 3)}]
     assert value["runs"][0]["settled"] == {"from_update": 30, "other_at_update": 20}
     assert {path.name for path in (tmp_path / "figures").iterdir()} == {"dynamics.png", "dynamics.svg"}
@@ -82,10 +90,62 @@ def test_the_verb_draws_one_run_and_many(tmp_path, capsys):
     assert names == {"heads-against-lambda", "distribution-dsp", "distribution-l0"}
 
 
+def drawn(panel):
+    """The names of the curves in a picture."""
+    return set(re.findall(r'<g id="(score|overlap|sampled|kept)"', base64.b64decode(svg_of(panel)).decode()))
+
+
+def test_curves_are_drawn_where_there_is_something_to_show():
+    # By hand: three heads all along are no curve, and STE has no share and no temperature.
+    overlap = [(10, 50.0), (20, 100.0)]
+    assert drawn(GateCurves("g", "t", "BLEU", overlap, kept=[(10, 50.0), (20, 50.0)])) == {"overlap"}
+    full = GateCurves("g", "t", "BLEU", overlap, [(20, 30.0)], [(0, 1.0), (20, 0.1)], [(10, 90.0), (20, 50.0)], overlap)
+    assert drawn(full) == {"score", "overlap", "sampled", "kept"}
+    with pytest.raises(ValueError, match="not finite"):
+        svg_of(GateCurves("g", "t", "BLEU", overlap, sampled=[(20, float("nan"))]))
+
+
+def test_the_report_page_shows_what_the_verb_tells(tmp_path, capsys):
+    # Source: the verb's own tables, and its JSON document.
+    one, other = write_run(tmp_path / "one"), write_run(tmp_path / "two", kind="l0", penalty=0.5)
+    assert main(["dynamics", str(one), str(other), "--json"]) == 0
+    (tmp_path / "both.json").write_text(capsys.readouterr().out)
+    page = document([one, other / "gates.jsonl", tmp_path / "both.json"], "title")
+    assert [(study["name"], study["kind"], study["heading"]) for study in page["studies"]] == [
+        (name, "dynamics", "How gates were learned") for name in ("one", "gates.jsonl", "both.json")
+    ]
+    assert [len(study["pictures"]) for study in page["studies"]] == [1, 1, 3]
+    assert main(["dynamics", str(one)]) == 0
+    assert [*told(page["studies"][0])][0] in capsys.readouterr().out
+    logs = page["studies"][0]["provenance"]["settings"]["logs"][str(one / "gates.jsonl")]
+    assert logs["sha256"] == sha256(one / "gates.jsonl") and logs["tau_updates"] == 20 and "heads" not in logs
+    [made] = page["studies"][2]["provenance"]["runs"]
+    assert made["command"].startswith("headprune dynamics")
+    assert main(["report", str(one), str(tmp_path / "both.json"), "-o", str(tmp_path / "page.html")]) == 0
+    assert "one: dynamics on valid, 1 of 1 cells, 0 maps, 0 charts, 2 tables" in capsys.readouterr().out
+    first = version([str(one), str(tmp_path / "both.json")])
+    with open(one / "gates.jsonl", "a") as stream:
+        stream.write(json.dumps({"update": 50, "kept": SETS[40]}) + "\n")
+    assert version([str(one), str(tmp_path / "both.json")]) != first
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"curves": {}}', "is not what headprune dynamics --json prints"),
+        ('{"runs": [{}], "distribution": {}, "score": null}', "is damaged"),
+        ("[", "not a JSON file"),
+    ],
+)
+def test_other_json_on_the_report_page_is_refused(tmp_path, capsys, text, message):
+    (tmp_path / "x.json").write_text(text)
+    assert message in refused(capsys, "report", tmp_path / "x.json", "-o", tmp_path / "page.html")
+
+
 @pytest.mark.parametrize("points", [[(0.001, 9), (0.02, 3)], [(0.0, 12), (0.001, 9), (0.02, 3)]])
 def test_lambdas_are_written_as_numbers(tmp_path, points):
     # As text in the picture: a formula would stand there as it is written.
-    heads_against_penalty(points, 12, tmp_path / "figure")
+    draw_panel(HeadsByPenalty("lambda", "title", points, 12), tmp_path / "figure")
     found = re.findall(r"<text[^>]*>([^<]+)</text>", (tmp_path / "figure.svg").read_text())
     assert {"0.001", "0.01", "All heads (12)"} <= set(found) and not [text for text in found if "$" in text]
 

@@ -5,6 +5,8 @@ from pathlib import Path
 
 from fairseq_headprune.cli.common import Parser
 from fairseq_headprune.cli.report import document
+from fairseq_headprune.gates.log import NAME as LOG
+from fairseq_headprune.studies.gate_runs import holds_gates, read_gates
 from fairseq_headprune.studies.kinds import read_study
 from fairseq_headprune.studies.stored import NAME, is_stored
 
@@ -15,12 +17,14 @@ reach it), open it in the browser, and update it while the studies run, until Ct
 def run(argv: list[str]) -> int:
     """Run the verb."""
     parser = Parser(prog="headprune open", description=_DESCRIPTION)
-    parser.add_argument("studies", metavar="STUDY", nargs="+", help="study folder")
+    parser.add_argument(
+        "studies", metavar="STUDY", nargs="+", help="study folder, or --save-dir of a training with learned gates"
+    )
     parser.add_argument("--no-browser", action="store_true", help="only serve the page")
     args = parser.parse_args(argv)
     for study in args.studies:
         if not is_stored(study):
-            read_study(study)
+            (read_gates if holds_gates(study) else read_study)(study)
     from fairseq_headprune.report.page.render import render  # matplotlib: not for --help
     from fairseq_headprune.report.page.server import PageServer
 
@@ -37,7 +41,13 @@ def run(argv: list[str]) -> int:
 
 
 def version(studies: list[str]) -> str:
-    """Return a text that changes when a study has another cell, or other settings."""
-    names = {study: (NAME,) if is_stored(study) else ("study.json", "cells.jsonl") for study in studies}
-    stats = [(Path(study) / name).stat() for study in studies for name in names[study]]
+    """Return a text that changes when a study has another cell, or other settings, or a log another update."""
+    stats = [path.stat() for study in studies for path in _files(Path(study))]
     return " ".join(f"{stat.st_size}-{stat.st_mtime_ns}" for stat in stats)
+
+
+def _files(study: Path) -> list[Path]:
+    if study.is_file():
+        return [study]
+    names = [NAME] if is_stored(study) else [LOG] if holds_gates(study) else ["study.json", "cells.jsonl"]
+    return [study / name for name in names]

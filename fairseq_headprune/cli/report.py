@@ -8,13 +8,14 @@ from typing import Any
 from fairseq_headprune.cli.common import Parser, check_least, check_outputs, emit
 from fairseq_headprune.files import PathLike, write_text
 from fairseq_headprune.report.page.document import page_document, summary
+from fairseq_headprune.studies.gate_runs import holds_gates, read_gates
 from fairseq_headprune.studies.kinds import page_result, read_study
 from fairseq_headprune.studies.stored import is_stored, stored_entry
 
 _DESCRIPTION = """Write one self-contained HTML page about studies of headprune ablate, keep-one, prune, sweep-epochs,
-random-study, lottery and attention: head maps with the sentences that change most, curves, attention maps, tables of
-significance, provenance. Studies may be unfinished; the page says what is missing. It needs no network and no other
-file."""
+random-study, lottery and attention, and about trainings with learned gates: head maps with the sentences that change
+most, curves, attention maps, tables of significance, provenance. Studies may be unfinished; the page says what is
+missing. It needs no network and no other file."""
 
 
 def run(argv: list[str]) -> int:
@@ -38,13 +39,13 @@ def run(argv: list[str]) -> int:
 
 
 def document(paths: Sequence[PathLike], title: str, examples: int = 2) -> dict[str, Any]:
-    """Return the page's content: the documents of these study folders, without duplicates.
+    """Return the page's content: the documents of these studies and trainings, without duplicates.
 
     Args:
         examples: maximum number of example sentences for each mask of one head.
 
     Raises:
-        FileNotFoundError, ValueError: a folder without a study, or a study that is damaged or of an unknown verb.
+        FileNotFoundError, ValueError: a folder without a study, or one that is damaged or of an unknown verb.
     """
     places = {Path(path).resolve(): path for path in paths}
     names = [place.name for place in places]
@@ -53,6 +54,8 @@ def document(paths: Sequence[PathLike], title: str, examples: int = 2) -> dict[s
         name = place.name if names.count(place.name) == 1 else str(path)
         if is_stored(path):
             entries.append(stored_entry(path, name))
+        elif holds_gates(path):
+            entries.append((name, "dynamics", read_gates(path)))
         else:
             study = read_study(path)
             entries.append((name, study.name, page_result(study, examples)))
@@ -62,7 +65,13 @@ def document(paths: Sequence[PathLike], title: str, examples: int = 2) -> dict[s
 def _parser() -> argparse.ArgumentParser:
     parser = Parser(prog="headprune report", description=_DESCRIPTION)
     add = parser.add_argument
-    add("studies", metavar="STUDY", nargs="+", help="study folder of one of these verbs")
+    add(
+        "studies",
+        metavar="STUDY",
+        nargs="+",
+        help="study folder of one of these verbs; --save-dir of a training with learned gates, or a file with what "
+        "headprune dynamics --json printed",
+    )
     add("-o", "--output", metavar="FILE", required=True, help="the page, such as report.html")
     add("--title", default="Attention heads", help="title of the page")
     add("--examples", type=int, default=2, metavar="N", help="sentences shown of each masked head")

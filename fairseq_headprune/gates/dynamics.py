@@ -25,7 +25,8 @@ class GateRun:
         temperatures: (update, temperature), by update; empty if there is none (L0, STE).
         validations: (update, name -> value), by update.
         expected: expected number of open gates at the last update; None if the log lacks it.
-        sampled: share of the updates after cooling in which the sampled set was the learned one; None if there is none.
+        sampled: (update, share of the updates after cooling so far in which the sampled set was the learned one), by
+            update; empty if there is none.
     """
 
     path: Path
@@ -35,7 +36,7 @@ class GateRun:
     temperatures: list[tuple[int, float]]
     validations: list[tuple[int, dict[str, float]]]
     expected: float | None = None
-    sampled: float | None = None
+    sampled: Sequence[tuple[int, float]] = ()
 
     @property
     def final(self) -> Heads:
@@ -88,7 +89,8 @@ def read_run(path: PathLike, until: int | None = None) -> GateRun:
     validations = [(line["update"], line["valid"]) for line in lines if "valid" in line]
     expected = updates[-1].get("expected")
     total = sum(expected.values()) if isinstance(expected, dict) else None
-    sampled = updates[-1].get("sampled_as_learned")
+    share = "sampled_as_learned"
+    sampled = [(line["update"], line[share]) for line in updates if share in line]
     return GateRun(path, description, heads, sets, temperatures, validations, total, sampled)
 
 

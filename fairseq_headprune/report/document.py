@@ -10,6 +10,7 @@ from typing import Any
 
 from fairseq_headprune.parts import PAPER_NAMES, Part
 from fairseq_headprune.report.marks import marks_named
+from fairseq_headprune.report.pictures import Picture
 from fairseq_headprune.report.tables import Marked, Table, render_parts
 
 
@@ -135,70 +136,6 @@ class Scatter:
     baselines: tuple[float, float]
 
 
-@dataclass(frozen=True)
-class AttentionMaps:
-    """The attention of every head of one component for one sentence; drawn only.
-
-    Attributes:
-        name, caption: see :class:`HeadMap`.
-        queries, keys: the tokens down and across.
-        layers: one list per layer; an entry per head by original index: the map (tgt, src), or None if it is pruned.
-    """
-
-    name: str
-    caption: str
-    queries: list[str]
-    keys: list[str]
-    layers: list[list[list[list[float]] | None]]
-
-
-@dataclass(frozen=True)
-class Shares:
-    """Bars that are divided into the same kinds of parts; drawn only.
-
-    Attributes:
-        name, caption: see :class:`HeadMap`.
-        kinds: names of the parts.
-        bars: label -> the share of each kind, from 0 to 1.
-    """
-
-    name: str
-    caption: str
-    kinds: Sequence[str]
-    bars: dict[str, list[float]]
-
-
-@dataclass(frozen=True)
-class TicketScores:
-    """Mean scores of lottery tickets over seeds, a plot for each task; drawn only.
-
-    Attributes:
-        name, caption: see :class:`HeadMap`.
-        tasks: list of ``{"task", "measure", "points", "line", "baseline"}``; a point has ``ticket``, ``how``, ``mean``,
-            ``sd`` and ``n``; ``line`` and ``baseline`` (or None) are scores.
-    """
-
-    name: str
-    caption: str
-    tasks: Sequence[Mapping[str, Any]]
-
-
-@dataclass(frozen=True)
-class Distribution:
-    """Histograms of several groups of numbers; drawn only.
-
-    Attributes:
-        name, caption: see :class:`HeadMap`.
-        label: what the numbers are.
-        values: group -> its numbers.
-    """
-
-    name: str
-    caption: str
-    label: str
-    values: Mapping[str, list[float]]
-
-
 @dataclass
 class Document:
     """The result of a finished or unfinished study.
@@ -226,7 +163,7 @@ class Document:
     charts: list[Curves | EpochCurves] = field(default_factory=list)
     histograms: list[Histogram] = field(default_factory=list)
     scatters: list[Scatter] = field(default_factory=list)
-    panels: list[AttentionMaps | Shares | TicketScores | Distribution] = field(default_factory=list)
+    panels: list[Picture] = field(default_factory=list)
     state: dict[str, Any] = field(default_factory=dict)
     data: dict[str, Any] = field(default_factory=dict)
     provenance: dict[str, Any] = field(default_factory=dict)

@@ -7,7 +7,6 @@ heads by layer (Figure 6).
 import math
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import matplotlib
@@ -17,59 +16,57 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from fairseq_headprune import files
 from fairseq_headprune.parts import PAPER_NAMES
-from fairseq_headprune.report.drawing import finish, legend, paper_width, save, style
-
-Points = Sequence[tuple[int, float]]
+from fairseq_headprune.report.drawing import finish, legend, paper_width
+from fairseq_headprune.report.pictures import GateCurves, HeadsByLayer, HeadsByPenalty, Points
 
 # The paper's orange and purple in colour-blind safe shades; markers and dashes for grey print.
 _SCORE: dict[str, Any] = {"color": "#D55E00", "marker": "o", "markersize": 4, "linewidth": 1.6}
 _OVERLAP: dict[str, Any] = {"color": "#7A4A9E", "linestyle": (0, (6, 2)), "linewidth": 1.6}
+_SAMPLED: dict[str, Any] = {"color": "#0072B2", "linestyle": (0, (1.2, 1.4)), "linewidth": 1.6}
+_KEPT: dict[str, Any] = {"color": "#444444", "linewidth": 1.2}
 
 _WIDTH, _LABEL = 4.6, 0.42  # inches: width of the plot, height of a label above it
 _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
-def dynamics_figure(
-    overlap: Points, score: Points, temperature: Points, name: str, title: str, path_stem: files.PathLike
-) -> list[Path]:
-    """Draw by update the score with the current set of heads, and the overlap of that set with the final one.
-
-    Args:
-        overlap: (update, percentage of the current set that is in the final one).
-        score: (update, validation score); may be empty.
-        temperature: (update, temperature), falling, for the upper axis; empty for none.
-        name: name of the score (BLEU).
-        title: text above the plot.
-        path_stem: the figure is written to ``path_stem.png`` and ``path_stem.svg``.
+def by_update(panel: GateCurves) -> Figure:
+    """Draw by update the score with the current set of heads, and in percent what the set has become.
 
     Raises:
         ValueError: no points, or a number that is NaN or infinite.
-        FileNotFoundError: the folder does not exist.
     """
-    if not overlap:
+    if not panel.overlap:
         raise ValueError("no updates to draw")
-    if not all(math.isfinite(value) for _, value in [*overlap, *score, *temperature]):
+    drawn = [*panel.overlap, *panel.score, *panel.temperature, *panel.kept, *panel.sampled]
+    if not all(math.isfinite(value) for _, value in drawn):
         raise ValueError("a number is not finite; the training cannot be drawn")
-    end = max(update for update, _ in [*overlap, *score])
-    with style():
-        figure = Figure(figsize=(5.8, 4.2), layout="constrained")
-        axes = figure.add_subplot()
-        axes.set(xlim=(0, end), xlabel="Updates", title=title)
-        percentages = axes if not score else axes.twinx()
-        if score:
-            axes.plot(*zip(*score, strict=True), label=f"{name} on valid (left)", gid="score", **_SCORE)
-            axes.set_ylabel(name)
-        label = "selected heads that are kept in the end" + (" (right)" if score else "")
-        percentages.plot(*zip(*overlap, strict=True), label=label, gid="overlap", **_OVERLAP)
-        percentages.set(ylim=(-2, 104), ylabel="Selected heads kept in the end (%)", yticks=range(0, 101, 20))
-        axes.grid(color="#dddddd", linewidth=0.6)
-        axes.set_axisbelow(True)
-        if temperature:
-            _temperature_axis(axes, temperature, end)
-        legend(figure, ncols=2)
-        return save(figure, path_stem)
+    end = max(update for update, _ in [*panel.overlap, *panel.score])
+    figure = Figure(figsize=(5.8, 4.2), layout="constrained")
+    axes = figure.add_subplot()
+    axes.set(xlim=(0, end), xlabel="Updates", title=panel.caption)
+    percentages = axes if not panel.score else axes.twinx()
+    side = " (right)" if panel.score else ""
+    if panel.score:
+        axes.plot(*zip(*panel.score, strict=True), label=f"{panel.measure} on valid (left)", gid="score", **_SCORE)
+        axes.set_ylabel(panel.measure)
+    changes = panel.kept if len({share for _, share in panel.kept}) > 1 else ()
+    shares = {
+        "overlap": (f"selected heads that are kept in the end{side}", panel.overlap, _OVERLAP),
+        "sampled": (f"updates after cooling that sampled the learned set{side}", panel.sampled, _SAMPLED),
+        "kept": (f"heads selected, of those with a gate{side}", changes, _KEPT),
+    }
+    for name, (label, points, look) in shares.items():
+        if points:
+            percentages.plot(*zip(*points, strict=True), label=label, gid=name, **look)
+    ylabel = "Selected heads kept in the end (%)" if not (panel.sampled or changes) else "Percent"
+    percentages.set(ylim=(-2, 104), ylabel=ylabel, yticks=range(0, 101, 20))
+    axes.grid(color="#dddddd", linewidth=0.6)
+    axes.set_axisbelow(True)
+    if panel.temperature:
+        _temperature_axis(axes, panel.temperature, end)
+    legend(figure, ncols=2)
+    return figure
 
 
 def _temperature_axis(axes: Axes, temperature: Points, end: int) -> None:
@@ -112,84 +109,69 @@ def _reached(temperature: Points, logs: list[float], power: int) -> float:
 _BLUE = "#0072B2"
 
 
-def heads_against_penalty(points: Sequence[tuple[float, float]], total: int, path_stem: files.PathLike) -> list[Path]:
-    """Draw the number of heads that L0 kept against lambda (Figure 2); a line joins the mean at each lambda.
-
-    Args:
-        points: (lambda, heads kept) of each training.
-        total: number of heads with a gate, drawn as a dotted line.
-        path_stem: the figure is written to ``path_stem.png`` and ``path_stem.svg``.
+def by_penalty(panel: HeadsByPenalty) -> Figure:
+    """Draw the number of heads that L0 kept against lambda; a line joins the mean at each lambda.
 
     Raises:
         ValueError: no points.
-        FileNotFoundError: the folder does not exist.
     """
-    if not points:
+    if not panel.points:
         raise ValueError("no trainings with an L0 penalty to draw")
     groups: dict[float, list[float]] = {}
-    for penalty, kept in sorted(points):
+    for penalty, kept in sorted(panel.points):
         groups.setdefault(penalty, []).append(kept)
     positive = [penalty for penalty in groups if penalty > 0]
-    with style():
-        figure = Figure(figsize=(5.6, 4.0), layout="constrained")
-        axes = figure.add_subplot()
-        means = [sum(kept) / len(kept) for kept in groups.values()]
-        axes.plot(list(groups), means, color=_BLUE, linewidth=1.4, gid="means")
-        look: dict[str, Any] = {
-            "linestyle": "none",
-            "marker": "o",
-            "markersize": 6,
-            "markeredgecolor": "white",
-            "markeredgewidth": 0.5,
-        }
-        axes.plot(*zip(*points, strict=True), color=_BLUE, gid="runs", **look)
-        axes.axhline(total, color="#666666", linewidth=1, linestyle=":", gid="total", label=f"All heads ({total})")
-        if positive and len(positive) == len(groups):
-            axes.set_xscale("log")
-        elif positive:  # a logarithmic axis cannot show a lambda of 0
-            axes.set_xscale("symlog", linthresh=min(positive))
-        # matplotlib labels powers of ten with maths text, which our style does not render.
-        axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-        axes.set(xlabel="λ (nats a head)", ylabel="Heads kept", ylim=(0, 1.06 * total))
-        axes.yaxis.set_major_locator(MaxNLocator(integer=True))
-        finish(axes)
-        legend(figure)
-        return save(figure, path_stem)
+    figure = Figure(figsize=(5.6, 4.0), layout="constrained")
+    axes = figure.add_subplot()
+    means = [sum(kept) / len(kept) for kept in groups.values()]
+    axes.plot(list(groups), means, color=_BLUE, linewidth=1.4, gid="means")
+    look: dict[str, Any] = {
+        "linestyle": "none",
+        "marker": "o",
+        "markersize": 6,
+        "markeredgecolor": "white",
+        "markeredgewidth": 0.5,
+    }
+    axes.plot(*zip(*panel.points, strict=True), color=_BLUE, gid="runs", **look)
+    axes.axhline(
+        panel.total, color="#666666", linewidth=1, linestyle=":", gid="total", label=f"All heads ({panel.total})"
+    )
+    if positive and len(positive) == len(groups):
+        axes.set_xscale("log")
+    elif positive:  # a logarithmic axis cannot show a lambda of 0
+        axes.set_xscale("symlog", linthresh=min(positive))
+    # matplotlib labels powers of ten with maths text, which our style does not render.
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes.set(xlabel="λ (nats a head)", ylabel="Heads kept", ylim=(0, 1.06 * panel.total))
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+    finish(axes)
+    legend(figure)
+    return figure
 
 
-def head_distribution(
-    counts: Mapping[int, Mapping[str, Sequence[float]]], title: str, path_stem: files.PathLike
-) -> list[Path]:
-    """Draw one heat map per component: layers down from 1, number of kept heads across (Figure 6).
-
-    Args:
-        counts: number of heads kept -> component -> number of them in each layer (the mean, if several trainings kept
-            the same number).
-        title: text above the maps.
-        path_stem: the figure is written to ``path_stem.png`` and ``path_stem.svg``.
+def by_layer(panel: HeadsByLayer) -> Figure:
+    """Draw one heat map per component: layers down from 1, number of kept heads across.
 
     Raises:
         ValueError: no trainings.
-        FileNotFoundError: the folder does not exist.
     """
-    if not counts:
+    if not panel.counts:
         raise ValueError("no trainings to draw")
-    layers = {component: len(column) for component, column in next(iter(counts.values())).items()}
-    highest = max(value for kept in counts.values() for column in kept.values() for value in column)
-    with style():
-        size = (max(4.4, 1.6 + 0.36 * len(counts)), 1.2 + sum(0.3 * n + 0.4 for n in layers.values()))
-        figure = Figure(figsize=size, layout="constrained")
-        rows = figure.subplots(len(layers), squeeze=False, sharex=True, height_ratios=list(layers.values()))[:, 0]
-        norm = Normalize(0, highest or 1)
-        for axes, component in zip(rows, layers, strict=True):
-            image = _draw_component(axes, {kept: by_layer[component] for kept, by_layer in counts.items()}, norm)
-            image.set_gid(f"map-{component}")
-            axes.set(title=PAPER_NAMES[component], ylabel="Layer")
-        rows[-1].set_xlabel("Heads kept")
-        figure.suptitle(title, fontsize=12)
-        bar = figure.colorbar(image, ax=list(rows), label="Heads kept in the layer", aspect=40)
-        bar.outline.set_visible(False)
-        return save(figure, path_stem)
+    layers = {component: len(column) for component, column in next(iter(panel.counts.values())).items()}
+    highest = max(value for kept in panel.counts.values() for column in kept.values() for value in column)
+    size = (max(4.4, 1.6 + 0.36 * len(panel.counts)), 1.2 + sum(0.3 * n + 0.4 for n in layers.values()))
+    figure = Figure(figsize=size, layout="constrained")
+    stack = figure.subplots(len(layers), squeeze=False, sharex=True, height_ratios=list(layers.values()))[:, 0]
+    norm = Normalize(0, highest or 1)
+    for axes, component in zip(stack, layers, strict=True):
+        image = _draw_component(axes, {kept: rows[component] for kept, rows in panel.counts.items()}, norm)
+        image.set_gid(f"map-{component}")
+        axes.set(title=PAPER_NAMES[component], ylabel="Layer")
+    stack[-1].set_xlabel("Heads kept")
+    figure.suptitle(panel.caption, fontsize=12)
+    bar = figure.colorbar(image, ax=list(stack), label="Heads kept in the layer", aspect=40)
+    bar.outline.set_visible(False)
+    return figure
 
 
 def _draw_component(axes: Axes, by_kept: Mapping[int, Sequence[float]], norm: Normalize) -> QuadMesh:

@@ -1,4 +1,4 @@
-"""Figures that the report page shows as pictures: attention maps of a sentence, and divided bars."""
+"""Drawing the pictures of a document: attention maps, divided bars, tickets, histograms, learned gates."""
 
 import base64
 from collections.abc import Callable, Mapping
@@ -10,8 +10,18 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fairseq_headprune.files import PathLike
-from fairseq_headprune.report.document import AttentionMaps, Distribution, Shares, TicketScores
+from fairseq_headprune.report import gate_figures
 from fairseq_headprune.report.drawing import WIDTHS, encoded, legend, paper_width, save, style
+from fairseq_headprune.report.pictures import (
+    AttentionMaps,
+    Distribution,
+    GateCurves,
+    HeadsByLayer,
+    HeadsByPenalty,
+    Picture,
+    Shares,
+    TicketScores,
+)
 
 #: colours of the parts of a bar, distinct in grey print as well (Okabe and Ito)
 _COLOURS = ("#0072B2", "#E69F00", "#56B4E9", "#F0E442", "#444444", "#CC79A7")
@@ -22,13 +32,18 @@ _MARKERS = "osD^"
 _MAP, _TOKENS = 0.9, 30
 
 
-def draw_panel(panel: Any, path_stem: PathLike) -> list[Path]:
-    """Draw a panel to ``path_stem.png`` and ``.svg``."""
+def draw_panel(panel: Picture, path_stem: PathLike) -> list[Path]:
+    """Draw a panel to ``path_stem.png`` and ``.svg``.
+
+    Raises:
+        ValueError: it has no points, or a number that is NaN or infinite.
+        FileNotFoundError: the folder does not exist.
+    """
     with style():
         return save(_FIGURES[type(panel)](panel), path_stem)
 
 
-def svg_of(panel: Any) -> str:
+def svg_of(panel: Picture) -> str:
     """Return a panel as SVG in base64."""
     with style():
         return base64.b64encode(encoded(_FIGURES[type(panel)](panel), "svg")).decode("ascii")
@@ -163,4 +178,7 @@ _FIGURES: dict[type, Callable[[Any], Figure]] = {
     Shares: _shares,
     TicketScores: _tickets,
     Distribution: _distribution,
+    GateCurves: gate_figures.by_update,
+    HeadsByPenalty: gate_figures.by_penalty,
+    HeadsByLayer: gate_figures.by_layer,
 }

@@ -6,7 +6,8 @@ from torch import Tensor
 
 from fairseq_headprune.importance.attention_maps import SentenceMaps, sentence_maps
 from fairseq_headprune.parts import PAPER_NAMES, Part
-from fairseq_headprune.report.document import AttentionMaps, Document
+from fairseq_headprune.report.document import Document
+from fairseq_headprune.report.pictures import AttentionMaps
 from fairseq_headprune.studies.mask_study import model_settings
 
 #: component -> the sides whose tokens attend and are attended to

@@ -16,7 +16,8 @@ from fairseq_headprune.patterns.classifier import classify, quality, train
 from fairseq_headprune.patterns.examples import Labelled, divided, made_up, read_annotated
 from fairseq_headprune.patterns.generated import PATTERNS
 from fairseq_headprune.patterns.maps import canvas
-from fairseq_headprune.report.document import Document, HeadMap, Shares, map_components
+from fairseq_headprune.report.document import Document, HeadMap, map_components
+from fairseq_headprune.report.pictures import Shares
 from fairseq_headprune.report.tables import Table
 from fairseq_headprune.studies.mask_study import model_settings
 

@@ -14,7 +14,8 @@ from fairseq_headprune.evaluation.p_values import holm
 from fairseq_headprune.evaluation.trainings import Difference, Spread, corrected, paired, spread
 from fairseq_headprune.files import PathLike
 from fairseq_headprune.parts import COMPONENTS, FFN, HEADS, Mask, Part, all_heads
-from fairseq_headprune.report.document import Distribution, Document, HeadMap, map_components
+from fairseq_headprune.report.document import Document, HeadMap, map_components
+from fairseq_headprune.report.pictures import Distribution
 from fairseq_headprune.report.tables import Table
 from fairseq_headprune.studies.ticket_folders import TicketFolder, judgements, read_folders, shares
 

@@ -7,7 +7,8 @@ from typing import Any
 
 from fairseq_headprune.evaluation.trainings import Difference, Spread, corrected, paired, spread
 from fairseq_headprune.files import PathLike
-from fairseq_headprune.report.document import Document, TicketScores
+from fairseq_headprune.report.document import Document
+from fairseq_headprune.report.pictures import TicketScores
 from fairseq_headprune.report.tables import Marked, Table, mark_of
 from fairseq_headprune.studies.folder import StudyFolder
 from fairseq_headprune.studies.lottery_retrain import FULL, HOW, LotteryRetrain

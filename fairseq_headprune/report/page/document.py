@@ -17,7 +17,7 @@ FORMAT = "headprune.report/1"
 _SAME = ("checkpoint", "start", "data", "generation", "metric", "tokenize")
 
 #: Settings that only name a study or repeat others; the overview does not compare them.
-_NOT_COMPARED = ("study", "start", "data.sha256", "select_data.sha256", "score_data.sha256")
+_NOT_COMPARED = ("study", "start", "logs", "data.sha256", "select_data.sha256", "score_data.sha256")
 
 #: Maximum number of characters of a value in the overview.
 _SHORT = 24

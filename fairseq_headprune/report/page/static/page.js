@@ -36,7 +36,7 @@ function provenance(study) {
     ["Study folder", study.path],
     ["Made by", `headprune ${study.kind}`],
     ...commands.map((command) => ["Command", command]),
-    ["Checkpoint (SHA-256)", settings.checkpoint ?? "one an epoch, see the folder"],
+    settings.logs ? null : ["Checkpoint (SHA-256)", settings.checkpoint ?? "one an epoch, see the folder"],
     ["Data", settings.data.split],
     study.resamples ? ["Metric", study.signature ?? "no cell is done yet"] : null,
     study.resamples ? ["Paired bootstrap", `${study.resamples} resamples, seed ${study.seed}, alpha ${study.alpha}`] : null,
