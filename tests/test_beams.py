@@ -7,7 +7,7 @@ import torch
 
 from fairseq_headprune.evaluation.beams import Beams, _grouped_top_values
 
-END = 2
+PAD, END = 1, 2
 NEVER = -math.inf
 
 
@@ -45,7 +45,7 @@ def test_the_best_hypothesis_is_that_of_the_mean():
     assert (keep.tolist(), order.tolist()) == ([0], [0, 1])
     assert beams.tokens.tolist() == [[END, 4, 6], [END, 5, 7]]
     keep, _ = step(beams, {END: -0.7, 8: -9.0}, {END: -9.0, 8: -9.5})
-    assert keep.tolist() == [] and beams.best() == [[4, 6, END]]
+    assert keep.tolist() == [] and beams.best(PAD).tolist() == [[4, 6, END]]
 
 
 def test_without_normalisation_the_sum_counts():
@@ -54,7 +54,7 @@ def test_without_normalisation_the_sum_counts():
     step(beams, {4: -1.0, 5: -1.5})
     step(beams, {END: -1.5, 6: -0.7}, {END: -0.5, 7: -2.0})
     step(beams, {END: -0.7, 8: -9.0}, {END: -9.0, 8: -9.5})
-    assert beams.best() == [[5, END]]
+    assert beams.best(PAD).tolist() == [[5, END]]
 
 
 def test_finished_sentences_leave_and_limits_are_their_own():
@@ -66,13 +66,21 @@ def test_finished_sentences_leave_and_limits_are_their_own():
     ending, going = {END: -0.1, 6: -9.0}, {6: -0.1, END: -9.0, 7: -0.2}
     keep, order = step(beams, ending, ending, {END: -1.0}, {END: -1.0}, going, going)
     assert keep.tolist() == [2] and order.tolist() == [4, 4] and beams.sentences.tolist() == [2]
-    assert beams.best() == [[4, END], [4, END], None]
+    assert beams.best(PAD).tolist() == [[4, END], [4, END], [PAD, PAD]]
 
 
 def test_a_sentence_can_be_stopped():
     beams = Beams(torch.tensor([5, 5]), END, END, beam=1, length_penalty=1.0)
     keep, _ = step(beams, {END: -1.0}, {4: -1.0, 5: -2.0}, stop=torch.tensor([True, False]))
-    assert keep.tolist() == [1] and beams.best() == [[END], None]
+    assert keep.tolist() == [1] and beams.best(PAD).tolist() == [[END], [PAD]]
+
+
+def test_shorter_hypotheses_are_padded():
+    # Source: by hand: the first sentence ends at once, the second after a token.
+    beams = Beams(torch.tensor([5, 5]), END, END, beam=1, length_penalty=1.0)
+    step(beams, {END: -1.0}, {4: -1.0})
+    step(beams, {END: -1.0})
+    assert beams.best(PAD).tolist() == [[END, PAD], [4, END]]
 
 
 def test_ties_are_broken_as_by_topk_over_all_continuations():

@@ -69,6 +69,16 @@ def test_packing_does_not_change_translations(lively, monkeypatch):
     assert translator.answers_of(masks) == found
 
 
+def test_equal_translations_are_decoded_once(lively, monkeypatch):
+    # Source: by hand: there are 8 sentences, all in one batch.
+    loaded = session(lively, "--beam", "2", "--max-len-b", "9")
+    translator, full, decoded = Translator(loaded, "test"), loaded.gates.full(), []
+    decode = translator._decode
+    monkeypatch.setattr(translator, "_decode", lambda tokens: decoded.append(tuple(tokens)) or decode(tokens))
+    translator.answers_of([full] * 5)
+    assert 1 < len(decoded) == len(set(decoded)) <= 8
+
+
 def test_uneven_heads_and_layers_without_any(lively):
     # Source: fairseq's own generator on the same model.
     loaded = session(lively, "--beam", "5", "--max-len-b", "12")

@@ -115,14 +115,19 @@ class Beams:
         ends[:, : self._width] |= self._blocked
         return keep, self._continue(keep, scores[keep], tokens[keep], origins[keep], ends[keep])
 
-    def best(self) -> list[Optional[list[int]]]:
-        """Return the best finished hypothesis of each sentence with its end token; None where there is none."""
-        hypotheses: list[Optional[list[int]]] = [None] * self._best.numel()
+    def best(self, pad: int) -> Tensor:
+        """Return the best finished hypothesis of each sentence with its end token; only padding where there is none.
+
+        Returns:
+            (sentences, length of the longest); shorter ones are padded on the right.
+        """
+        width = max((tokens.size(1) for _, tokens in self._found), default=0) + 1
+        rows = torch.full((self._best.numel(), width), pad, device=self._best.device)
         for sentences, tokens in self._found:
-            # A later entry of the same sentence is better: it is stored only if it is.
-            for sentence, found in zip(sentences.tolist(), tokens.tolist(), strict=True):
-                hypotheses[sentence] = [*found, self._end]
-        return hypotheses
+            # A later entry of the same sentence is better, since it is stored only if it is, and longer.
+            rows[sentences, : tokens.size(1)] = tokens
+            rows[sentences, tokens.size(1)] = self._end
+        return rows
 
     def _finish(self, scores: Tensor, ends: Tensor, origins: Tensor) -> None:
         """Count the candidates that end, and store the best of them where it beats all earlier ones."""

@@ -84,8 +84,10 @@ class ManyMasks:
     @torch.no_grad()
     def translate(
         self, sample: dict[str, Any], masks: Sequence[Mask], limits: Sequence[int], prefix: Optional[Tensor] = None
-    ) -> list[list[list[int]]]:
-        """Return the best hypothesis of every sentence under every mask: masks, sentences, tokens (with the end token).
+    ) -> Tensor:
+        """Return the best hypothesis of every sentence under every mask: (masks, sentences, tokens).
+
+        Hypotheses have their end token, and are padded on the right to the length of the longest.
 
         Args:
             sample: a batch as fairseq collates it, on the model's device.
@@ -103,7 +105,7 @@ class ManyMasks:
             encoded, padding, group = self._encode(sample["net_input"], masks, rows)
             search = _Search(self._model, self._gates, self._settings, rows, len(limits))
             found = search.run(encoded, padding, group, limits, prefix)
-        return [found[number :: len(masks)] for number in range(len(masks))]
+        return found.unflatten(0, (-1, len(masks))).transpose(0, 1)
 
     def _encode(
         self, net_input: dict[str, Tensor], masks: Sequence[Mask], rows: RowMasks
@@ -138,8 +140,8 @@ class _Search:
         group: list[int],
         limits: Sequence[int],
         prefix: Optional[Tensor],
-    ) -> list[list[int]]:
-        """Return the tokens of the best hypothesis of each sentence under each mask, by index."""
+    ) -> Tensor:
+        """Return the best hypothesis of each sentence under each mask, (sentences * masks, tokens), padded."""
         device, count, masks = encoded.device, self._sentences, self._masks.masks
         outputs = torch.tensor(group, device=device) * count + torch.arange(count, device=device)[:, None]
         state: dict[str, dict[str, Optional[Tensor]]] = {}
@@ -220,17 +222,16 @@ class _Search:
         elif beams.step < settings.min_len:
             rows[:, settings.eos] = -torch.inf
 
-    def _found(self, beams: Beams) -> list[list[int]]:
-        hypotheses = []
-        for number, tokens in enumerate(beams.best()):
-            if tokens is None:
-                masks = self._masks.masks
-                raise FloatingPointError(
-                    f"sentence {number // masks} of a batch has no translation under mask {number % masks} of it: "
-                    "the model's output is not finite"
-                )
-            hypotheses.append(tokens)
-        return hypotheses
+    def _found(self, beams: Beams) -> Tensor:
+        found = beams.best(self._settings.pad)
+        missing = found[:, 0].eq(self._settings.pad).nonzero().view(-1)
+        if missing.numel():
+            sentence, mask = divmod(int(missing[0]), self._masks.masks)
+            raise FloatingPointError(
+                f"sentence {sentence} of a batch has no translation under mask {mask} of it: "
+                "the model's output is not finite"
+            )
+        return found
 
 
 def _keep_only(rows: Tensor, where: Tensor, token: Tensor, beam: int) -> None:

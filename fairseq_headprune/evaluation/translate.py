@@ -5,9 +5,10 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import torch
-from fairseq import utils
 from fairseq_cli.generate import get_symbols_to_strip_from_output
+from torch import Tensor
 
 from fairseq_headprune.evaluation.comet import Comet
 from fairseq_headprune.evaluation.detokenised import empty_references, looks_detokenised, refuse_marks, warning
@@ -53,7 +54,7 @@ class Translator:
         # fairseq checks the name of the post-processing only when it decodes.
         self.references = built(
             f"--post-process {args.post_process}",
-            lambda: [self._decode(target[i], escape_unk=True) for i in self._indices],
+            lambda: [self._decode(target[i].tolist(), escape_unk=True) for i in self._indices],
         )
 
         if not getattr(args, "keep_marks", False):
@@ -99,7 +100,7 @@ class Translator:
                     f"fairseq's search found no translation ({error}): is the model finite?"
                 ) from error
             for number, hypotheses in zip(sample["id"].tolist(), best, strict=True):
-                found[number] = self._decode(hypotheses[0]["tokens"])
+                found[number] = self._decode(hypotheses[0]["tokens"].tolist())
         return [found[i] for i in self._indices]
 
     def answers_of(self, masks: Sequence[Mask]) -> list[list[str]]:
@@ -114,7 +115,6 @@ class Translator:
         if self.obstacle:
             raise ValueError(f"many masks at once: {self.obstacle}")
         found: list[dict[int, str]] = [{} for _ in masks]
-        texts: dict[tuple[int, ...], str] = {}
 
         def work(sentences: Sequence[int], numbers: Sequence[int]) -> None:
             """Translate some sentences (corpus indices) under some masks, and store the result in ``found``."""
@@ -122,13 +122,9 @@ class Translator:
             ids, prefix = sample["id"].tolist(), self._prefix(sample)
             limits = [self._limits[number] for number in ids]
             translated = self._many.translate(sample, [masks[number] for number in numbers], limits, prefix)
-            for number, hypotheses in zip(numbers, translated, strict=True):
-                for place, tokens in zip(ids, hypotheses, strict=True):
-                    # Most masks change few translations.
-                    key = tuple(tokens)
-                    if key not in texts:
-                        texts[key] = self._decode(tokens)
-                    found[number][place] = texts[key]
+            texts = self._decode_all(translated.flatten(0, 1))
+            for place, number in enumerate(numbers):
+                found[number].update(zip(ids, texts[place * len(ids) : (place + 1) * len(ids)], strict=True))
 
         sizes = self._session.dataset(self._split).src_sizes
         self._packer.run(self._indices, [int(sizes[i]) for i in self._indices], len(masks), work)
@@ -156,13 +152,19 @@ class Translator:
         size = self._session.cfg.generation.prefix_size
         return sample["target"][:, :size] if size > 0 else None
 
-    def _decode(self, tokens: Any, escape_unk: bool = False) -> str:
+    def _decode_all(self, rows: Tensor) -> list[str]:
+        """Convert padded rows of indices (n, tokens) to text; equal rows, of which there are many, are decoded once."""
+        # As bytes: making and hashing lists of numbers takes many times as long.
+        data, size = rows.to(torch.int32).cpu().numpy().tobytes(), 4 * rows.size(1)
+        keys = [data[start : start + size] for start in range(0, len(data), size)]
+        texts = {key: self._decode(np.frombuffer(key, np.int32).tolist()) for key in set(keys)}
+        return [texts[key] for key in keys]
+
+    def _decode(self, tokens: Sequence[int], escape_unk: bool = False) -> str:
         """Convert indices to text: dictionary, ``--post-process``, ``--bpe`` and ``--tokenizer``, in this order."""
         dictionary = self._session.task.target_dictionary
-        # The dictionary reads tokens one by one, which is slow on a tensor.
-        tokens = utils.strip_pad(torch.as_tensor(tokens).cpu(), dictionary.pad()).numpy()
         text = dictionary.string(
-            tokens,
+            [token for token in tokens if token != dictionary.pad()],
             self._session.cfg.common_eval.post_process,
             escape_unk=escape_unk,
             extra_symbols_to_ignore=get_symbols_to_strip_from_output(self._generator),
