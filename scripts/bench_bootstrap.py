@@ -15,7 +15,7 @@ from benchmarks import command, environment, seconds, spread
 
 from fairseq_headprune.evaluation.compare_mt import SAMPLE_FRACTION, compare_mt_bootstrap
 from fairseq_headprune.evaluation.significance import paired_bootstrap
-from fairseq_headprune.evaluation.tokenisers import bleu_tokeniser
+from fairseq_headprune.evaluation.statistics import bleu_tokeniser
 from fairseq_headprune.files import read_lines, write_json
 
 

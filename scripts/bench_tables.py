@@ -10,7 +10,7 @@ from benchmarks import shown
 from fairseq_headprune.evaluation.trainings import welch
 from fairseq_headprune.files import read_json
 from fairseq_headprune.report.marks import difference_text, p_said, small
-from fairseq_headprune.report.speed_by_heads import levels_note, levels_table
+from fairseq_headprune.report.speed import levels_note, levels_table
 from fairseq_headprune.report.tables import Table
 
 Value = dict[str, Any]

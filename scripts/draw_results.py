@@ -18,12 +18,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from fairseq_headprune.files import read_json  # noqa: E402
 from fairseq_headprune.parts import PAPER_NAMES  # noqa: E402
-from fairseq_headprune.report.ablation_figures import ablation_scatter, score_histogram  # noqa: E402
+from fairseq_headprune.report.drawings import draw_panel  # noqa: E402
 from fairseq_headprune.report.epochs import epoch_figure  # noqa: E402
-from fairseq_headprune.report.figures import pruning_curve  # noqa: E402
+from fairseq_headprune.report.figures import ablation_scatter, pruning_curve, score_histogram  # noqa: E402
 from fairseq_headprune.report.head_maps import head_map  # noqa: E402
-from fairseq_headprune.report.panels import draw_panel  # noqa: E402
-from fairseq_headprune.report.speed_figures import accuracy_figure, speed_figure  # noqa: E402
+from fairseq_headprune.report.speed import accuracy_figure, speed_figure  # noqa: E402
 from fairseq_headprune.studies.gate_runs import gates_document  # noqa: E402
 from fairseq_headprune.studies.pruners.figures import comparison_figure, set_figures  # noqa: E402
 

@@ -10,13 +10,12 @@ from verbs import SHAPE, refused, run_json, write_lively
 
 from fairseq_headprune.cli.open import version
 from fairseq_headprune.cli.report import document
-from fairseq_headprune.importance.attention_maps import sentence_maps
+from fairseq_headprune.importance.attention_maps import sentence_maps, value_norms
 from fairseq_headprune.modules.attach import find_gates
 from fairseq_headprune.parts import Mask, Part, all_heads
-from fairseq_headprune.patterns.classifier import classify, network, quality, train
+from fairseq_headprune.patterns.classifier import SIZE, canvas, classify, network, quality, train
 from fairseq_headprune.patterns.examples import divided, made_up, read_annotated
 from fairseq_headprune.patterns.generated import PATTERNS, band_excess, column_excess, made_up_map
-from fairseq_headprune.patterns.maps import SIZE, canvas, value_norms
 from fairseq_headprune.report.page.render import render
 from fairseq_headprune.studies import attention_patterns
 

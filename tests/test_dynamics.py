@@ -14,7 +14,7 @@ from fairseq_headprune.cli.report import document
 from fairseq_headprune.files import sha256
 from fairseq_headprune.gates import dynamics
 from fairseq_headprune.parts import Part
-from fairseq_headprune.report.panels import draw_panel, svg_of
+from fairseq_headprune.report.drawings import draw_panel, svg_of
 from fairseq_headprune.report.pictures import GateCurves, HeadsByPenalty
 
 #: two layers of two heads in the encoder, one layer of two in the decoder

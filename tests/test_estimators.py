@@ -9,10 +9,9 @@ import tiny
 import torch
 
 from fairseq_headprune.cli.scoring_flags import add_scoring_flags, scoring_settings
-from fairseq_headprune.importance.concerns import TIED, UNEVEN, concerns
 from fairseq_headprune.importance.confidence import confidence
 from fairseq_headprune.importance.estimate import estimate
-from fairseq_headprune.importance.normalize import module_norms, normalize
+from fairseq_headprune.importance.normalize import TIED, UNEVEN, concerns, module_norms, normalize
 from fairseq_headprune.importance.part_weights import heads_with_broken_weights, random_scores, weight_norm
 from fairseq_headprune.importance.settings import METHODS, ScoreSettings
 from fairseq_headprune.modules.attach import find_gates

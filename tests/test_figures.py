@@ -11,8 +11,7 @@ import pytest
 from matplotlib.image import imread
 
 from fairseq_headprune.report import drawing, figures
-from fairseq_headprune.report.ablation_figures import ablation_scatter, score_histogram
-from fairseq_headprune.report.figures import pruning_curve
+from fairseq_headprune.report.figures import ablation_scatter, pruning_curve, score_histogram
 from fairseq_headprune.report.head_maps import head_map
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -7,7 +7,7 @@ import torch
 from slim_models import SETTINGS, lively, state_of
 from verbs import refused, run_json
 
-from fairseq_headprune.choosing.budget import keep_within, parse_share
+from fairseq_headprune.choosing.scored import keep_within, parse_share
 from fairseq_headprune.parts import Mask, Part
 from fairseq_headprune.parts.scores import Scores
 from fairseq_headprune.removal.checkpoint import slim_checkpoint

@@ -12,8 +12,8 @@ from matplotlib.text import Text
 from fairseq_headprune.cli.common import Parser, add_figure_flag, as_for_paper
 from fairseq_headprune.report import drawing
 from fairseq_headprune.report.drawing import DASHES, LOOKS, WIDTHS, for_paper, spare_looks
+from fairseq_headprune.report.drawings import draw_panel
 from fairseq_headprune.report.head_maps import head_map
-from fairseq_headprune.report.panels import draw_panel
 from fairseq_headprune.report.pictures import Distribution, Shares, TicketScores
 
 sys.path.insert(0, str(tiny.ROOT / "scripts"))

@@ -3,7 +3,7 @@
 import pytest
 from verbs import refused, run_json
 
-from fairseq_headprune.choosing.budget import keep_in_time, parse_latency, parse_speed
+from fairseq_headprune.choosing.scored import keep_in_time, parse_latency, parse_speed
 from fairseq_headprune.cli import main
 from fairseq_headprune.parts import Mask, Part
 from fairseq_headprune.parts.scores import Scores

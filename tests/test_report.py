@@ -15,7 +15,7 @@ from fairseq_headprune.cli.report import document
 from fairseq_headprune.files import read_lines
 from fairseq_headprune.report.page.render import render
 from fairseq_headprune.studies.folder import StudyFolder
-from fairseq_headprune.studies.kinds import read_study
+from fairseq_headprune.studies.stored import read_study
 
 PRUNE = ["--score-sentences", "20", "--step", "50%"]
 

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 from sacrebleu.metrics import BLEU, CHRF
 
-from fairseq_headprune.evaluation.statistics import corpus_metric
-from fairseq_headprune.evaluation.tokenisers import bleu_tokeniser
+from fairseq_headprune.evaluation.statistics import bleu_tokeniser, corpus_metric
 
 WORDS = """the cat sat on a mat, 3.5 1,000-fold "yes" &quot;no&quot; it's x <b> .""".split()
 

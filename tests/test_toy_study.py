@@ -17,12 +17,12 @@ from fairseq_headprune.report.page.document import page_document
 from fairseq_headprune.report.page.render import render
 from fairseq_headprune.report.tables import Marked, Table
 from fairseq_headprune.studies.ablate import Ablate
-from fairseq_headprune.studies.kinds import read_study
 from fairseq_headprune.studies.mask_study import Comparison, MaskStudy, model_settings
 from fairseq_headprune.studies.masked import MaskWork
 from fairseq_headprune.studies.prune import Prune, PruneSettings
 from fairseq_headprune.studies.results import with_delta, with_holm
 from fairseq_headprune.studies.run import run
+from fairseq_headprune.studies.stored import read_study
 from fairseq_headprune.studies.study import UNPRUNED, Cell
 
 

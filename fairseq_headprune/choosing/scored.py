@@ -1,6 +1,8 @@
-"""Keep the parts with the highest scores."""
+"""Keep the parts with the highest scores: a number of them, or as many as fit a parameter or time budget."""
 
-from collections.abc import Iterable
+import math
+from collections.abc import Callable, Iterable, Mapping
+from fractions import Fraction
 
 from fairseq_headprune.parts import FFN, HEADS, Mask, Part, has_ffn
 from fairseq_headprune.parts.scores import Scores
@@ -41,3 +43,119 @@ def keep_highest_ffn(mask: Mask, scores: Scores, count: int) -> Mask:
     if not has_ffn(scores.rows):
         raise ValueError("the score file has no feed-forward scores; make them with headprune score --ffn")
     return keep_highest(mask, scores, count, FFN)
+
+
+def parse_share(text: str) -> Fraction:
+    """Read a share such as ``0.8x``, ``0.8`` or ``80%`` exactly.
+
+    Raises:
+        ValueError: not a number above 0 and up to 1.
+    """
+    plain = text.strip().removesuffix("x").removesuffix("%")
+    try:
+        share = Fraction(plain) / (100 if text.strip().endswith("%") else 1)
+    except (ValueError, ZeroDivisionError):
+        share = Fraction(0)
+    if not 0 < share <= 1:
+        raise ValueError(f"{text!r} is not a share of the parameters: give a number above 0 and up to 1, as in 0.8x")
+    return share
+
+
+def keep_within(
+    mask: Mask, scores: Scores, parameters: int, per_head: Mapping[Part, int], share: Fraction, other: int = 0
+) -> tuple[Mask, int]:
+    """Prune the lowest-scored heads one by one until at most this share of the parameters is left.
+
+    Args:
+        parameters: parameter count of the checkpoint.
+        per_head: head -> number of its parameters; heads that were removed before are missing.
+        other: parameters removed in any case, with feed-forward parts.
+
+    Returns:
+        The mask, and the parameter count of the slim model.
+
+    Raises:
+        ValueError: removing all scored heads is not enough.
+    """
+    gone = other + sum(per_head.get(head, 0) for head in mask.dropped())
+    dropped = []
+    for head in reversed(ranked(mask, scores)):
+        if parameters - gone <= share * parameters:
+            break
+        gone += per_head[head]
+        dropped.append(head)
+    if parameters - gone > share * parameters:
+        raise ValueError(
+            f"without any scored head the model has {parameters - gone:,} of {parameters:,} parameters, which is "
+            f"{(parameters - gone) / parameters:.3f}x: give no smaller share"
+        )
+    return mask.without(dropped), parameters - gone
+
+
+#: returns the predicted time for a mask
+Time = Callable[[Mask], float]
+
+#: relative tolerance for rounding in floating-point sums
+ROUNDING = 1e-9
+
+
+def parse_speed(text: str) -> float:
+    """Read a speed-up factor such as ``1.3x`` or ``1.3``.
+
+    Raises:
+        ValueError: not a finite number of at least 1.
+    """
+    value = _number(text.strip().removesuffix("x"))
+    if not 1 <= value < math.inf:
+        raise ValueError(f"--for-speed {text}: say how many times as fast, from 1, as in 1.3x")
+    return value
+
+
+def parse_latency(text: str) -> float:
+    """Read a time in milliseconds, such as ``250`` or ``250ms``.
+
+    Raises:
+        ValueError: not a finite number above 0.
+    """
+    value = _number(text.strip().removesuffix("ms"))
+    if not 0 < value < math.inf:
+        raise ValueError(f"--for-latency {text}: give milliseconds a batch, above 0, as in 250")
+    return value
+
+
+def keep_in_time(mask: Mask, scores: Scores, time: Time, limit: float) -> Mask | None:
+    """Prune the lowest-scored heads one by one until the predicted time is within the limit.
+
+    Time is not proportional to the number of heads, so pruned heads are then restored, the highest-scored first, where
+    the limit still holds.
+
+    Returns:
+        The mask; None if even pruning all scored heads does not meet the limit.
+    """
+    limit *= 1 + ROUNDING
+    kept = ranked(mask, scores)
+    found = mask
+    for gone in range(len(kept) + 1):
+        found = mask.without(kept[len(kept) - gone :])
+        if time(found) <= limit:
+            break
+    else:
+        return None
+    dropped = kept[len(kept) - gone :]
+    for head in list(dropped):
+        fewer = [other for other in dropped if other != head]
+        if time(mask.without(fewer)) <= limit:
+            dropped = fewer
+    return mask.without(dropped)
+
+
+def fastest(mask: Mask, scores: Scores, time: Time) -> float:
+    """Return the predicted time with all scored heads pruned."""
+    return time(mask.without(ranked(mask, scores)))
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan

@@ -144,7 +144,7 @@ def _settings(args: argparse.Namespace, session: Any) -> dict[str, Any]:
 
 
 def _draw(args: argparse.Namespace, value: dict[str, Any]) -> None:
-    from fairseq_headprune.report.speed_figures import accuracy_figure, speed_figure
+    from fairseq_headprune.report.speed import accuracy_figure, speed_figure
 
     speed_figure(value, args.figure)
     if value["points"]:
@@ -152,7 +152,7 @@ def _draw(args: argparse.Namespace, value: dict[str, Any]) -> None:
 
 
 def _text(value: dict[str, Any], form: str) -> str:
-    from fairseq_headprune.report.speed_by_heads import levels_note, levels_table, masks_table
+    from fairseq_headprune.report.speed import levels_note, levels_table, masks_table
 
     parts: list[Any] = [levels_table(value), ""]
     if value["named"] or value["points"]:

@@ -14,8 +14,7 @@ from fairseq_headprune.evaluation.compared import Compared, Subject, compare
 from fairseq_headprune.evaluation.p_values import LEAST, enough_resamples, p_text
 from fairseq_headprune.evaluation.recorded import packed
 from fairseq_headprune.evaluation.significance import SystemResult
-from fairseq_headprune.evaluation.statistics import METRICS
-from fairseq_headprune.evaluation.tokenisers import TOKENISED
+from fairseq_headprune.evaluation.statistics import METRICS, TOKENISED
 from fairseq_headprune.progress import Bar
 from fairseq_headprune.report.document import Document
 from fairseq_headprune.report.marks import SENTENCES, Family, resamples_notice, small

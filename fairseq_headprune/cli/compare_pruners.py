@@ -215,7 +215,7 @@ def _check(args: argparse.Namespace, total: int) -> None:
 
 def _check_report(args: argparse.Namespace) -> None:
     """Check before the trainings whatever would make the last stage fail."""
-    from fairseq_headprune.evaluation.tokenisers import tokeniser_names
+    from fairseq_headprune.evaluation.statistics import tokeniser_names
 
     check_alpha(args)
     check_margin(args)

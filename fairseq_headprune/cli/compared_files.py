@@ -9,8 +9,7 @@ from fairseq_headprune.cli.common import named
 from fairseq_headprune.evaluation.compared import Subject
 from fairseq_headprune.evaluation.detokenised import empty_references, looks_detokenised, refuse_marks, warning
 from fairseq_headprune.evaluation.hypotheses import read_references, read_systems
-from fairseq_headprune.evaluation.statistics import METRICS, check_lengths, corpus_metric
-from fairseq_headprune.evaluation.tokenisers import TOKENISED
+from fairseq_headprune.evaluation.statistics import METRICS, TOKENISED, check_lengths, corpus_metric
 from fairseq_headprune.files import sha256
 from fairseq_headprune.glue.catalogue import glue_task
 from fairseq_headprune.glue.comparison import label_subject, signature, values_tested

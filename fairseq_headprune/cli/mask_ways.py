@@ -9,15 +9,6 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from fairseq_headprune.choosing.budget import (
-    ROUNDING,
-    fastest,
-    keep_in_time,
-    keep_within,
-    parse_latency,
-    parse_share,
-    parse_speed,
-)
 from fairseq_headprune.choosing.per_layer import (
     keep_per_layer,
     mirrored,
@@ -26,7 +17,17 @@ from fairseq_headprune.choosing.per_layer import (
     prune_layers,
 )
 from fairseq_headprune.choosing.random_heads import keep_random, parse_amount, prune_random
-from fairseq_headprune.choosing.scored import keep_highest, keep_highest_ffn
+from fairseq_headprune.choosing.scored import (
+    ROUNDING,
+    fastest,
+    keep_highest,
+    keep_highest_ffn,
+    keep_in_time,
+    keep_within,
+    parse_latency,
+    parse_share,
+    parse_speed,
+)
 from fairseq_headprune.cli.mask_flags import DEFAULT_SEED
 from fairseq_headprune.export.uniform import best_uniform
 from fairseq_headprune.files import PathLike, sha256

@@ -7,8 +7,7 @@ from fairseq_headprune.cli.common import Parser
 from fairseq_headprune.cli.report import document
 from fairseq_headprune.gates.log import NAME as LOG
 from fairseq_headprune.studies.gate_runs import holds_gates, read_gates
-from fairseq_headprune.studies.kinds import read_study
-from fairseq_headprune.studies.stored import NAME, is_stored
+from fairseq_headprune.studies.stored import NAME, is_stored, read_study
 
 _DESCRIPTION = """Serve the page of headprune report at a free port of this machine (127.0.0.1: other machines cannot
 reach it), open it in the browser, and update it while the studies run, until Ctrl-C."""

@@ -9,8 +9,7 @@ from fairseq_headprune.cli.common import Parser, check_least, check_outputs, emi
 from fairseq_headprune.files import PathLike, write_text
 from fairseq_headprune.report.page.document import page_document, summary
 from fairseq_headprune.studies.gate_runs import holds_gates, read_gates
-from fairseq_headprune.studies.kinds import page_result, read_study
-from fairseq_headprune.studies.stored import is_stored, stored_entry
+from fairseq_headprune.studies.stored import is_stored, page_result, read_study, stored_entry
 
 _DESCRIPTION = """Write one self-contained HTML page about studies of headprune ablate, keep-one, prune, sweep-epochs,
 random-study, lottery and attention, and about trainings with learned gates: head maps with the sentences that change

@@ -17,8 +17,7 @@ from fairseq_headprune.evaluation.generation import built, check_generation, che
 from fairseq_headprune.evaluation.many_masks import ManyMasks, obstacle
 from fairseq_headprune.evaluation.memory import Card
 from fairseq_headprune.evaluation.packing import Packer, fitting_rows
-from fairseq_headprune.evaluation.statistics import Metric, corpus_metric
-from fairseq_headprune.evaluation.tokenisers import TOKENISED
+from fairseq_headprune.evaluation.statistics import TOKENISED, Metric, corpus_metric
 from fairseq_headprune.parts import Mask
 
 logger = logging.getLogger(__name__)

@@ -9,7 +9,6 @@ from torch import Tensor, nn
 
 from fairseq_headprune.importance.losses import ScoredTask
 from fairseq_headprune.modules.attach import GatedParts, without_attention_weights
-from fairseq_headprune.patterns.maps import value_norms
 
 
 @dataclass(frozen=True)
@@ -20,7 +19,7 @@ class LayerAttention:
         component, layer: where the module is.
         heads: original indices of the heads that it has.
         weights: (batch, heads, tgt, src).
-        norms: ``||f(x)||`` of each key (batch, heads, src), see :func:`~fairseq_headprune.patterns.maps.value_norms`;
+        norms: ``||f(x)||`` of each key (batch, heads, src), see :func:`value_norms`;
             None if not asked for.
     """
 
@@ -63,6 +62,24 @@ def attention_of(model: nn.Module, gates: GatedParts, sample: dict[str, Any], no
         for hook in hooks:
             hook.remove()
     return found
+
+
+def value_norms(values: Tensor, output: Tensor) -> Tensor:
+    """Return the norms of the vectors that each head adds for a key: ``||f(x)||`` (Kobayashi et al. 2020).
+
+    f(x) = (x W_V + b_V) W_O of the head; times the attention weight, it is what the key contributes to the output.
+
+    Args:
+        values: (batch, heads, src, head_dim), the value vectors.
+        output: (d, heads * head_dim), the weight of the output projection.
+
+    Returns:
+        (batch, heads, src).
+    """
+    by_head = output.view(output.size(0), values.size(1), values.size(3))
+    return (values.transpose(0, 1).flatten(1, 2) @ by_head.permute(1, 2, 0)).norm(dim=-1).view(
+        values.size(1), values.size(0), -1
+    ).transpose(0, 1)  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 from fairseq_headprune.importance.attention_maps import attention_of
 from fairseq_headprune.importance.losses import ScoredTask
-from fairseq_headprune.importance.part_weights import Values
 from fairseq_headprune.importance.ranks import in_order
+from fairseq_headprune.importance.settings import Values
 from fairseq_headprune.modules.attach import find_gates
 
 

@@ -5,13 +5,12 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
-from fairseq_headprune.importance.concerns import concerns
 from fairseq_headprune.importance.confidence import confidence
 from fairseq_headprune.importance.gradient import GateDerivatives, gradient_importance
 from fairseq_headprune.importance.losses import ScoredTask
-from fairseq_headprune.importance.normalize import Norms, module_norms, normalize
-from fairseq_headprune.importance.part_weights import Values, random_scores, weight_norm
-from fairseq_headprune.importance.settings import ScoreSettings
+from fairseq_headprune.importance.normalize import Norms, concerns, module_norms, normalize
+from fairseq_headprune.importance.part_weights import random_scores, weight_norm
+from fairseq_headprune.importance.settings import ScoreSettings, Values
 from fairseq_headprune.modules.attach import GatedParts
 from fairseq_headprune.parts.scores import Scores
 
@@ -28,7 +27,7 @@ def estimate(
 ) -> Scores:
     """Score the kept heads of a model, and its feed-forward parts if requested; masked parts get None.
 
-    Warns once if the order of the scores says less than it seems to (see ``importance.concerns``).
+    Warns once if the order of the scores says less than it seems to (see :func:`~.normalize.concerns`).
 
     Args:
         model: in evaluation mode.

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_headprune.importance.losses import Losses
-from fairseq_headprune.importance.part_weights import Values, heads_with_broken_weights
+from fairseq_headprune.importance.part_weights import heads_with_broken_weights
 from fairseq_headprune.importance.ranks import in_order
-from fairseq_headprune.importance.settings import REDUCTIONS
+from fairseq_headprune.importance.settings import REDUCTIONS, Values
 from fairseq_headprune.modules.attach import find_gates, without_attention_weights
 
 

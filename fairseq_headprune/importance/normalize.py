@@ -1,15 +1,25 @@
-"""Normalisation that makes the scores of different layers comparable."""
+"""Normalisation that makes the scores of different layers comparable, and what an order of them hides."""
 
 import math
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
 
-from fairseq_headprune.importance.part_weights import Values
-from fairseq_headprune.importance.settings import METHODS
-from fairseq_headprune.parts import FFN, Mask
+from fairseq_headprune.importance.settings import METHODS, Values
+from fairseq_headprune.parts import FFN, HEADS, Mask
+from fairseq_headprune.parts.scores import Scores
 
 #: scores, with None for pruned parts
 Kept = dict[str, list[list[float | None]]]
 #: component -> one norm per layer
 Norms = dict[str, list[float]]
+
+UNEVEN = (
+    "modules keep different numbers of heads, and --normalize layer gives those with fewer larger scores (by "
+    "1/sqrt(n)): --normalize none, layer-rms and layer-frozen do not"
+)
+TIED = "some heads have equal scores, so the order among them is that of their index"
+_LAST = ": the last head of a module always gets 1 with --normalize {}; none and layer-frozen tell these apart"
 
 
 def normalize(values: Values, mask: Mask, method: str = "layer", norms: Norms | None = None) -> Kept:
@@ -76,3 +86,21 @@ def _norm(row: list[float | None], mean: bool) -> float:
 
 def _divided(row: list[float | None], norm: float) -> list[float | None]:
     return [None if v is None else v / norm if norm else 0.0 for v in row]
+
+
+def concerns(scores: Scores) -> list[str]:
+    """Return what to warn of: kept heads per module differ under ``layer``, or scores are equal."""
+    rows = [[v for v in row if v is not None] for c in scores.rows if c in HEADS for row in scores.rows[c]]
+    uneven = scores.normalize == "layer" and len({len(row) for row in rows if row}) > 1
+    tied = any(count > 1 for count in Counter(value for row in rows for value in row).values())
+    alone = scores.normalize in ("layer", "layer-rms") and sum(len(row) == 1 for row in rows) > 1
+    return [UNEVEN] * uneven + [TIED + (_LAST.format(scores.normalize) if alone else "")] * tied
+
+
+def concerns_of_files(paths: Iterable[Path]) -> list[str]:
+    """Return what to warn of in the score files of a study that exist, each once, with the step from which it is so."""
+    found: dict[str, str] = {}
+    for path in paths:
+        for text in concerns(Scores.load(path)) if path.is_file() else ():
+            found.setdefault(text, "" if path.stem == "scores" else f" (from {path.stem} on)")
+    return [text + where for text, where in found.items()]

@@ -6,12 +6,10 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_headprune.choosing.random_heads import generator
+from fairseq_headprune.importance.settings import Values
 from fairseq_headprune.modules.attach import GatedParts
 from fairseq_headprune.modules.cutting import ALONG
 from fairseq_headprune.parts import COMPONENTS, FFN, HEADS, Part
-
-#: component -> one list per layer -> one number per part
-Values = dict[str, list[list[float]]]
 
 
 def part_weights(root: nn.Module, count: int, biases: bool = False) -> Tensor:

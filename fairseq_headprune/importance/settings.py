@@ -5,6 +5,9 @@ from typing import Any
 
 from fairseq_headprune.parts import FFN_PARTS
 
+#: scores: component -> one list per layer -> one number per part
+Values = dict[str, list[list[float]]]
+
 ESTIMATORS = ("gradient", "fisher", "confidence", "weight-norm", "random")
 
 #: how derivatives are averaged

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from fairseq_headprune.files import PathLike, parse_json, read_lines
+from fairseq_headprune.patterns.classifier import canvas
 from fairseq_headprune.patterns.generated import PATTERNS, made_up_map
-from fairseq_headprune.patterns.maps import canvas
 
 #: share of the annotated maps of each pattern that the classifier is tested with
 _HELD_OUT = 0.25

@@ -15,6 +15,7 @@ from fairseq_headprune import files
 from fairseq_headprune.jobs.claims import Claims
 from fairseq_headprune.json_lines import append_line, json_line, locked, read_cells
 from fairseq_headprune.leftovers import remove_leftovers
+from fairseq_headprune.parts import Mask
 from fairseq_headprune.parts.components import FFN
 from fairseq_headprune.values import first_difference, plain
 
@@ -130,6 +131,41 @@ class StudyFolder:
     def hyp_path(self, cell_id: str) -> Path:
         """Return the path of a cell's hypotheses (``hyps/ID.txt``, one per line); raises as :meth:`mask_path` does."""
         return self.path / "hyps" / f"{_check_id(cell_id)}.txt"
+
+    def read_mask(self, cell_id: str) -> Mask:
+        """Return the mask of a finished cell.
+
+        Raises:
+            FileNotFoundError, ValueError: it is missing or damaged; the message says what to do.
+        """
+        with self._told_way_out(cell_id):
+            return Mask.load(self.mask_path(cell_id))
+
+    def read_hypotheses(self, cell_id: str, sentences: int) -> list[str]:
+        """Return the translations of a finished cell, of which there have to be this many.
+
+        Raises:
+            FileNotFoundError, ValueError: they are missing or damaged; the message says what to do.
+        """
+        path = self.hyp_path(cell_id)
+        with self._told_way_out(cell_id):
+            lines = files.read_lines(path)
+            if len(lines) != sentences:
+                raise ValueError(f"{path} has {len(lines)} lines for {sentences} sentences")
+        return lines
+
+    def way_out(self, cell_id: str) -> str:
+        """Return a sentence that says how to have a finished cell recomputed."""
+        return f"delete the line of {cell_id} in {self.path / 'cells.jsonl'} to have it done again"
+
+    @contextlib.contextmanager
+    def _told_way_out(self, cell_id: str) -> Iterator[None]:
+        try:
+            yield
+        except FileNotFoundError as error:
+            raise FileNotFoundError(f"{error.filename} is gone: put it back, or {self.way_out(cell_id)}") from error
+        except (ValueError, KeyError) as error:
+            raise ValueError(f"{error.args[0]}: {self.way_out(cell_id)}") from error
 
     def text_path(self, split: str, side: str) -> Path:
         """Return the path of one side (``source``, ``reference``) of a split (``texts/SPLIT.SIDE.txt``)."""

@@ -15,7 +15,6 @@ from fairseq_headprune.parts.scores import Scores
 from fairseq_headprune.report.document import Document
 from fairseq_headprune.report.marks import p_said
 from fairseq_headprune.report.tables import Table
-from fairseq_headprune.studies.finished import read_mask
 from fairseq_headprune.studies.mask_study import Comparison, MaskStudy, model_settings
 from fairseq_headprune.studies.study import UNPRUNED, Cell, Done
 
@@ -138,7 +137,7 @@ class LotteryFind(MaskStudy):
         facts = {name: last[name] for name in self._facts(0, self.start, {})}
         cells = [
             Cell(against, self.start, self._facts(0, self.start, {}), self.split, against),
-            Cell(ticket, read_mask(self.folder, last["id"]), facts, self.split, against),
+            Cell(ticket, self.folder.read_mask(last["id"]), facts, self.split, against),
         ]
         return [cell for cell in cells if cell.id not in done]
 
@@ -178,7 +177,7 @@ class LotteryFind(MaskStudy):
         """The cell of an attempted step, which follows the last accepted one."""
         if isinstance(tried, int):
             return Cell(_step(number), self.start, {"step": number, "weights": tried}, self.select)
-        scores, mask = self._scores(accepted), read_mask(self.folder, accepted)
+        scores, mask = self._scores(accepted), self.folder.read_mask(accepted)
         mask = mask.without([*scores.pruning_order(HEADS)[: tried.heads], *scores.pruning_order(FFN)[: tried.blocks]])
         facts = self._facts(number, mask, {"tried": asdict(tried), "after": accepted})
         return Cell(_step(number), mask, facts, self.select)
@@ -191,7 +190,7 @@ class LotteryFind(MaskStudy):
 
             path.parent.mkdir(exist_ok=True)
             first = None if accepted == UNPRUNED else self._scores(UNPRUNED)
-            with self.session.gates.masked(read_mask(self.folder, accepted)):
+            with self.session.gates.masked(self.folder.read_mask(accepted)):
                 estimate_scores(self.session, self.how.score, first).save(path)
         return Scores.load(path)
 

@@ -25,7 +25,6 @@ from fairseq_headprune.files import PathLike, sha256, write_json
 from fairseq_headprune.parts import COMPONENTS, HEADS, Mask, Part
 from fairseq_headprune.report.document import Document, HeadMap, map_components
 from fairseq_headprune.report.tables import Table
-from fairseq_headprune.studies.finished import read_mask
 from fairseq_headprune.studies.folder import StudyFolder
 from fairseq_headprune.studies.lottery import LotteryFind
 from fairseq_headprune.studies.study import UNPRUNED
@@ -68,7 +67,7 @@ class Searches:
     def goods(self) -> list[Mask]:
         """The parts that survived each search."""
         pairs = zip(self.studies, self.tickets, strict=True)
-        return [read_mask(study.folder, ticket["id"]) for study, ticket in pairs]
+        return [study.folder.read_mask(ticket["id"]) for study, ticket in pairs]
 
 
 def _read(path: PathLike) -> LotteryFind:
@@ -219,7 +218,7 @@ def _weights(searches: Searches, output: Path, seed: int) -> Document:
 def _good_weights(searches: Searches) -> Iterator[tuple[Kept, str]]:
     """Yield the weights that survived each search and the hash of its checkpoint, from which they follow."""
     for study, ticket in zip(searches.studies, searches.tickets, strict=True):
-        source = read_mask(study.folder, UNPRUNED).source["checkpoint"]
+        source = study.folder.read_mask(UNPRUNED).source["checkpoint"]
         if sha256(source["path"]) != study.settings["checkpoint"]:
             raise ValueError(f"{source['path']} is not the checkpoint of {study.folder.path} any more")
         matrices: dict[str, Tensor] = {

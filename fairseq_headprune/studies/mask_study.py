@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +11,8 @@ from fairseq_headprune.files import PathLike
 from fairseq_headprune.parts import Mask
 from fairseq_headprune.report.document import Document
 from fairseq_headprune.report.marks import Family, resamples_notice
-from fairseq_headprune.studies.finished import finished_cells, read_hypotheses
 from fairseq_headprune.studies.folder import StudyFolder
+from fairseq_headprune.studies.results import finished_cells
 from fairseq_headprune.studies.study import UNPRUNED, Cell, Done, Study
 
 if TYPE_CHECKING:
@@ -161,8 +160,8 @@ class MaskStudy(Study):
             mine = [cell for cell in cells if self.split_of(cell["id"]) == split]
             if not hasattr(metric, "recipe"):
                 continue
-            read = partial(read_hypotheses, self.folder, sentences=len(evaluator.references))
-            statistics = {cell["id"]: metric.extract(read(cell["id"])) for cell in mine}
+            count = len(evaluator.references)
+            statistics = {c["id"]: metric.extract(self.folder.read_hypotheses(c["id"], count)) for c in mine}
             against = {cell["id"]: self.compared_with(cell) for cell in mine}
             how = self.comparison
             records.append({"split": split, **packed(metric, statistics, against, how.resamples or LEAST, how.seed)})

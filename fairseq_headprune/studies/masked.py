@@ -14,8 +14,8 @@ from fairseq_headprune.evaluation.significance import bootstrap_statistics
 from fairseq_headprune.files import read_lines
 from fairseq_headprune.jobs.training import Run, run_trainings
 from fairseq_headprune.parts import Mask
-from fairseq_headprune.studies.finished import finished_cells, read_hypotheses, read_mask
 from fairseq_headprune.studies.folder import StudyFolder
+from fairseq_headprune.studies.results import finished_cells
 from fairseq_headprune.studies.run import MASKS_AT_ONCE
 from fairseq_headprune.studies.study import UNPRUNED, Cell
 
@@ -199,12 +199,12 @@ class _Split:
             # Outputs of a fine-tuned model, or without single weights, are not those of the study's model.
             done = finished_cells(self.folder).items()
             names = [name for name, cell in done if name.startswith(prefix) and not {"tuned", "weights"} & set(cell)]
-            self._seen[against] = {_key(read_mask(self.folder, name)): name for name in names}
+            self._seen[against] = {_key(self.folder.read_mask(name)): name for name in names}
         return self._seen[against]
 
     def answers(self, cell_id: str) -> list[str]:
         """The outputs of a finished cell."""
-        return read_hypotheses(self.folder, cell_id, len(self.evaluator.references))
+        return self.folder.read_hypotheses(cell_id, len(self.evaluator.references))
 
     def told_beside(self, answers: list[str]) -> dict[str, Any]:
         """Score outputs by the additional metrics; return each score and signature by name."""

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
-from fairseq_headprune.importance.concerns import concerns_of_files
+from fairseq_headprune.importance.normalize import concerns_of_files
 from fairseq_headprune.importance.settings import ScoreSettings
 from fairseq_headprune.parts import Mask, Part
 from fairseq_headprune.parts.scores import Scores
@@ -21,7 +21,6 @@ from fairseq_headprune.studies.curves import (
     mean_curves,
     seeded_curves,
 )
-from fairseq_headprune.studies.finished import read_mask
 from fairseq_headprune.studies.mask_study import Comparison, MaskStudy, model_settings
 from fairseq_headprune.studies.results import beside_text
 from fairseq_headprune.studies.study import UNPRUNED, Cell, Done
@@ -205,7 +204,7 @@ class Prune(MaskStudy):
     def _reestimated(self, label: str, components: list[str], before: Step, step: Step) -> Cell:
         """One step whose order is estimated on the model of the previous step."""
         if before.number:
-            mask = read_mask(self.folder, _cell_id(label, before))
+            mask = self.folder.read_mask(_cell_id(label, before))
             with self.session.gates.masked(mask):
                 scores = self._estimate(self.how.score, self._first_scores())
             path = self.folder.path / "scores" / f"{_cell_id(label, step)}.json"

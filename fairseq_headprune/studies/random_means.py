@@ -16,7 +16,6 @@ from fairseq_headprune.evaluation.trainings import (
     spread,
 )
 from fairseq_headprune.report.marks import MARGIN
-from fairseq_headprune.studies.finished import read_hypotheses
 from fairseq_headprune.studies.samplings import CONTROL, Item
 from fairseq_headprune.studies.study import UNPRUNED, Done
 
@@ -53,7 +52,7 @@ class Means:
 
     def _extract(self, name: str) -> np.ndarray:
         if name not in self._statistics:
-            self._statistics[name] = self._metric.extract(read_hypotheses(self._folder, name, self._sentences))
+            self._statistics[name] = self._metric.extract(self._folder.read_hypotheses(name, self._sentences))
         return self._statistics[name]
 
 

@@ -8,9 +8,22 @@ from fairseq_headprune.evaluation.p_values import holm
 from fairseq_headprune.files import PathLike, sha256
 from fairseq_headprune.parts import HEADS, KEYS, Mask, Part
 from fairseq_headprune.parts.scores import Scores
-from fairseq_headprune.studies.finished import finished_cells, way_out
 from fairseq_headprune.studies.folder import StudyFolder
 from fairseq_headprune.studies.study import UNPRUNED
+
+
+def finished_cells(folder: StudyFolder) -> dict[str, dict[str, Any]]:
+    """Return the finished cells of a study of masks by id.
+
+    Raises:
+        ValueError: a cell lacks a required number; the message names it and says what to do.
+    """
+    cells = folder.cells()
+    for cell_id, cell in cells.items():
+        numbers = [cell.get(name) for name in ("score", "p")]
+        if not all(isinstance(number, (int, float)) for number in numbers) or "signature" not in cell:
+            raise ValueError(f"a cell is damaged: {folder.way_out(cell_id)}")
+    return cells
 
 
 def with_holm(cells: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -75,7 +88,7 @@ class Ablation:
         heads = self.start.kept(folder.settings["components"])
         lost = [name for name, cell in found.items() if not all(part in cell for part in KEYS)]
         if lost:
-            raise ValueError(f"a cell is damaged: {way_out(folder, lost[0])}")
+            raise ValueError(f"a cell is damaged: {folder.way_out(lost[0])}")
         done = {cell_head(cell): cell for name, cell in found.items() if name != UNPRUNED}
         missing = [head for head in heads if head not in done]
         if missing or UNPRUNED not in found:

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
-from fairseq_headprune.studies.finished import check_masks
 from fairseq_headprune.studies.folder import StudyFolder
 from fairseq_headprune.studies.study import Cell, Done, Study
 
@@ -41,6 +40,24 @@ def run(study: Study, work: Work, begin: Begin = lambda names: None) -> Iterator
         yield from shared(study.folder, first, work, begin)
         yield from shared(study.folder, [cell for cell in cells if cell.id != cell.against], work, begin)
         cells = study.next(study.folder.cells())
+
+
+def check_masks(folder: StudyFolder, cells: Sequence[Cell]) -> None:
+    """Before resuming a study, check that the masks of its finished cells are those that its settings give now.
+
+    A finished study is not checked: it is consistent even if another version drew its masks.
+
+    Raises:
+        ValueError: a cell has another mask.
+    """
+    done = folder.cells()
+    begun = [cell for cell in cells if cell.mask is not None and cell.id in done]
+    for cell in begun if len(begun) < len(cells) else []:
+        if folder.mask_path(cell.id).is_file() and folder.read_mask(cell.id).rows != cell.mask.rows:
+            raise ValueError(
+                f"{folder.path} cannot go on: {cell.id} is of another mask than its settings give now (older versions "
+                "drew heads by chance in another way); name another folder"
+            )
 
 
 def shared(folder: StudyFolder, cells: Iterable[Cell], work: Work, begin: Begin = lambda names: None) -> Iterator[Done]:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from fairseq_headprune.files import PathLike, sha256
 from fairseq_headprune.report.document import Document
 from fairseq_headprune.studies.epochs import EpochCheckpoints, epoch_list
-from fairseq_headprune.studies.finished import way_out
 from fairseq_headprune.studies.folder import StudyFolder
 from fairseq_headprune.studies.mask_study import MaskStudy
 from fairseq_headprune.studies.masked import MaskWork
@@ -83,7 +82,7 @@ class Sweep(MaskStudy):
         for cell in folder.cells().values():
             own = epoch_path(folder.path, cell["epoch"]) / "study.json"
             if not own.is_file():
-                raise ValueError(f"{own} is gone: put its folder back, or {way_out(folder, cell['id'])}")
+                raise ValueError(f"{own} is gone: put its folder back, or {folder.way_out(cell['id'])}")
             now = self.checkpoints.folder / f"checkpoint{cell['epoch']}.pt"
             if now.exists() and sha256(now) != cell["checkpoint"]:
                 raise ValueError(

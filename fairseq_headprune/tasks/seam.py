@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fairseq_headprune.evaluation.evaluator import Evaluator
 from fairseq_headprune.importance.losses import Losses
-from fairseq_headprune.stored.released import refuse_task
+from fairseq_headprune.stored.loader import refuse_task
 
 if TYPE_CHECKING:
     from fairseq.tasks import FairseqTask

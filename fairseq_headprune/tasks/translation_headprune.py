@@ -21,7 +21,7 @@ from fairseq_headprune.importance.losses import TokenLosses
 from fairseq_headprune.imports.dictionary import ImportedDictionary
 from fairseq_headprune.models.starting import state_to_start_from
 from fairseq_headprune.stored.dictionaries import differing_sides, hash_symbols, noted_hashes
-from fairseq_headprune.stored.released import refuse_task
+from fairseq_headprune.stored.loader import refuse_task
 from fairseq_headprune.tasks.gated import HEAD_MASK_HELP, WEIGHT_MASK_HELP, GatedTask
 from fairseq_headprune.tasks.seam import PrunableTask, changed_settings
 from fairseq_headprune.training.fast import CUDA_GRAPHS_HELP, MODES

@@ -8,7 +8,7 @@ from typing import Any
 from fairseq_headprune import __version__
 from fairseq_headprune.provenance import git_commit
 from fairseq_headprune.report.document import Document
-from fairseq_headprune.report.panels import svg_of
+from fairseq_headprune.report.drawings import svg_of
 from fairseq_headprune.values import plain
 
 FORMAT = "headprune.report/1"

@@ -8,7 +8,7 @@ from fairseq_headprune import files
 from fairseq_headprune.gates.dynamics import mean_counts
 from fairseq_headprune.jobs.methods import base, in_order, learns, title
 from fairseq_headprune.report import drawing
-from fairseq_headprune.report.panels import draw_panel
+from fairseq_headprune.report.drawings import draw_panel
 from fairseq_headprune.report.pictures import HeadsByLayer, HeadsByPenalty
 
 #: method -> colour (Okabe and Ito), marker, dashes
