@@ -80,5 +80,12 @@ def test_p_of_a_study_is_computed_again(tmp_path):
     unpruned = cells.pop("unpruned")
     assert {name: one["p"] for name, one in found.items()} == {name: cell["p"] for name, cell in cells.items()}
     assert len(found) == 12 and all(one["base"] == pytest.approx(unpruned["score"]) for one in found.values())
+    # The cells hand them on: their translations are not read again. Source: the same study, opened anew, reads them.
+    kept, again = study.sentence_statistics(), Ablate(study.settings, study.session, study.folder)
+    assert again.sentence_statistics() == kept
+    (tmp_path / "s" / "hyps").rename(tmp_path / "elsewhere")
+    assert study.sentence_statistics() == kept
+    with pytest.raises(FileNotFoundError, match="hyps"):
+        Ablate(study.settings, study.session, study.folder).sentence_statistics()
     # Read without its model a study has no references, so no statistics.
     assert type(study)(study.settings, folder=study.folder).sentence_statistics() == []

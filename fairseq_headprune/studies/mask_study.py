@@ -13,6 +13,7 @@ from fairseq_headprune.report.document import Document
 from fairseq_headprune.report.marks import Family, resamples_notice
 from fairseq_headprune.studies.folder import StudyFolder
 from fairseq_headprune.studies.results import finished_cells
+from fairseq_headprune.studies.scored import ScoredSplit
 from fairseq_headprune.studies.study import UNPRUNED, Cell, Done, Study
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ class MaskStudy(Study):
     def __init__(self, settings: Mapping[str, Any], session: Any = None, folder: StudyFolder | None = None) -> None:
         """Make the study; if its settings leave the number of resamples open, choose it by the number of tests."""
         super().__init__(settings, session, folder)
+        self._scored: dict[str, ScoredSplit] = {}
         self.chosen = self.settings.get("resamples", LEAST) is None
         if self.chosen:
             self.settings["resamples"] = enough_resamples(self.tests, self.alpha)
@@ -49,6 +51,7 @@ class MaskStudy(Study):
         if self.chosen and (Path(path) / "study.json").is_file():
             stored = StudyFolder(path).settings.get("resamples")
             self.settings["resamples"] = stored if isinstance(stored, int) else self.settings["resamples"]
+        self._scored.clear()
         return super().open(path, environment)
 
     @property
@@ -145,6 +148,12 @@ class MaskStudy(Study):
         prefix, at, _ = cell["id"].rpartition("@")
         return prefix + at + UNPRUNED
 
+    def scored(self, split: str) -> ScoredSplit:
+        """Return the scored outputs of a split: what computes the cells and what records them share it."""
+        if split not in self._scored:
+            self._scored[split] = ScoredSplit(self.folder, self.session.evaluator(split), self.comparison)
+        return self._scored[split]
+
     def sentence_statistics(self) -> list[dict[str, Any]]:
         """Return what every p comes from, a record per split (:mod:`~fairseq_headprune.evaluation.recorded`).
 
@@ -152,19 +161,16 @@ class MaskStudy(Study):
         """
         from fairseq_headprune.evaluation.recorded import packed  # numpy: not for --help
 
-        records = []
+        records, how = [], self.comparison
         cells = list(self.cells().values()) if self.session else []
         for split in dict.fromkeys(self.split_of(cell["id"]) for cell in cells):
-            evaluator = self.session.evaluator(split)
-            metric = evaluator.metric(self.comparison)
-            mine = [cell for cell in cells if self.split_of(cell["id"]) == split]
-            if not hasattr(metric, "recipe"):
+            here = self.scored(split)
+            if not hasattr(here.metric, "recipe"):
                 continue
-            count = len(evaluator.references)
-            statistics = {c["id"]: metric.extract(self.folder.read_hypotheses(c["id"], count)) for c in mine}
-            against = {cell["id"]: self.compared_with(cell) for cell in mine}
-            how = self.comparison
-            records.append({"split": split, **packed(metric, statistics, against, how.resamples or LEAST, how.seed)})
+            against = {c["id"]: self.compared_with(c) for c in cells if self.split_of(c["id"]) == split}
+            statistics = {cell_id: here.of(cell_id) for cell_id in against}
+            found = packed(here.metric, statistics, against, how.resamples or LEAST, how.seed)
+            records.append({"split": split, **found})
         return records
 
     def provenance(self, baseline: Done | None) -> dict[str, Any]:

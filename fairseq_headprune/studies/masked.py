@@ -1,23 +1,18 @@
 """Computing cells: outputs under a mask, or of a training, and their test against the unpruned model."""
 
-import json
 import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
-from fairseq_headprune.evaluation.evaluator import AnswerMetric, Evaluator
 from fairseq_headprune.evaluation.significance import bootstrap_statistics
 from fairseq_headprune.files import read_lines
 from fairseq_headprune.jobs.training import Run, run_trainings
 from fairseq_headprune.parts import Mask
-from fairseq_headprune.studies.folder import StudyFolder
-from fairseq_headprune.studies.results import finished_cells
 from fairseq_headprune.studies.run import MASKS_AT_ONCE
-from fairseq_headprune.studies.study import UNPRUNED, Cell
+from fairseq_headprune.studies.scored import ScoredSplit, mask_key
+from fairseq_headprune.studies.study import Cell
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +29,6 @@ class MaskWork:
     def __init__(self, study: Any) -> None:
         self.study, self.session, self.folder = study, study.session, study.folder
         self.split, self.comparison = study.split, study.comparison
-        self._splits: dict[str, _Split] = {}
         self._warned = False
 
     def size(self) -> int:
@@ -53,7 +47,7 @@ class MaskWork:
             began, first = time.perf_counter(), next(iter(waiting.values()))
             here = self._of(first.split)
             # In small models rounding can make steps coincide; the same mask is not evaluated twice.
-            same = here.seen(first.against).get(_key(first.mask))
+            same = here.seen(first.against).get(mask_key(first.mask))
             pack = self._pack(first, waiting.values()) if same is None else [first]
             answers = [here.answers(same)] if same else self._answer(here, [cell.mask for cell in pack])
             seconds = (time.perf_counter() - began) / len(pack)
@@ -63,14 +57,14 @@ class MaskWork:
 
     def _pack(self, first: Cell, cells: Iterable[Cell]) -> list[Cell]:
         """The cells to evaluate with the first one: those of its split not evaluated yet, each mask once."""
-        pack, seen, size = {_key(first.mask): first}, self._of(first.split).seen(first.against), self.size()
+        pack, seen, size = {mask_key(first.mask): first}, self._of(first.split).seen(first.against), self.size()
         for cell in cells:
-            key = _key(cell.mask)
+            key = mask_key(cell.mask)
             if len(pack) < size and cell.split == first.split and key not in pack and key not in seen:
                 pack[key] = cell
         return list(pack.values())
 
-    def _answer(self, here: "_Split", masks: Sequence[Mask]) -> list[list[str]]:
+    def _answer(self, here: ScoredSplit, masks: Sequence[Mask]) -> list[list[str]]:
         if self.size() > 1:
             return here.evaluator.answers_of(masks)
         found = []
@@ -88,8 +82,7 @@ class MaskWork:
         """
         began, here = time.perf_counter(), self._of(cell.split)
         how, statistics = self.comparison, here.metric.extract(answers)
-        if cell.id == cell.against:
-            here.statistics[cell.id] = statistics
+        here.statistics[cell.id] = statistics
         systems = {"base": here.of(cell.against), "system": statistics}
         result = bootstrap_statistics(here.metric.score, systems, how.resamples, how.seed)[1]
         here_from = {"study": self.study.name, "cell": cell.id, "checkpoint": self.session.checkpoint}
@@ -106,13 +99,10 @@ class MaskWork:
         }
         self.folder.append(found)
         if cell.job is None and "weights" not in cell.facts:
-            here.seen(cell.against)[_key(cell.mask)] = cell.id
+            here.seen(cell.against)[mask_key(cell.mask)] = cell.id
 
-    def _of(self, split: str | None) -> "_Split":
-        name = split or self.split
-        if name not in self._splits:
-            self._splits[name] = _Split(self.folder, self.session.evaluator(name), self.comparison)
-        return self._splits[name]
+    def _of(self, split: str | None) -> ScoredSplit:
+        return self.study.scored(split or self.split)
 
 
 class WeightWork(MaskWork):
@@ -180,46 +170,3 @@ class TrainWork:
             answers = read_lines(Run(folder.path, job.place).answers)
             self._masks.save(cell, answers, facts.get("seconds", 0.0), cell.mask.source)
             yield
-
-
-class _Split:
-    """One split of a study: its evaluator and metric, and which masks have been evaluated."""
-
-    def __init__(self, folder: StudyFolder, evaluator: Evaluator, comparison: Any) -> None:
-        self.folder, self.evaluator = folder, evaluator
-        self.metric: AnswerMetric = evaluator.metric(comparison)
-        self._beside = evaluator.beside()
-        self.statistics: dict[str, np.ndarray] = {}
-        self._seen: dict[str, dict[str, str]] = {}
-
-    def seen(self, against: str) -> dict[str, str]:
-        """Evaluated mask -> id of its cell, among the cells compared with the given one."""
-        if against not in self._seen:
-            prefix = against.removesuffix(UNPRUNED)
-            # Outputs of a fine-tuned model, or without single weights, are not those of the study's model.
-            done = finished_cells(self.folder).items()
-            names = [name for name, cell in done if name.startswith(prefix) and not {"tuned", "weights"} & set(cell)]
-            self._seen[against] = {_key(self.folder.read_mask(name)): name for name in names}
-        return self._seen[against]
-
-    def answers(self, cell_id: str) -> list[str]:
-        """The outputs of a finished cell."""
-        return self.folder.read_hypotheses(cell_id, len(self.evaluator.references))
-
-    def told_beside(self, answers: list[str]) -> dict[str, Any]:
-        """Score outputs by the additional metrics; return each score and signature by name."""
-        found: dict[str, Any] = {}
-        for name, metric in self._beside.items():
-            found[name] = float(metric.score(metric.extract(answers).sum(axis=0)))
-            found[f"{name}_signature"] = metric.signature
-        return found
-
-    def of(self, cell_id: str) -> np.ndarray:
-        """The statistics of a finished cell with which others are compared."""
-        if cell_id not in self.statistics:
-            self.statistics[cell_id] = self.metric.extract(self.answers(cell_id))
-        return self.statistics[cell_id]
-
-
-def _key(mask: Mask) -> str:
-    return json.dumps(mask.rows, sort_keys=True)
