@@ -16,7 +16,7 @@ from fairseq_headprune.cli import main
 from fairseq_headprune.files import read_json
 from fairseq_headprune.parts import FFN, HEADS, Mask
 from fairseq_headprune.parts.scores import Scores
-from fairseq_headprune.studies import estimates, lottery, lottery_seeds
+from fairseq_headprune.studies import estimates, lottery_seeds
 from fairseq_headprune.studies.lottery import LotteryFind, LotterySettings
 from fairseq_headprune.studies.masked import WeightWork
 from fairseq_headprune.studies.run import run
@@ -152,7 +152,7 @@ def test_the_study_finds_what_enumeration_does(toy, tmp_path):
     study = toy(tmp_path / "study", threshold=Fraction(4, 5), step=Fraction(1, 4))
     done = {cell["id"]: cell for cell in run(study, WeightWork(study))}
     document = study.result(study.cells())
-    kept, gates = lottery.read_mask(study.folder, document.data["ticket"]["id"]), study.session.gates
+    kept, gates = study.folder.read_mask(document.data["ticket"]["id"]), study.session.gates
     evaluator = study.session.evaluator("valid")
     metric = evaluator.metric(study.comparison)
 
