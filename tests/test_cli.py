@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import setuptools
 import tiny
 from ablations import SHAPE, write_ablation
 from reports import COMPARISON
@@ -79,7 +78,7 @@ def test_tracebacks_on_request(verb, monkeypatch):
 
 def test_the_version_is_that_of_the_package(monkeypatch):
     given = {}
-    monkeypatch.setattr(setuptools, "setup", lambda **settings: given.update(settings))
+    monkeypatch.setattr("setuptools.setup", lambda **settings: given.update(settings))
     runpy.run_path(str(tiny.ROOT / "setup.py"))
     assert given["version"] == __version__
     # What repeats it, by hand.

@@ -127,6 +127,7 @@ def contains(rejected, level):
     return interval.low <= level <= interval.high
 
 
+@pytest.mark.slow
 def test_type_1_errors_of_tests_over_trainings():
     """No difference between methods; seeds differ by 1, sentences by 1. The level is 5%."""
     draw, repeats = np.random.default_rng(5), 2000
@@ -142,6 +143,7 @@ def test_type_1_errors_of_tests_over_trainings():
     assert contains([against_value(0.0, x, 0.3).p_equivalent < 0.05 for x in edge.tolist()], 0.05)
 
 
+@pytest.mark.slow
 def test_type_1_errors_of_the_bootstraps():
     """The paired bootstrap of sentences keeps its level for two models; for two methods it does not."""
     draw, repeats, m = np.random.default_rng(6), 1000, 200
