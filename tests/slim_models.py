@@ -1,8 +1,9 @@
-"""What the tests of removal share: models of many kinds, random masks, and every way to run a model."""
+"""What the tests of masks and of removal share: models of many kinds, random masks, and every way to run a model."""
 
 import copy
 import random
 
+import pytest
 import tiny
 import torch
 from fairseq.models import ARCH_MODEL_REGISTRY
@@ -21,6 +22,24 @@ SETTINGS = [
     {"encoder_embed_dim": 32, "encoder_attention_heads": 4, "decoder_attention_heads": 4, "seed": 4},
     {"cross_self_attention": True, "no_cross_attention": True, "decoder_attention_heads": 4, "seed": 5},
 ]
+
+
+def random_settings(seed):
+    """Shapes, norms, positions, activations and sharing, all by chance."""
+    draw = random.Random(seed)
+    width = draw.choice([32, 48, 64])
+    settings = {"seed": seed, "activation_fn": draw.choice(["relu", "gelu"])}
+    for side in ("encoder", "decoder"):
+        layers, heads, ffn = draw.choice([1, 2, 3]), draw.choice([2, 4, 8]), draw.choice([16, 40])
+        settings |= {f"{side}_embed_dim": width, f"{side}_layers": layers, f"{side}_attention_heads": heads}
+        settings |= {f"{side}_ffn_embed_dim": ffn, f"{side}_learned_pos": draw.random() < 0.5}
+        settings[f"{side}_normalize_before"] = draw.random() < 0.5
+    sharing = draw.choice([{}, {"share_all_embeddings": True}, {"share_decoder_input_output_embed": True}])
+    if sharing.get("share_all_embeddings"):
+        settings["layernorm_embedding"] = draw.random() < 0.5
+    if seed % 4 == 3:
+        sharing = {"cross_self_attention": True, "no_cross_attention": True}
+    return settings | sharing
 
 
 def lively(settings):
@@ -78,9 +97,9 @@ def with_ffn(model, mask, seed):
     return mask
 
 
-def masked_and_slim(settings, tmp_path, seed=1, ffn=False):
+def masked_and_slim(settings, tmp_path, ffn=False):
     """The masked model, the same in slim, saved and read again, and the unpruned one."""
-    full = lively(settings)
+    full, seed = lively(settings), settings.get("seed", 1)
     mask = uneven(full, seed)
     if ffn:
         mask = with_ffn(full, mask, seed)
@@ -104,7 +123,25 @@ def incremental(model, batch):
     return torch.stack(steps)
 
 
-def beam_five(model, batch):
-    generator = SequenceGenerator([model], tiny.make_dictionary(), beam_size=5, max_len_b=12)
-    hypotheses = generator.generate([model], batch)
-    return [(h["tokens"].tolist(), h["score"].item()) for sentence in hypotheses for h in sentence]
+def search(models, batch, beam=5, **settings):
+    """Tokens, and scores, of all hypotheses of fairseq's own search."""
+    generator = SequenceGenerator(models, tiny.make_dictionary(), beam_size=beam, max_len_b=12, **settings)
+    found = [hypothesis for sentence in generator.generate(models, batch) for hypothesis in sentence]
+    return [h["tokens"].tolist() for h in found], [h["score"].item() for h in found]
+
+
+def logits(model, batch):
+    """The logits of the real target positions."""
+    return model(**batch["net_input"])[0][batch["target"].ne(1)]
+
+
+def same_on_every_path(model, reference, batch):
+    """Assert that two models compute the same: in training (dropout is 0) and not, step by step, and in searches."""
+    with torch.no_grad():
+        for training in (True, False):
+            found, expected = (logits(m.train(training), batch) for m in (model, reference))
+            assert torch.allclose(found, expected, atol=1e-5, rtol=1e-5)
+        assert torch.allclose(incremental(model, batch), incremental(reference, batch), atol=1e-5, rtol=1e-5)
+        for beam in (1, 5):
+            (tokens, scores), (same, expected) = (search([m], batch, beam) for m in (model, reference))
+            assert tokens == same and scores == pytest.approx(expected, abs=1e-5)

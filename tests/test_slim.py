@@ -1,12 +1,23 @@
 """Removing heads from state dicts: the slim model is the masked model. The masked model is the reference throughout."""
 
 import copy
+import itertools
 
 import pytest
 import tiny
 import torch
 from fairseq.modules import MultiheadAttention
-from slim_models import SETTINGS, beam_five, incremental, lively, masked_and_slim, rebuild, state_of, uneven
+from slim_models import (
+    SETTINGS,
+    lively,
+    logits,
+    masked_and_slim,
+    random_settings,
+    rebuild,
+    same_on_every_path,
+    state_of,
+    uneven,
+)
 
 from fairseq_headprune.checkpoints import head_shape, saved_settings, stored_layout, stored_mask
 from fairseq_headprune.importance.estimate import estimate
@@ -18,22 +29,16 @@ from fairseq_headprune.parts import Mask, Part, all_heads
 from fairseq_headprune.parts.layout import Layout
 from fairseq_headprune.removal.checkpoint import remove_heads
 
+RANDOM = [pytest.param(random_settings(seed), seed % 2, marks=pytest.mark.slow) for seed in range(12)]
 
-@pytest.mark.parametrize("ffn", [False, True], ids=["heads", "heads and feed-forward parts"])
-@pytest.mark.parametrize("settings", SETTINGS)
+
+@pytest.mark.parametrize("settings, ffn", [*itertools.product(SETTINGS, (False, True)), *RANDOM])
 def test_slim_is_masked_on_every_path(settings, ffn, tmp_path, batch):
     masked, slim, full, mask = masked_and_slim(settings, tmp_path, ffn=ffn)
     assert find_gates(slim).mask() == mask and (ffn or find_gates(slim).shape == mask.shape)
+    same_on_every_path(slim, masked, batch)
     with torch.no_grad():
-        for training in (False, True):  # dropout is 0
-            outputs = [m.train(training)(**batch["net_input"])[0] for m in (masked, slim, full)]
-            assert torch.allclose(outputs[0], outputs[1], atol=1e-5, rtol=1e-5)
-            assert not torch.allclose(outputs[0], outputs[2], atol=1e-2)
-        masked.eval(), slim.eval()
-        assert torch.allclose(incremental(masked, batch), incremental(slim, batch), atol=1e-5, rtol=1e-5)
-        expected, found = beam_five(masked, batch), beam_five(slim, batch)
-    assert [tokens for tokens, _ in found] == [tokens for tokens, _ in expected]
-    assert [score for _, score in found] == pytest.approx([score for _, score in expected], abs=1e-5)
+        assert not torch.allclose(logits(slim, batch), logits(full, batch), atol=1e-2)
 
 
 @pytest.mark.parametrize("settings", SETTINGS[:3])
