@@ -2,7 +2,7 @@
 
 import sys
 
-from fairseq_headprune.jobs.leash import end_with_parent
+from fairseq_headprune.jobs.processes import end_with_parent
 
 if __name__ == "__main__":
     end_with_parent()  # in a worker: before anything else, since the imports of a verb take seconds

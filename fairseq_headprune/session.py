@@ -18,7 +18,7 @@ from fairseq_headprune.evaluation.evaluator import Evaluator
 from fairseq_headprune.evaluation.generation import built
 from fairseq_headprune.files import sha256
 from fairseq_headprune.generation_flags import parse_generation_args  # noqa: F401  (for callers of this module)
-from fairseq_headprune.models.loading import load_model, model_overrides
+from fairseq_headprune.models.starting import load_model, model_overrides
 from fairseq_headprune.modules.attach import attach_gates
 from fairseq_headprune.modules.connected import check_source_is_read
 from fairseq_headprune.parts import ffn_parts

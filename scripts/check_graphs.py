@@ -20,7 +20,7 @@ from torch import Tensor
 
 from fairseq_headprune.modules.attach import find_gates
 from fairseq_headprune.tasks.translation_headprune import TranslationHeadpruneTask
-from fairseq_headprune.training import fast, support
+from fairseq_headprune.training import fast
 from fairseq_headprune.training.capture import PlainRecorder
 
 #: largest acceptable relative differences: of the loss, of the gradients
@@ -37,7 +37,7 @@ def main() -> int:
     args = _arguments()
     if args.cpu:
         fast.CudaRecorder = PlainRecorder  # type: ignore[misc, assignment]
-        support._device = lambda model: None  # type: ignore[assignment]
+        fast._device = lambda model: None  # type: ignore[assignment]
     task = benchmarks.make_task(args, benchmarks.fairseq_settings(args, f"transformer_{args.arch}"), args.batches)
     batches = benchmarks.draw_batches(task, args.batches, (1024, 1024), max_tokens=args.max_tokens)
     checks = [_check(args, case, task, batches) for case in args.cases]

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import torch
 from fairseq.models import ARCH_CONFIG_REGISTRY
 
+from fairseq_headprune.bert.folder import HEAD
 from fairseq_headprune.bert.vocabulary import Vocabulary
-from fairseq_headprune.bert.weights import HEAD
 from fairseq_headprune.export.huggingface import write_folder
 from fairseq_headprune.models.bert_gated import BertGatedModel
 

@@ -8,8 +8,7 @@ import hugging_face as hf
 import tiny
 from verbs import run_json
 
-from fairseq_headprune.imports.binarise import binarise
-from fairseq_headprune.imports.pieces import Numbers
+from fairseq_headprune.imports.pieces import Numbers, binarise
 from fairseq_headprune.interchange import check as checking
 
 #: family -> how its folder is made, and the languages as the model names them

@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from fairseq_headprune.modules import attention
-from fairseq_headprune.modules.attention import apply_gate, attend, attention_weights, combine_masks
-from fairseq_headprune.modules.few_launches import attend_short
+from fairseq_headprune.modules.attention import apply_gate, attend, attend_short, attention_weights, combine_masks
 
 B, H, T, S, D = 3, 4, 5, 6, 7
 SCALE = 1 / math.sqrt(D)

@@ -13,8 +13,7 @@ from fairseq_headprune.cli import main
 from fairseq_headprune.files import read_json, sha256
 from fairseq_headprune.parts import Mask
 from fairseq_headprune.removal.checkpoint import slim_checkpoint
-from fairseq_headprune.speed.by_heads import draw_masks, level, slim_bytes
-from fairseq_headprune.speed.points import read_points
+from fairseq_headprune.speed.by_heads import draw_masks, level, read_points, slim_bytes
 
 sys.path.insert(0, str(tiny.ROOT / "scripts"))
 from bench_tables import speed_by_heads  # noqa: E402

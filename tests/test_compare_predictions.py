@@ -11,8 +11,7 @@ from fairseq_headprune.cli import main
 from fairseq_headprune.evaluation.compared import compare
 from fairseq_headprune.files import sha256
 from fairseq_headprune.glue.catalogue import TASKS
-from fairseq_headprune.glue.comparison import label_subject
-from fairseq_headprune.glue.metrics import scores
+from fairseq_headprune.glue.metrics import label_subject, scores
 from fairseq_headprune.glue.predictions import Predictions, load_predictions
 
 LABELS = ["1"] * 10 + ["0"] * 10

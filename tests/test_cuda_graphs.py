@@ -19,10 +19,10 @@ from test_task import log_lines
 
 from fairseq_headprune.modules.attach import find_gates
 from fairseq_headprune.parts import Mask, Part
-from fairseq_headprune.training import fast, support
+from fairseq_headprune.training import fast
 from fairseq_headprune.training.batch import PaddedBatch, Recordings, Shape, padded, shape_of
 from fairseq_headprune.training.capture import AssumePadding, PlainRecorder
-from fairseq_headprune.training.host import ModeSwitch, QuickSeed
+from fairseq_headprune.training.fast import ModeSwitch, QuickSeed
 from fairseq_headprune.training.passes import Passes, Work
 
 DICTIONARY = tiny.make_dictionary()
@@ -33,7 +33,7 @@ ROWS = Shape(3, 7, 6)
 def recorded(monkeypatch):
     """Let a CPU record passes, which it runs anew each time."""
     monkeypatch.setattr(fast, "CudaRecorder", PlainRecorder)
-    monkeypatch.setattr(support, "_device", lambda model: None)
+    monkeypatch.setattr(fast, "_device", lambda model: None)
     monkeypatch.setattr(fairseq.utils, "set_torch_seed", fairseq.utils.set_torch_seed)
 
 
@@ -184,12 +184,12 @@ def test_modes_and_seeds_are_as_before():
 
 def reasons(model=None, criterion=None, optimizer=None):
     parameters = [torch.nn.Parameter(torch.ones(2))]
-    return support.why_not(model or make_model(), criterion or make_criterion(), optimizer or make_adam(parameters))
+    return fast.why_not(model or make_model(), criterion or make_criterion(), optimizer or make_adam(parameters))
 
 
 def test_what_is_not_recorded_has_a_reason(monkeypatch):
     assert reasons() == "training on the CPU"
-    monkeypatch.setattr(support, "_device", lambda model: None)
+    monkeypatch.setattr(fast, "_device", lambda model: None)
     assert reasons() is None
     accuracy = make_criterion()
     accuracy.report_accuracy = True
@@ -198,10 +198,8 @@ def test_what_is_not_recorded_has_a_reason(monkeypatch):
     assert reasons(tiny.make_model(encoder_layerdrop=0.2)) == "layerdrop"
     assert reasons(tiny.make_model(checkpoint_activations=True)) == "activation checkpointing"
     assert "quantization noise" in reasons(tiny.make_model(quant_noise_pq=0.1, quant_noise_pq_block_size=8))
-    assert "prefix" in support.why_not_batch(
-        {"net_input": {**tiny.make_batch()["net_input"], "prefix": 1}, "target": 1}
-    )
-    assert support.why_not_batch(tiny.make_batch()) is None
+    assert "prefix" in fast.why_not_batch({"net_input": {**tiny.make_batch()["net_input"], "prefix": 1}, "target": 1})
+    assert fast.why_not_batch(tiny.make_batch()) is None
 
 
 @pytest.mark.parametrize("kind", [AMPOptimizer, MemoryEfficientFP16Optimizer])

@@ -15,8 +15,8 @@ from fairseq_headprune.modules.ffn import GatedFfnOutput, NoUnits
 from fairseq_headprune.modules.hold import PrunedWeights
 from fairseq_headprune.parts import COMPONENTS, FFN, Mask, Part
 from fairseq_headprune.parts.layout import Layout
+from fairseq_headprune.parts.mask import SoftGates
 from fairseq_headprune.parts.scores import Scores
-from fairseq_headprune.parts.soft_gates import SoftGates
 from fairseq_headprune.removal.checkpoint import remove_heads
 
 #: transformer_tiny has 64 units in each block, two layers a side

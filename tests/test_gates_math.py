@@ -8,7 +8,7 @@ import pytest
 import torch
 from scipy.stats import chisquare
 
-from fairseq_headprune.gates.hard_concrete import HardConcrete
+from fairseq_headprune.gates.l0 import HardConcrete
 from fairseq_headprune.gates.learner import GateLearner
 from fairseq_headprune.gates.rules import L0Rule, SubsetRule, uniform
 from fairseq_headprune.gates.subset import Temperature, gumbel, soft_top_k, top_k

@@ -8,7 +8,7 @@ import pytest
 from glue_data import write_glue
 
 from fairseq_headprune.glue.catalogue import TASKS, glue_task
-from fairseq_headprune.glue.examples import Holdout, read
+from fairseq_headprune.glue.dataset import Holdout, read
 from fairseq_headprune.glue.tsv import Example, read_split, split_path
 
 SST = TASKS["SST-2"]

@@ -19,8 +19,7 @@ from glue_data import train, write_glue
 
 from fairseq_headprune.checkpoints import head_shape, read_state, saved_settings
 from fairseq_headprune.glue.catalogue import TASKS
-from fairseq_headprune.glue.dataset import GlueDataset
-from fairseq_headprune.glue.examples import Holdout, read
+from fairseq_headprune.glue.dataset import GlueDataset, Holdout, read
 from fairseq_headprune.modules.attach import find_gates
 from fairseq_headprune.parts import Mask
 from fairseq_headprune.tasks.glue import GlueConfig, GlueTask

@@ -14,7 +14,7 @@ from fairseq_headprune.evaluation import memory
 from fairseq_headprune.evaluation.memory import SHARE, WAITS, Card
 from fairseq_headprune.evaluation.packing import Packer
 from fairseq_headprune.glue.predict import Predictor
-from fairseq_headprune.jobs import workers
+from fairseq_headprune.jobs import processes
 
 GIB = 2**30
 CUDA = torch.device("cuda")
@@ -158,13 +158,13 @@ def test_tokens_of_a_pass_follow_from_the_share(gpu):
         ({"jobs": 5}, {}, 2, 3),
         ({"jobs": 2}, {}, 0, 2),
         ({"jobs": 8, "launcher": "slurm"}, {}, 1, 1),
-        ({"jobs": 4, "worker": True}, {workers.JOBS_ON_GPU: "2"}, 1, 2),
+        ({"jobs": 4, "worker": True}, {processes.JOBS_ON_GPU: "2"}, 1, 2),
         ({"jobs": 4, "worker": True}, {}, 1, 1),
         ({}, {"WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "4", "RANK": "1"}, 2, 2),
     ],
 )
 def test_jobs_on_a_gpu(monkeypatch, flags, environment, gpus, expected):
-    for name in (workers.JOBS_ON_GPU, "WORLD_SIZE", "LOCAL_WORLD_SIZE", "RANK"):
+    for name in (processes.JOBS_ON_GPU, "WORLD_SIZE", "LOCAL_WORLD_SIZE", "RANK"):
         monkeypatch.delenv(name, raising=False)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)

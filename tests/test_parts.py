@@ -6,8 +6,8 @@ import numpy
 import pytest
 
 from fairseq_headprune.parts import COMPONENTS, FFN, HEADS, Mask, Part, all_heads, parse_components
+from fairseq_headprune.parts.mask import SoftGates
 from fairseq_headprune.parts.scores import Scores
-from fairseq_headprune.parts.soft_gates import SoftGates
 
 FORMAT = Mask.FORMAT
 

@@ -10,7 +10,7 @@ from verbs import run_json
 from fairseq_headprune.evaluation.recorded import packed, unpacked
 from fairseq_headprune.evaluation.statistics import corpus_metric
 from fairseq_headprune.glue.catalogue import TASKS
-from fairseq_headprune.glue.comparison import label_subject
+from fairseq_headprune.glue.metrics import label_subject
 from fairseq_headprune.studies.ablate import Ablate
 from fairseq_headprune.studies.mask_study import Comparison
 from fairseq_headprune.studies.masked import MaskWork

@@ -16,7 +16,7 @@ from verbs import BEAM, refused, run_json
 
 from fairseq_headprune.cli import main
 from fairseq_headprune.evaluation.translate import Translator
-from fairseq_headprune.jobs import submitted, workers
+from fairseq_headprune.jobs import processes, submitted
 from fairseq_headprune.jobs.claims import living_workers
 from fairseq_headprune.studies.folder import StudyFolder
 
@@ -76,17 +76,17 @@ def test_jobs_start_workers_that_get_their_share_of_gpus_or_threads(tmp_path):
     study = StudyFolder.open(tmp_path / "s", {})
     code = "import os; print([os.environ.get(n) for n in ('CUDA_VISIBLE_DEVICES', 'HEADPRUNE_JOBS_ON_GPU')])"
     for devices, expected in ((["3", "5"], ["5", "3", "5"]), ([], [None] * 3)):
-        settings = [workers.place(number, devices, 4, {}) for number in (1, 2, 3)]
+        settings = [processes.place(number, devices, 4, {}) for number in (1, 2, 3)]
         assert [entry.get("CUDA_VISIBLE_DEVICES") for entry in settings] == expected
         assert all("OMP_NUM_THREADS" in entry for entry in settings) == (not devices)
-    with workers.processes([sys.executable, "-c", code], 1, study.path, ["7"], 1):
-        wait_for(lambda: workers.last_line(study.path / "workers" / "1.log"))
-    assert workers.last_line(study.path / "workers" / "1.log") == "['7', '2']"
+    with processes.processes([sys.executable, "-c", code], 1, study.path, ["7"], 1):
+        wait_for(lambda: processes.last_line(study.path / "workers" / "1.log"))
+    assert processes.last_line(study.path / "workers" / "1.log") == "['7', '2']"
 
 
 def test_a_worker_that_fails_is_named_and_the_study_is_done(flags, ablated, tmp_path, monkeypatch, capsys):
     code = "import sys; sys.exit('no memory')"
-    monkeypatch.setattr(workers, "worker_command", lambda *_: [sys.executable, "-c", code])
+    monkeypatch.setattr(processes, "worker_command", lambda *_: [sys.executable, "-c", code])
     run_json("ablate", *flags, "-o", tmp_path / "s", "--jobs", "2")
     assert "worker 1 ended early (no memory)" in capsys.readouterr().err
     assert same_study(tmp_path / "s", ablated["folder"])
@@ -160,7 +160,7 @@ def test_jobs_that_achieve_nothing_end_the_study(flags, tmp_path, monkeypatch, c
     pytest.importorskip("submitit")
     monkeypatch.setattr(submitted, "LOOK", 0.1)
     code = "import sys; sys.exit('no such partition of memory')"
-    monkeypatch.setattr(workers, "worker_command", lambda *_: [sys.executable, "-c", code])
+    monkeypatch.setattr(processes, "worker_command", lambda *_: [sys.executable, "-c", code])
     argv = ["ablate", *map(str, flags), "-o", str(tmp_path / "s"), "--launcher", "local"]
     assert main(argv) == 1
     assert "all local jobs ended without finishing a cell: " in capsys.readouterr().err

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fairseq_headprune.jobs.leash import leashed, with_package
+from fairseq_headprune.jobs.processes import leashed, with_package
 from fairseq_headprune.jobs.scheduler import IDLE_ATTEMPTS, Command, run_commands
 
 
@@ -126,7 +126,7 @@ def test_commands_end_with_their_caller(tmp_path):
 #: A process of ours, which arms the leash itself; and another program's command, run on the leash with its child.
 OURS = """
 import os, time
-from fairseq_headprune.jobs.leash import end_with_parent
+from fairseq_headprune.jobs.processes import end_with_parent
 end_with_parent()
 open("child", "w").write(str(os.getpid()))
 time.sleep(600)

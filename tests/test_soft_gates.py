@@ -16,7 +16,7 @@ from fairseq_headprune.checkpoints import read_state, stored_layout
 from fairseq_headprune.gates.rules import L0Rule, SubsetRule
 from fairseq_headprune.modules.attach import find_gates
 from fairseq_headprune.parts import Mask, Part
-from fairseq_headprune.parts.soft_gates import SoftGates
+from fairseq_headprune.parts.mask import SoftGates
 from fairseq_headprune.removal.checkpoint import remove_heads
 from fairseq_headprune.removal.surgery import fold_gates
 

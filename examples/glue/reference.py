@@ -23,10 +23,13 @@ from fairseq_headprune.bert.vocabulary import Vocabulary  # noqa: E402
 from fairseq_headprune.cli.common import Parser  # noqa: E402
 from fairseq_headprune.files import write_json  # noqa: E402
 from fairseq_headprune.glue.catalogue import GlueTask, glue_task  # noqa: E402
-from fairseq_headprune.glue.dataset import GlueDataset  # noqa: E402
-from fairseq_headprune.glue.examples import Holdout, read  # noqa: E402
+from fairseq_headprune.glue.dataset import (  # noqa: E402
+    GlueDataset,  # noqa: E402
+    Holdout,
+    read,
+)
 from fairseq_headprune.glue.metrics import metric_of, scores  # noqa: E402
-from fairseq_headprune.glue.validation import predictions  # noqa: E402
+from fairseq_headprune.glue.predict import predictions  # noqa: E402
 from fairseq_headprune.provenance import environment  # noqa: E402
 
 #: pieces of an example, as --max-positions of the task glue

@@ -60,7 +60,7 @@ def run_jobs(jobs: list[Job], args: argparse.Namespace, at_once: int) -> None:
     Raises:
         SystemExit: a job failed (the end of its log is shown) or the time is up.
     """
-    from fairseq_headprune.jobs.leash import leashed
+    from fairseq_headprune.jobs.processes import leashed
     from fairseq_headprune.jobs.scheduler import Command, run_commands
 
     missing = {job.name: job for job in jobs if not job.product.exists()}
@@ -188,7 +188,7 @@ def _best(folder: Path) -> dict[str, Any]:
 
 def _machine(table: list[dict]) -> dict[str, Any]:
     """What the wall times depend on."""
-    from fairseq_headprune.jobs.devices import visible_gpus
+    from fairseq_headprune.jobs.processes import visible_gpus
     from fairseq_headprune.provenance import environment
 
     return {"trained_side_by_side": len(table), "gpus": len(visible_gpus()), "environment": environment()}

@@ -37,7 +37,7 @@ def trainings(args: argparse.Namespace) -> dict[str, str]:
 
 def train(args: argparse.Namespace, flags: dict[str, str]) -> None:
     """Train what is not trained."""
-    from fairseq_headprune.jobs.leash import leashed
+    from fairseq_headprune.jobs.processes import leashed
     from fairseq_headprune.jobs.scheduler import Command, run_commands
 
     commands = []
@@ -55,7 +55,7 @@ def train(args: argparse.Namespace, flags: dict[str, str]) -> None:
 def report(args: argparse.Namespace, name: str, runs: list[str], flags: dict[str, str]) -> None:
     """Write what headprune dynamics says of some runs, with commands and environment, and its first figure."""
     from fairseq_headprune.files import write_json
-    from fairseq_headprune.jobs.leash import with_package
+    from fairseq_headprune.jobs.processes import with_package
     from fairseq_headprune.provenance import environment
 
     folder = args.work / f"figures-{name}"

@@ -46,7 +46,7 @@ def steps(args: argparse.Namespace, device: str) -> dict[str, list[str]]:
 def main() -> None:
     """Run the steps that are not done, and note their times."""
     from fairseq_headprune.files import read_json, write_json
-    from fairseq_headprune.jobs.leash import with_package
+    from fairseq_headprune.jobs.processes import with_package
     from fairseq_headprune.provenance import environment
 
     args = arguments()

@@ -25,7 +25,7 @@ WHOLE = ["--required-batch-size-multiple", "1"]
 
 def headprune(*words: str) -> Any:
     """Run a verb and return the JSON document that it prints."""
-    from fairseq_headprune.jobs.leash import with_package
+    from fairseq_headprune.jobs.processes import with_package
 
     command = [sys.executable, "-m", "fairseq_headprune", *words, "--json"]
     done = subprocess.run(command, env=with_package(os.environ), check=True, stdout=subprocess.PIPE)

@@ -29,7 +29,7 @@ def run(argv: list[str]) -> int:
     args = parse_model_flags("bench-heads", argv, _add_flags, _DESCRIPTION)
     _check(args)
     from fairseq_headprune.session import open_session
-    from fairseq_headprune.speed.points import named_masks, read_points
+    from fairseq_headprune.speed.by_heads import named_masks, read_points
 
     named, points = named_masks(args.mask_files), read_points(args.points, args.study) if args.points else []
     use_threads(args)

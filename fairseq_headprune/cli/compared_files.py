@@ -12,8 +12,7 @@ from fairseq_headprune.evaluation.hypotheses import read_references, read_system
 from fairseq_headprune.evaluation.statistics import METRICS, TOKENISED, check_lengths, corpus_metric
 from fairseq_headprune.files import sha256
 from fairseq_headprune.glue.catalogue import glue_task
-from fairseq_headprune.glue.comparison import label_subject, signature, values_tested
-from fairseq_headprune.glue.metrics import metric_of
+from fairseq_headprune.glue.metrics import label_subject, metric_of, signature, values_tested
 from fairseq_headprune.glue.predictions import (
     Predictions,
     check_same_examples,

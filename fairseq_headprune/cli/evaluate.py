@@ -21,7 +21,7 @@ GLUE's metrics, under the checkpoint's own mask or --head-mask. What the flags l
 def run(argv: list[str]) -> int:
     """Run the verb."""
     args = parse_model_flags("evaluate", argv, _add_flags, _DESCRIPTION)
-    from fairseq_headprune.glue.submission import submission_paths, write_submission
+    from fairseq_headprune.glue.predictions import submission_paths, write_submission
     from fairseq_headprune.provenance import environment
     from fairseq_headprune.session import open_session
 
@@ -97,7 +97,7 @@ def _scored(session: Any, split: str) -> tuple[dict[str, Any], np.ndarray]:
 
 
 def _prediction_paths(task: Any, splits: list[str], path: str | None) -> dict[str, Path]:
-    from fairseq_headprune.glue.submission import output_paths
+    from fairseq_headprune.glue.predictions import output_paths
 
     names = {split: f"{task.name}-{split}.json" for split in splits}
     return output_paths("--predictions", path, names, f"there are {len(names)} splits to score") if path else {}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from fairseq_headprune.files import sha256
 from fairseq_headprune.parts import HEADS, Mask, Part
-from fairseq_headprune.parts.soft_gates import SoftGates
+from fairseq_headprune.parts.mask import SoftGates
 
 if TYPE_CHECKING:
     from fairseq_headprune.gates.saved import SavedGates

@@ -16,7 +16,7 @@ SPLITS = ("train", "valid", "test")
 def main(argv: list[str] | None = None) -> int:
     """Run the program and return the exit status."""
     args = _parser().parse_args(argv)
-    from fairseq_headprune.imports.binarise import binarise  # fairseq: not for --help
+    from fairseq_headprune.imports.pieces import binarise  # fairseq: not for --help
 
     try:
         counts = binarise(Path(args.folder), Path(args.destdir), _prefixes(args), args.source_lang, args.target_lang)

@@ -6,9 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from fairseq_headprune.cli.common import check_least
-from fairseq_headprune.jobs import workers
-from fairseq_headprune.jobs.devices import gpus, on_fullest, threads
-from fairseq_headprune.jobs.leash import end_with_parent
+from fairseq_headprune.jobs import processes
+from fairseq_headprune.jobs.processes import JOBS_ON_GPU, end_with_parent, gpus, on_fullest, threads
 from fairseq_headprune.jobs.submitted import Submitted, check_launcher
 
 LAUNCHERS = ("processes", "local", "slurm")
@@ -78,7 +77,7 @@ def take_place(args: Any) -> None:
 
 
 def check_launcher_flags(args: Any) -> None:
-    """Check the launcher flags; a worker also arranges to end with its parent (see ``jobs.leash``).
+    """Check the launcher flags; a worker also arranges to end with its parent (see ``jobs/processes.py``).
 
     Raises:
         ValueError: a Slurm flag without Slurm, a number out of range, or an unavailable launcher.
@@ -101,7 +100,7 @@ def _jobs_on_gpu(args: Any) -> int:
     if rank()[1] > 1:
         return on_fullest(int(os.environ.get("LOCAL_WORLD_SIZE", 1)), here)
     if args.worker:
-        return int(os.environ.get(workers.JOBS_ON_GPU, 1))
+        return int(os.environ.get(JOBS_ON_GPU, 1))
     return on_fullest(args.jobs, here) if args.launcher == "processes" else 1
 
 
@@ -120,11 +119,11 @@ def helpers(verb: str, argv: Sequence[str], args: Any, folder: Any, trains: bool
     Args:
         trains: the study's cells are trainings; this process itself runs ``--jobs`` of them at a time on this machine.
     """
-    command = workers.worker_command(verb, argv)
+    command = processes.worker_command(verb, argv)
     if args.worker or (trains and args.launcher == "processes"):
         yield
     elif args.launcher == "processes":
-        with workers.processes(command, args.jobs - 1, folder.path, gpus(args.cpu), threads(args.jobs)):
+        with processes.processes(command, args.jobs - 1, folder.path, gpus(args.cpu), threads(args.jobs)):
             yield
     else:
         options: dict[str, Any] = {"timeout_min": args.time or 60}

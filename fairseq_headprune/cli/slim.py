@@ -6,8 +6,8 @@ from typing import Any
 from fairseq_headprune.cli.common import Parser, emit, refuse_overwriting
 from fairseq_headprune.files import sha256
 from fairseq_headprune.parts import HEADS, Mask
+from fairseq_headprune.parts.mask import SoftGates
 from fairseq_headprune.parts.notation import format_config
-from fairseq_headprune.parts.soft_gates import SoftGates
 
 _DESCRIPTION = """Remove the heads that a mask prunes from the weights of a fairseq transformer checkpoint, gated or
 stock. The result is smaller, translates as the masked model does, and is loaded by fairseq's commands with

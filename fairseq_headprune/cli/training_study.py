@@ -14,7 +14,7 @@ from fairseq_headprune.cli.scale_flags import (
     trainings_at_once,
 )
 from fairseq_headprune.cli.study import run_opened, show, show_outlooks, warn
-from fairseq_headprune.jobs.devices import visible_gpus
+from fairseq_headprune.jobs.processes import visible_gpus
 
 
 def add_training_flags(group: Any) -> None:

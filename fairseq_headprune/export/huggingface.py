@@ -10,9 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fairseq_headprune.bert.config import config
+from fairseq_headprune.bert.folder import config, names
 from fairseq_headprune.bert.vocabulary import Vocabulary
-from fairseq_headprune.bert.weights import names
 from fairseq_headprune.checkpoints import State, saved_settings
 from fairseq_headprune.export.model import TOLERANCE, zeroed_weights
 from fairseq_headprune.files import write_json, write_text, write_with

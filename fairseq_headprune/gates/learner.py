@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fairseq_headprune.gates.penalty import FixedPenalty, TargetPenalty
+from fairseq_headprune.gates.l0 import FixedPenalty, TargetPenalty
 from fairseq_headprune.gates.rules import L0Rule, SubsetRule, uniform
 from fairseq_headprune.parts import Part
 

@@ -5,8 +5,7 @@ from typing import Any, Optional
 
 import numpy as np
 
-from fairseq_headprune.gates.hard_concrete import HardConcrete
-from fairseq_headprune.gates.penalty import FixedPenalty, TargetPenalty
+from fairseq_headprune.gates.l0 import FixedPenalty, HardConcrete, TargetPenalty
 from fairseq_headprune.gates.subset import Array, Temperature, check_count, gumbel, soft_top_k, top_k
 from fairseq_headprune.parts import Part
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fairseq_headprune.gates.hard_concrete import HardConcrete
+from fairseq_headprune.gates.l0 import HardConcrete
 from fairseq_headprune.gates.learner import check_version
 from fairseq_headprune.gates.rules import groups_of
 from fairseq_headprune.gates.subset import Array, top_k

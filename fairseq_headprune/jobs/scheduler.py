@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fairseq_headprune.jobs import devices, leash
+from fairseq_headprune.jobs import processes
 from fairseq_headprune.jobs.claims import Claims
+from fairseq_headprune.jobs.processes import last_line
 
 #: A command is given up after this many attempts in a row that died without progress.
 IDLE_ATTEMPTS = 2
@@ -70,7 +71,7 @@ def run_commands(
 
     A failure does not stop the other commands, unless none has succeeded yet: then no more are started. Commands that
     still run when the caller stops iterating, or after ``limit`` seconds, are ended. Those of this package also end if
-    this process is killed (see :mod:`~fairseq_headprune.jobs.leash`).
+    this process is killed (see :mod:`~fairseq_headprune.jobs.processes`).
 
     Args:
         at_once: how many run at the same time.
@@ -132,8 +133,8 @@ def _idle(died: _Attempt) -> int | None:
 
 
 def _start(command: Command, running: Sequence[_Attempt], at_once: int, idle: int = 0) -> _Attempt:
-    gpu = devices.least_used([entry.gpu for entry in running])
-    threads = os.environ.get("OMP_NUM_THREADS", str(devices.threads(at_once)))
+    gpu = processes.least_used([entry.gpu for entry in running])
+    threads = os.environ.get("OMP_NUM_THREADS", str(processes.threads(at_once)))
     settings = {"CUDA_VISIBLE_DEVICES": gpu, "OMP_NUM_THREADS": threads, **command.settings}
     reached = command.progress() if command.progress else None
     command.log.parent.mkdir(parents=True, exist_ok=True)
@@ -141,7 +142,7 @@ def _start(command: Command, running: Sequence[_Attempt], at_once: int, idle: in
         # Append, so that the output of earlier attempts is kept.
         log = files.enter_context(open(command.log, "a" if idle or reached else "w"))
         output = files.enter_context(open(command.output, "w")) if command.output else log
-        process = leash.start(command.words, settings, output, log, command.cwd)
+        process = processes.start(command.words, settings, output, log, command.cwd)
     return _Attempt(command, process, gpu, reached, idle)
 
 
@@ -153,12 +154,6 @@ def _report(failed: Sequence[Command], unfinished: Sequence[Command], limit: flo
     if unfinished:
         names = ", ".join(command.name for command in unfinished)
         raise TimeoutError(f"not done within {limit:.0f} s: {names}")
-
-
-def last_line(path: Path) -> str:
-    """Return the last non-empty line of a log, or an empty string."""
-    lines = path.read_text(errors="replace").split("\n") if path.exists() else []
-    return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
 
 def share_commands(

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_headprune.jobs.claims import Claims
-from fairseq_headprune.jobs.leash import with_package
-from fairseq_headprune.jobs.scheduler import last_line
+from fairseq_headprune.jobs.processes import last_line, with_package
 
 #: Seconds between two checks of the submitted jobs.
 LOOK = 2.0

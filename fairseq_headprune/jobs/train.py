@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_headprune.files import PathLike, sha256, write_json, write_text, write_with
-from fairseq_headprune.jobs.leash import end_with_parent
+from fairseq_headprune.jobs.processes import end_with_parent
 from fairseq_headprune.jobs.training import Run, TrainingJob
 
 #: parameters of BERT's embeddings: words, positions, token types, and their layer norm

@@ -8,8 +8,8 @@ import torch
 from fairseq.models import FairseqEncoderModel, register_model, register_model_architecture
 from torch import Tensor, nn
 
-from fairseq_headprune.bert import config as bert_config
-from fairseq_headprune.bert.weights import HEAD, read_weights, to_ours
+from fairseq_headprune.bert import folder as bert_folder
+from fairseq_headprune.bert.folder import HEAD, read_weights, to_ours
 from fairseq_headprune.models.starting import carry_out_layouts, settings_to_start_from, take_layouts
 from fairseq_headprune.modules.attach import attach_gates
 from fairseq_headprune.modules.bert_encoder import BertEncoder, ClassificationHead
@@ -132,7 +132,7 @@ class BertGatedModel(FairseqEncoderModel):
             ValueError: weights do not fit; all are listed.
             FileNotFoundError: a file is missing.
         """
-        config, weights = bert_config.read_config(folder), read_weights(folder)
+        config, weights = bert_folder.read_config(folder), read_weights(folder)
         names = {str(label).lower(): int(row) for row, label in (config.get("id2label") or {}).items()}
         mine_too = set(names) == {label.lower() for label in labels}
         for kind in ("weight", "bias"):
@@ -144,7 +144,7 @@ class BertGatedModel(FairseqEncoderModel):
                     f"--bert {folder}: its classifier is left out, since its labels are {', '.join(names)}, not "
                     f"{', '.join(labels)}"
                 )
-        mine = {name: tensor for name, tensor in self.state_dict().items()}
+        mine = dict(self.state_dict())
         try:
             ours = to_ours(weights, mine, len(self.encoder.layers))
         except ValueError as error:
@@ -165,13 +165,13 @@ def _settle(args: Namespace, task: Any) -> Optional[str]:
     if start is not None:
         if not hasattr(start, "bert_vocabulary"):
             raise ValueError(f"--arch {arch}: the checkpoint to start from is no BERT model")
-        found = {name: getattr(start, name) for name in (*bert_config.STRUCTURE, *bert_config.DROPOUTS.values())}
+        found = {name: getattr(start, name) for name in (*bert_folder.STRUCTURE, *bert_folder.DROPOUTS.values())}
         args.bert_fresh_head = getattr(start, TASK) != task.name
         folder = None
     elif folder is not None:
-        config = bert_config.read_config(folder)
-        found = bert_config.settings(config)
-        _take_pruned_heads(args, found, bert_config.pruned_heads(config))
+        config = bert_folder.read_config(folder)
+        found = bert_folder.settings(config)
+        _take_pruned_heads(args, found, bert_folder.pruned_heads(config))
         if getattr(args, "random_weights", False):
             folder = None
     elif hasattr(args, "encoder_layers"):
@@ -204,9 +204,9 @@ def _fill_in(args: Namespace, found: dict[str, Any]) -> None:
         mine = getattr(args, name, None)
         if mine is None:
             setattr(args, name, value)
-        elif name in bert_config.STRUCTURE and mine != value:
+        elif name in bert_folder.STRUCTURE and mine != value:
             raise ValueError(f"--arch {args.arch} has {name} {mine}, the model to start from {value}: use bert_gated")
-    for name in bert_config.DROPOUTS.values():
+    for name in bert_folder.DROPOUTS.values():
         if getattr(args, name, None) is None:
             setattr(args, name, 0.1)
 

@@ -9,7 +9,7 @@ from fairseq.modules import MultiheadAttention
 from torch import Tensor, nn
 
 from fairseq_headprune.modules.ffn import GatedFfnOutput, attach_ffn, has_gated_ffn
-from fairseq_headprune.modules.gate_state import GateState
+from fairseq_headprune.modules.gated_module import GateState
 from fairseq_headprune.modules.multihead import GatedMultiheadAttention
 from fairseq_headprune.parts import COMPONENTS, FFN, HEADS, Mask, Shape
 from fairseq_headprune.parts.layout import Layout

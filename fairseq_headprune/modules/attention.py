@@ -1,10 +1,10 @@
 """Scaled dot-product attention with one gate per head, in plain torch."""
 
-from typing import Optional
+from typing import Any, Optional
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 #: Up to this many queries per sentence (its beams), plain matrix products are faster than fused attention on CUDA.
 _FEW_QUERIES = 16
@@ -110,3 +110,92 @@ def apply_gate(heads: Tensor, gate: Optional[Tensor], keep: Optional[Tensor]) ->
     if keep is not None:
         heads = heads.masked_fill(~(keep if keep.dim() == 2 else keep[None])[:, :, None, None], 0.0)
     return heads
+
+
+def attend_without_heads(
+    module: Any, query: Tensor, key: Optional[Tensor], weights: bool, per_head: bool, before_softmax: bool
+) -> tuple[Tensor, Optional[Tensor]]:
+    """Return ``out_proj``'s bias for every position (zeros if it has none), without projections or cache.
+
+    Args:
+        weights: also return attention weights: zeros (batch, tgt, src). Here src counts only the given keys, neither
+            those of earlier steps of self-attention, which are unknown, nor extra ones (``add_bias_kv``,
+            ``add_zero_attn``).
+        per_head: return (1, batch, tgt, src) instead: a mean over zero heads would be NaN.
+        before_softmax: return scores and values of zero heads instead: (0, tgt, src), (0, src, head_dim).
+    """
+    length, batch, _ = query.shape
+    width, bias = module.out_proj.out_features, module.out_proj.bias
+    source = (query if key is None or module.self_attention else key).size(0)
+    if before_softmax:
+        return query.new_zeros(0, length, source), query.new_zeros(0, source, module.head_dim)
+    output = query.new_zeros(length, batch, width) if bias is None else bias.expand(length, batch, width)
+    if module.on_weights is not None:
+        module.on_weights(module, query.new_zeros(batch, 0, length, source))
+    if not weights:
+        return output, None
+    shape = (1, batch, length, source) if per_head else (batch, length, source)
+    return output, query.new_zeros(shape).float()
+
+
+# For passes recorded as CUDA graphs. There launching kernels costs nothing, so only their run time matters: fused
+# attention works on blocks of 128 queries and keys, of which a sentence of 20 tokens fills a fortieth; plain batched
+# products take half its time.
+
+#: up to this many queries and keys, plain products are faster than fused attention, forward and backward combined
+SHORT = 48
+#: score of a masked key: its weight is exactly 0, and a fully masked row stays finite
+_MASKED = -1e4
+
+
+def is_short(query: Tensor, key: Tensor) -> bool:
+    """Whether :func:`attend_short` is faster for (batch, heads, length, head_dim)."""
+    return max(query.size(2), key.size(2)) <= SHORT
+
+
+def attend_short(
+    query: Tensor, key: Tensor, value: Tensor, scale: float, mask: Optional[Tensor], dropout: float
+) -> Tensor:
+    """Return each head's output, (batch, heads, tgt, head_dim), as :func:`attend` does.
+
+    A fully masked row gives finite values, not 0: such rows are padding, so they affect neither loss nor gradients.
+    """
+    batch, heads, length, _ = query.shape
+    added = _added(mask, query).expand(batch, heads, length, key.size(2)).flatten(0, 1)
+    scores = torch.baddbmm(added, query.flatten(0, 1), key.flatten(0, 1).transpose(1, 2), alpha=scale)
+    weights = torch.softmax(scores, dim=-1)
+    weights = F.dropout(weights, dropout) if dropout else weights
+    return torch.bmm(weights, value.flatten(0, 1)).unflatten(0, (batch, heads))
+
+
+def _added(mask: Optional[Tensor], like: Tensor) -> Tensor:
+    """Convert a mask of :func:`combine_masks` to one that is added to the scores."""
+    if mask is None:
+        return like.new_zeros(1, 1, 1, 1)
+    if mask.dtype == torch.bool:
+        mask = torch.zeros_like(mask, dtype=like.dtype).masked_fill(~mask, _MASKED)
+    mask = mask.clamp(min=_MASKED)
+    return mask if mask.dim() == 4 else mask[None, None]
+
+
+def project(module: Any, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return queries, keys and values, (time, batch, heads * head_dim), with one product for equal inputs."""
+    if query is key is value and _alike(module.q_proj, module.k_proj, module.v_proj):
+        q, k, v = _together(query, module.q_proj, module.k_proj, module.v_proj)
+        return q, k, v
+    q = module.q_proj(query)
+    if key is value and _alike(module.k_proj, module.v_proj):
+        k, v = _together(key, module.k_proj, module.v_proj)
+        return q, k, v
+    return q, module.k_proj(key), module.v_proj(value)
+
+
+def _alike(*layers: nn.Module) -> bool:
+    """Whether these are plain linear layers of one shape, all with a bias or all without."""
+    shapes = {(type(layer), layer.weight.shape, layer.bias is None) for layer in layers}  # type: ignore[union-attr]
+    return len(shapes) == 1 and type(layers[0]) is nn.Linear
+
+
+def _together(x: Tensor, *layers: nn.Linear) -> tuple[Tensor, ...]:
+    bias = None if layers[0].bias is None else torch.cat([layer.bias for layer in layers])
+    return F.linear(x, torch.cat([layer.weight for layer in layers]), bias).chunk(len(layers), dim=-1)

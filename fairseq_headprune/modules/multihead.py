@@ -8,10 +8,18 @@ import torch.nn.functional as F
 from fairseq.modules import FairseqDropout, MultiheadAttention
 from torch import Tensor, nn
 
-from fairseq_headprune.modules.attention import apply_gate, attend, attention_weights, combine_masks, counted_weights
+from fairseq_headprune.modules.attention import (
+    apply_gate,
+    attend,
+    attend_short,
+    attend_without_heads,
+    attention_weights,
+    combine_masks,
+    counted_weights,
+    is_short,
+    project,
+)
 from fairseq_headprune.modules.cache import extend
-from fairseq_headprune.modules.empty_parts import attend_without_heads
-from fairseq_headprune.modules.few_launches import attend_short, is_short, project
 from fairseq_headprune.modules.gated_module import GatedModule
 from fairseq_headprune.parts import attention_place
 
@@ -35,7 +43,7 @@ class GatedMultiheadAttention(GatedModule, MultiheadAttention):
             ``gated_columns``): in training it replaces ``head_gate`` and ``head_keep``, which apply in evaluation
             mode. Never saved.
         indices, original_count: see :class:`GatedModule`. Saved in the state dict's metadata.
-        few_launches: set during a pass that is, or may be, recorded in a CUDA graph (see ``few_launches``).
+        few_launches: set during a pass that is, or may be, recorded in a CUDA graph (see ``attention``).
         on_weights: None or a function called with the module and its attention weights (batch, heads, tgt, src).
     """
 

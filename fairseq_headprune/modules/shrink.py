@@ -1,15 +1,74 @@
-"""Shrinks the modules of a model to its layout: parts are cut out of the parameters in place."""
+"""Shrinks the modules of a model to its layout, and skips what layers compute only for parts that are gone."""
 
 from typing import Any
 
-from torch import nn
+from fairseq.modules.transformer_layer import TransformerDecoderLayerBase, TransformerEncoderLayerBase
+from torch import Tensor, nn
 
 from fairseq_headprune.modules.attach import GatedParts
 from fairseq_headprune.modules.cutting import ALONG, BLOCK_BIAS, cut
-from fairseq_headprune.modules.empty_parts import skip_attention, skip_ffn
 from fairseq_headprune.modules.ffn import NoUnits
 from fairseq_headprune.parts import COMPONENTS, FFN, HEADS, noun
 from fairseq_headprune.parts.layout import Layout
+
+_KNOWN = (TransformerEncoderLayerBase.forward, TransformerDecoderLayerBase.forward)
+
+#: component -> name of the attention module in its layer, from which the name of its layer norm is derived
+_NAMES = {"enc_self": "self_attn", "enc_dec": "encoder_attn", "dec_self": "self_attn"}
+
+
+class UnreadNorm(nn.Module):
+    """A layer norm whose output is not used: it returns its input, and keeps its parameters for the checkpoint.
+
+    They are frozen, since distributed training would otherwise wait for their gradients.
+    """
+
+    @classmethod
+    def adopt(cls, norm: nn.Module) -> None:
+        """Turn a layer norm into one that computes nothing, in place."""
+        norm.__class__ = cls
+        norm.requires_grad_(False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the input."""
+        return x
+
+
+def skip_attention(layer: Any, component: str) -> None:
+    """Skip the computations that a layer does only for an attention module without heads.
+
+    This omits the layer norm before it (pre-norm layers), the concatenation of encoder output and decoder input
+    (``cross_self_attention``), and attention weights that are not used. Layers other than fairseq's own transformer
+    layers are unchanged.
+    """
+    if type(layer).forward not in _KNOWN:
+        return
+    name = _NAMES[component]
+    if layer.normalize_before:
+        UnreadNorm.adopt(getattr(layer, f"{name}_layer_norm"))
+    if component == "enc_dec":
+        layer.need_attn = False
+    elif component == "dec_self":
+        layer.cross_self_attention = False
+
+
+def skip_ffn(layer: Any) -> None:
+    """Skip the computations that a layer does only for a feed-forward block that is removed or has no units.
+
+    This omits the layer norm before it (pre-norm layers). A removed block adds nothing: in evaluation mode its output
+    has width 0.
+    """
+    if type(layer).forward not in _KNOWN:
+        return
+    if layer.normalize_before:
+        UnreadNorm.adopt(layer.final_layer_norm)
+    if not layer.fc2.has_block:
+        layer.fc2.width_without_block = 0
+        layer.residual_connection = _add_unless_nothing
+
+
+def _add_unless_nothing(x: Tensor, residual: Tensor) -> Tensor:
+    return residual + x if x.size(-1) else residual
 
 
 def shrink(gates: GatedParts, layout: Layout) -> None:

@@ -23,9 +23,8 @@ from fairseq_headprune.files import PathLike, check_output, same_file, sha256, w
 from fairseq_headprune.modules.cutting import BLOCK_BIAS, Tensors, cut, parameters_per_part
 from fairseq_headprune.parts import FFN, HEADS, Mask, Part
 from fairseq_headprune.parts.layout import Layout
-from fairseq_headprune.parts.soft_gates import SoftGates
-from fairseq_headprune.removal.optimizer import cut_optimizer
-from fairseq_headprune.removal.settings import check_removable, forget_training, set_layout
+from fairseq_headprune.parts.mask import SoftGates
+from fairseq_headprune.removal.settings import check_removable, cut_optimizer, forget_training, set_layout
 from fairseq_headprune.removal.surgery import (
     compact,
     fold_gates,

@@ -10,7 +10,7 @@ from fairseq_headprune.checkpoints import State, part_modules, saved_settings, s
 from fairseq_headprune.modules.cutting import BLOCK_BIAS, PROJECTIONS, Tensors
 from fairseq_headprune.parts import FFN
 from fairseq_headprune.parts.layout import Layout
-from fairseq_headprune.parts.soft_gates import SoftGates
+from fairseq_headprune.parts.mask import SoftGates
 
 #: entries of a state dict that are not parameters
 _BUFFERS = ("head_keep", "ffn_keep", "_float_tensor", "version")
@@ -127,7 +127,7 @@ def fold_gates(state: State, gates: SoftGates) -> State:
 
 
 def unread_norms(state: State, layout: Layout) -> set[str]:
-    """Return the parameters of layer norms before empty parts (pre-norm models; see ``modules/empty_parts``)."""
+    """Return the parameters of layer norms before empty parts (pre-norm models; see ``modules/shrink``)."""
     settings = saved_settings(state)
     before = {side for side in ("encoder", "decoder") if getattr(settings, f"{side}_normalize_before", False)}
     norms = [

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from fairseq_headprune.jobs.leash import with_package
+from fairseq_headprune.jobs.processes import with_package
 from fairseq_headprune.jobs.training import TrainingJob
 from fairseq_headprune.studies.folder import StudyFolder
 from fairseq_headprune.studies.run import MASKS_AT_ONCE

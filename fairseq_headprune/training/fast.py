@@ -1,18 +1,127 @@
-"""Implementation of ``--cuda-graphs``, which the task calls before each micro-batch."""
+"""Implementation of ``--cuda-graphs``: where it is supported, and what the task calls before each micro-batch."""
 
 import logging
 from typing import Any, Optional
 
+import fairseq.utils
+import torch
+from fairseq.criterions.cross_entropy import CrossEntropyCriterion
+from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
 from fairseq.dataclass import ChoiceEnum
-from fairseq.optim import FP16Optimizer
+from fairseq.modules import LayerDropModuleList
+from fairseq.optim import AMPOptimizer, FairseqBMUF, FP16Optimizer, MemoryEfficientFP16Optimizer
 from torch import nn
 
-from fairseq_headprune.training.batch import LENGTH, SENTENCES, padded, shape_of
+from fairseq_headprune.training.batch import INPUTS, LENGTH, SENTENCES, padded, shape_of
 from fairseq_headprune.training.capture import CudaRecorder
-from fairseq_headprune.training.host import ModeSwitch, QuickSeed
 from fairseq_headprune.training.optimizer import Readings, speed_up
 from fairseq_headprune.training.passes import Passes, Work
-from fairseq_headprune.training.support import can_speed_up, why_not, why_not_batch
+
+
+def why_not(model: nn.Module, criterion: Any, optimizer: Any) -> Optional[str]:
+    """Return why the passes of this training cannot be recorded; None if they can."""
+    return _device(model) or _loss(criterion) or _model(model) or _precision(optimizer)
+
+
+def _device(model: nn.Module) -> Optional[str]:
+    if torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1:
+        return "training on several GPUs"
+    if next(model.parameters()).device.type != "cuda":
+        return "training on the CPU"
+    return None
+
+
+def _loss(criterion: Any) -> Optional[str]:
+    # Also subclasses that do not change the loss, such as those with learned gates.
+    known = (CrossEntropyCriterion, LabelSmoothedCrossEntropyCriterion)
+    mine = type(criterion)
+    if not any(isinstance(criterion, k) and _loss_of(mine) == _loss_of(k) for k in known):
+        return f"the criterion {mine.__name__}"
+    return "--report-accuracy" if getattr(criterion, "report_accuracy", False) else None
+
+
+def _loss_of(kind: type) -> tuple[Any, ...]:
+    return tuple(getattr(kind, name, None) for name in ("forward", "compute_loss", "get_lprobs_and_target"))
+
+
+def _model(model: nn.Module) -> Optional[str]:
+    if not hasattr(model, "encoder") or not hasattr(model, "decoder"):
+        return f"the model {type(model).__name__}"
+    for module in model.modules():
+        if isinstance(module, LayerDropModuleList) and module.p > 0:
+            return "layerdrop"
+        if hasattr(module, "precheckpoint_forward"):
+            return "activation checkpointing"
+        if module._forward_pre_hooks:
+            return "quantization noise (or another hook before a module)"
+    if getattr(model.decoder, "adaptive_softmax", None) is not None:
+        return "adaptive softmax"
+    return None
+
+
+def _precision(optimizer: Any) -> Optional[str]:
+    if isinstance(optimizer, AMPOptimizer):
+        return "--amp"
+    if isinstance(optimizer, MemoryEfficientFP16Optimizer):
+        return "--memory-efficient-fp16 and --memory-efficient-bf16"
+    return "--use-bmuf" if isinstance(optimizer, FairseqBMUF) else None
+
+
+def can_speed_up(model: nn.Module, optimizer: Any) -> bool:
+    """Whether the optimizer can be sped up although passes are not recorded, such as on GLUE."""
+    return _device(model) is None and _precision(optimizer) is None
+
+
+def why_not_batch(sample: dict[str, Any]) -> Optional[str]:
+    """Return why a batch cannot be copied to fixed addresses; None if it can."""
+    more = set(sample.get("net_input", {})) ^ INPUTS
+    if more or "target" not in sample:
+        return f"batches with {', '.join(sorted(more)) or 'no target'}"
+    return None
+
+
+class ModeSwitch:
+    """Replaces a model's ``train``; skips modules that are in the mode already.
+
+    fairseq sets training mode in every update, and torch sets it again in every module: a millisecond in which the GPU
+    is idle.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model, self._modules = model, list(model.modules())
+
+    @classmethod
+    def install(cls, model: nn.Module) -> None:
+        """Install the switch in a model, unless one of its modules overrides ``train``."""
+        if all(type(module).train is nn.Module.train for module in model.modules()):
+            model.train = cls(model)  # type: ignore[method-assign]
+
+    def __call__(self, mode: bool = True) -> nn.Module:
+        """Set the mode of all modules."""
+        for module in self._modules:
+            if module.training is not mode:
+                module.training = mode
+        return self._model
+
+
+class QuickSeed(fairseq.utils.set_torch_seed):
+    """fairseq's ``set_torch_seed`` for only the generators that training uses: the CPU's and CUDA's.
+
+    ``torch.manual_seed`` also queues the seed, with a stack trace, for every unused kind of device.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.rng_state: Any = fairseq.utils.get_rng_state()
+        torch.default_generator.manual_seed(seed)
+        if torch.cuda.is_available():
+            torch.cuda.default_generators[torch.cuda.current_device()].manual_seed(seed)
+
+    @classmethod
+    def install(cls) -> None:
+        """Make fairseq's trainer use it."""
+        if fairseq.utils.xm is None:
+            fairseq.utils.set_torch_seed = cls
+
 
 logger = logging.getLogger(__name__)
 

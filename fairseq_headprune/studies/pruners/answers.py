@@ -15,8 +15,8 @@ from typing import Any
 from fairseq_headprune.choosing.random_heads import parse_amount, prune_random
 from fairseq_headprune.files import PathLike, read_json, write_text
 from fairseq_headprune.importance.settings import METHODS, REDUCTIONS, ScoreSettings
-from fairseq_headprune.jobs.leash import end_with_parent
 from fairseq_headprune.jobs.methods import base, learns, option, options, ranks
+from fairseq_headprune.jobs.processes import end_with_parent
 from fairseq_headprune.jobs.train import best, open_model
 from fairseq_headprune.parts import HEADS, Mask, Shape
 from fairseq_headprune.pruning import next_heads
