@@ -17,7 +17,7 @@ from verbs import refused, run_json, write_lively
 
 from fairseq_headprune.export import ct2, onnx_graphs
 from fairseq_headprune.export.model import check, fairseq_log_probs, made_up_pairs
-from fairseq_headprune.export.onnx_model import load_onnx
+from fairseq_headprune.export.onnx_graphs import load_onnx
 from fairseq_headprune.modules.attach import attach_gates
 from fairseq_headprune.parts import Mask
 

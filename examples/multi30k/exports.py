@@ -86,7 +86,7 @@ def main() -> None:
     args = parser.parse_args()
 
     from fairseq_headprune.cli import export
-    from fairseq_headprune.export.onnx_model import load_onnx
+    from fairseq_headprune.export.onnx_graphs import load_onnx
     from fairseq_headprune.files import read_json, write_json
     from fairseq_headprune.provenance import environment
     from fairseq_headprune.session import open_session, parse_generation_args

@@ -137,15 +137,14 @@ def _mask(args: argparse.Namespace, state: Any) -> Mask:
 
 def _hugging_face(args: argparse.Namespace, state: Any, mask: Mask, target: str) -> Callable[[Path], dict]:
     """Return a function that writes the folder and describes what it wrote."""
-    from fairseq_headprune.export import huggingface
-    from fairseq_headprune.interchange import write
+    from fairseq_headprune.export.huggingface import is_imported, save_bert, save_imported
 
-    if write.is_imported(state):
+    if is_imported(state):
         _refuse_data(args, "source_lang", "target_lang")
         origin = args.data or Path(args.checkpoint).resolve().parent
-        return lambda folder: write.save(state, mask, folder, origin)
+        return lambda folder: save_imported(state, mask, folder, origin)
     _refuse_data(args, "data", "source_lang", "target_lang")
-    return lambda folder: huggingface.save(state, mask, folder)
+    return lambda folder: save_bert(state, mask, folder)
 
 
 def _translator(args: argparse.Namespace, state: Any, mask: Mask, target: str) -> Callable[[Path], dict]:

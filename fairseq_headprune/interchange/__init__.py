@@ -1,1 +1,1 @@
-"""Import a Hugging Face folder as a checkpoint, compare it with transformers, and export it again."""
+"""Import a Hugging Face folder as a checkpoint, and compare it with transformers."""
