@@ -12,7 +12,7 @@ from fractions import Fraction
 import pytest
 import toys
 
-from fairseq_headprune.cli.comparison_flags import comparison_settings
+from fairseq_headprune.cli.study_flags import comparison_settings
 from fairseq_headprune.evaluation import comet
 from fairseq_headprune.evaluation.comet import Comet
 from fairseq_headprune.parts.scores import Scores

@@ -8,7 +8,7 @@ import pytest
 import tiny
 import torch
 
-from fairseq_headprune.cli.scoring_flags import add_scoring_flags, scoring_settings
+from fairseq_headprune.cli.study_flags import add_scoring_flags, scoring_settings
 from fairseq_headprune.importance.confidence import confidence
 from fairseq_headprune.importance.estimate import estimate
 from fairseq_headprune.importance.normalize import TIED, UNEVEN, concerns, module_norms, normalize

@@ -9,7 +9,7 @@ from fairseq_headprune import __version__
 from fairseq_headprune.cli.common import COMMAND
 from fairseq_headprune.errors import nearest
 
-#: verb -> what it does, in one line; the code is in ``cli/<verb with underscores>.py``.
+#: verb -> what it does, in one line; the code is the function ``run`` of ``cli/<verb with underscores>.py``.
 VERBS = {
     "make-corpus": "write the embedded German-English corpus",
     "mask": "make a mask file: which heads are kept",
@@ -38,6 +38,10 @@ VERBS = {
     "compare": "is one system better than another? Translations, or labels of GLUE",
     "completion": "a script that completes verbs and flags in bash, zsh or tcsh",
 }
+
+#: verbs that share a file with others -> the file, which has a function of the verb's name
+SHARED = {"ablate": "prune", "keep-one": "prune", "attention": "score"}
+SHARED |= dict.fromkeys(("slim", "average", "weight-change"), "checkpoints")
 
 
 def _usage() -> str:
@@ -91,4 +95,6 @@ def _run(argv: list[str]) -> int:
     # Must run first: fairseq's models set up logging at level DEBUG when they are imported.
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(name)s: %(message)s")
     COMMAND[:] = argv
-    return importlib.import_module(f"fairseq_headprune.cli.{verb.replace('-', '_')}").run(argv[1:])
+    name = verb.replace("-", "_")
+    module = importlib.import_module(f"fairseq_headprune.cli.{SHARED.get(verb, name)}")
+    return getattr(module, name if verb in SHARED else "run")(argv[1:])

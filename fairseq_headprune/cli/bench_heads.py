@@ -5,6 +5,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from fairseq_headprune.cli.bench import add_timing_flags, check_timing, use_threads
 from fairseq_headprune.cli.common import (
     add_figure_flag,
     add_output_flags,
@@ -15,7 +16,6 @@ from fairseq_headprune.cli.common import (
     numbers,
 )
 from fairseq_headprune.cli.model_flags import parse_model_flags
-from fairseq_headprune.cli.timing_flags import add_timing_flags, check_timing, use_threads
 from fairseq_headprune.report.tables import render_parts
 
 _DESCRIPTION = """Speed and size of a BERT classifier by the number of heads it keeps (Michel et al. 2019, Table 4; Li

@@ -22,7 +22,6 @@ from fairseq_headprune.cli.common import (
     check_once,
     emit,
 )
-from fairseq_headprune.cli.comparison_flags import add_margin_flag, add_test_flags, check_margin
 from fairseq_headprune.cli.scale_flags import (
     add_dry_run_flag,
     add_launcher_flags,
@@ -30,6 +29,7 @@ from fairseq_headprune.cli.scale_flags import (
     helpers,
     trainings_at_once,
 )
+from fairseq_headprune.cli.study_flags import add_margin_flag, add_test_flags, check_margin
 from fairseq_headprune.errors import one_line_error
 from fairseq_headprune.jobs.methods import COUNTS, DEFAULT, NAMES
 from fairseq_headprune.progress import Progress

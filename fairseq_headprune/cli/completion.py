@@ -1,10 +1,10 @@
 """``headprune completion``: a script that completes verbs, flags and files in a shell."""
 
 import argparse
-import importlib
+import contextlib
 from typing import Any
 
-from fairseq_headprune.cli import VERBS
+from fairseq_headprune.cli import VERBS, main
 from fairseq_headprune.cli.common import Parser
 from fairseq_headprune.cli.lottery import PARTS
 from fairseq_headprune.cli.model_flags import FAIRSEQ_FLAGS
@@ -28,12 +28,8 @@ def run(argv: list[str]) -> int:
 def parser_of(verb: str) -> Parser:
     """Return the parser of a verb, or of a part of ``lottery``, whose help ``headprune VERB --help`` prints."""
     found: list[Parser] = []
-    module = verb.replace("-", "_").replace(" ", "_")
-    with Parser.collecting(found):
-        try:
-            importlib.import_module(f"fairseq_headprune.cli.{module}").run(["--help"])
-        except SystemExit:
-            pass
+    with Parser.collecting(found), contextlib.suppress(SystemExit):
+        main([*verb.split(), "--help"])
     return found[0]
 
 

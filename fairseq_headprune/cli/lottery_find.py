@@ -7,11 +7,15 @@ from typing import Any
 
 from fairseq_headprune.choosing.lottery import MODES, SHARES_OF
 from fairseq_headprune.cli.common import Parser, check_least
-from fairseq_headprune.cli.comparison_flags import add_comparison_flags, comparison_settings
 from fairseq_headprune.cli.model_flags import parse_model_flags
 from fairseq_headprune.cli.scale_flags import add_dry_run_flag, rank, take_place
-from fairseq_headprune.cli.scoring_flags import add_scoring_flags, scoring_settings
 from fairseq_headprune.cli.study import outlook, run_opened, show, show_document, show_outlooks
+from fairseq_headprune.cli.study_flags import (
+    add_comparison_flags,
+    add_scoring_flags,
+    comparison_settings,
+    scoring_settings,
+)
 from fairseq_headprune.progress import Progress
 from fairseq_headprune.pruning import parse_step
 from fairseq_headprune.studies.folder import StudyFolder

@@ -5,15 +5,15 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from fairseq_headprune.cli.comparison_flags import add_comparison_flags, comparison_settings
 from fairseq_headprune.cli.model_flags import parse_model_flags
-from fairseq_headprune.cli.training_study import (
+from fairseq_headprune.cli.study import (
     add_training_flags,
     check_training_flags,
     fine_tuning,
     generation_flags,
     run_trainings,
 )
+from fairseq_headprune.cli.study_flags import add_comparison_flags, comparison_settings
 from fairseq_headprune.files import sha256
 from fairseq_headprune.parts import FFN, Mask
 

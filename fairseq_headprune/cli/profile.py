@@ -3,9 +3,9 @@
 import argparse
 from typing import TYPE_CHECKING
 
+from fairseq_headprune.cli.bench import add_length_flag, add_timing_flags, check_timing, use_threads
 from fairseq_headprune.cli.common import add_output_flags, check_outputs, emit, refuse_overwriting
 from fairseq_headprune.cli.model_flags import parse_model_flags
-from fairseq_headprune.cli.timing_flags import add_length_flag, add_timing_flags, check_timing, use_threads
 from fairseq_headprune.report.tables import Table, render_parts
 
 if TYPE_CHECKING:

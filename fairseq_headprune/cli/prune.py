@@ -1,13 +1,18 @@
-"""``headprune prune``: how many heads can be pruned, and where?"""
+"""``headprune prune``: how many heads can be pruned, and where? Also ``ablate`` and ``keep-one``, of single heads."""
 
 import argparse
 from pathlib import Path
 from typing import Any
 
-from fairseq_headprune.cli.comparison_flags import add_comparison_flags, add_study_flags, comparison_settings
 from fairseq_headprune.cli.scale_flags import add_scale_flags, several
-from fairseq_headprune.cli.scoring_flags import add_scoring_flags, scoring_settings
 from fairseq_headprune.cli.study import Make, run_study
+from fairseq_headprune.cli.study_flags import (
+    add_comparison_flags,
+    add_scoring_flags,
+    add_study_flags,
+    comparison_settings,
+    scoring_settings,
+)
 from fairseq_headprune.files import sha256
 from fairseq_headprune.parts.scores import Scores
 from fairseq_headprune.studies.results import Ablation
@@ -16,6 +21,14 @@ _DESCRIPTION = """Prune heads step by step in order of importance, translate the
 fairseq-generate's settings at each step, score BLEU (BERT: predict labels, GLUE's metric), and test each step against
 the unpruned model by paired bootstrap (Michel et al. 2019, §4 and §5). Importance comes from --score-subset. Started
 again, it resumes."""
+
+_ABLATE = """Mask every head alone, translate the split --gen-subset with all of fairseq-generate's settings,
+score BLEU (BERT: predict, GLUE's metric), and test each mask against the unpruned model by paired bootstrap (Michel et
+al. 2019, §3.2). Heads that the checkpoint's mask prunes already are skipped. Started again, it resumes."""
+
+_KEEP_ONE = """For each layer, mask all heads but one, the rest of the model staying whole. The head that does best
+alone on --select-subset is reported on --gen-subset, tested against the unpruned model by paired bootstrap (Michel et
+al. 2019, §3.3, Table 5; with the same split for both: Table 2). Started again, it resumes."""
 
 
 def run(argv: list[str]) -> int:
@@ -127,3 +140,45 @@ def _given(order: str) -> tuple[Scores | None, str | None]:
     if not Path(order).is_file():
         raise FileNotFoundError(f"--order {order}: neither scores, random, oracle:STUDY nor a file that is there")
     return Scores.load(order), sha256(order)
+
+
+def ablate(argv: list[str]) -> int:
+    """Run ``headprune ablate``: what does the model lose, or gain, without each single head?"""
+    return run_study("ablate", argv, _ABLATE, _add_single_flags, _prepare_ablate)
+
+
+def keep_one(argv: list[str]) -> int:
+    """Run ``headprune keep-one``: is one head a layer enough, and which one?"""
+    return run_study("keep-one", argv, _KEEP_ONE, _add_keep_one_flags, _prepare_keep_one)
+
+
+def _add_single_flags(parser: argparse.ArgumentParser) -> None:
+    """Add the flags that the studies of single heads share."""
+    of_which = "whose heads are studied: all, or a comma-separated list of enc_self, enc_dec, dec_self"
+    add_study_flags(parser.add_argument_group("study"), "all|LIST", of_which)
+    add_comparison_flags(parser)
+    add_scale_flags(parser)
+
+
+def _prepare_ablate(args: argparse.Namespace) -> Make:
+    from fairseq_headprune.studies.ablate import Ablate
+
+    how = comparison_settings(args)
+    return lambda session: Ablate.of(session, args.gen_subset, args.components, how)
+
+
+def _add_keep_one_flags(parser: argparse.ArgumentParser) -> None:
+    _add_single_flags(parser)
+    parser.add_argument_group("selection").add_argument(
+        "--select-subset",
+        metavar="SPLIT",
+        default="valid",
+        help="split that the best heads are chosen on; name --gen-subset's for Table 2",
+    )
+
+
+def _prepare_keep_one(args: argparse.Namespace) -> Make:
+    from fairseq_headprune.studies.keep_one import KeepOne
+
+    how = comparison_settings(args)
+    return lambda session: KeepOne.of(session, args.select_subset, args.gen_subset, args.components, how)

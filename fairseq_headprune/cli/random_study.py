@@ -5,19 +5,19 @@ from functools import partial
 from typing import Any
 
 from fairseq_headprune.cli.common import add_ffn_flag, check_least
-from fairseq_headprune.cli.comparison_flags import (
-    add_comparison_flags,
-    add_margin_flag,
-    check_margin,
-    comparison_settings,
-)
 from fairseq_headprune.cli.model_flags import parse_model_flags
-from fairseq_headprune.cli.training_study import (
+from fairseq_headprune.cli.study import (
     add_training_flags,
     check_training_flags,
     fine_tuning,
     generation_flags,
     run_trainings,
+)
+from fairseq_headprune.cli.study_flags import (
+    add_comparison_flags,
+    add_margin_flag,
+    check_margin,
+    comparison_settings,
 )
 
 _DESCRIPTION = """Draw masks by chance, fine-tune the checkpoint under each, translate the split --gen-subset with all

@@ -1,10 +1,11 @@
-"""``headprune score``: how important is each head?"""
+"""``headprune score``: how important is each head? And ``headprune attention``: what does it attend to?"""
 
 import argparse
 
 from fairseq_headprune.cli.common import (
     add_ffn_flag,
     add_figure_flag,
+    add_output_flags,
     as_for_paper,
     check_outputs,
     emit,
@@ -12,7 +13,8 @@ from fairseq_headprune.cli.common import (
 )
 from fairseq_headprune.cli.model_flags import parse_model_flags
 from fairseq_headprune.cli.scale_flags import rank, use_local_rank
-from fairseq_headprune.cli.scoring_flags import add_scoring_flags, scoring_settings
+from fairseq_headprune.cli.study import show_stored
+from fairseq_headprune.cli.study_flags import add_scoring_flags, scoring_settings
 from fairseq_headprune.parts import FFN, HEADS, PAPER_NAMES
 from fairseq_headprune.parts.scores import Scores
 from fairseq_headprune.report.tables import paper_head_table
@@ -20,6 +22,10 @@ from fairseq_headprune.report.tables import paper_head_table
 _DESCRIPTION = """Estimate the importance of every attention head (Michel et al. 2019, eq. 2) on a seeded subset of
 train, or on the split named by --score-subset or --gen-subset. All flags of fairseq-generate are known. Under torchrun
 its ranks divide the sentences."""
+
+_ATTENTION = """Draw the attention maps of every head for one sentence of --gen-subset, layers down and heads across;
+pruned heads are marked. The decoder reads the reference. headprune report shows the folder on its page, beside
+studies."""
 
 
 def run(argv: list[str]) -> int:
@@ -89,3 +95,28 @@ def _text(scores: Scores, files: list) -> str:
     parts.append(f"{scores.sentences} sentences; {settings}; {where}")
     parts += [f"wrote {name}" for name in files if name]
     return "\n".join(parts)
+
+
+def attention(argv: list[str]) -> int:
+    """Run ``headprune attention``: what every head attends to in one sentence."""
+    args = parse_model_flags("attention", argv, _add_attention_flags, _ATTENTION)
+    from fairseq_headprune.session import open_session
+    from fairseq_headprune.studies.attention_maps import attention_maps
+    from fairseq_headprune.studies.stored import check_folder
+
+    check_folder(args.output)
+    document = attention_maps(open_session(args), args.gen_subset, args.sentence, args.normed)
+    return show_stored(document, "attention", args)
+
+
+def _add_attention_flags(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("attention")
+    add = group.add_argument
+    add("-o", "--output", metavar="DIR", required=True, help="folder of the result and its figures")
+    add("--sentence", type=int, default=1, metavar="N", help="number of the sentence in the split, from 1")
+    add(
+        "--normed",
+        action="store_true",
+        help="weight attention by the norms of what is attended to (Kobayashi et al. 2020)",
+    )
+    add_output_flags(group)

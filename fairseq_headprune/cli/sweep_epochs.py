@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_headprune.cli.common import check_least
-from fairseq_headprune.cli.comparison_flags import add_comparison_flags
 from fairseq_headprune.cli.model_flags import parse_model_flags
 from fairseq_headprune.cli.prune import add_prune_flags, prune_maker, prune_settings
 from fairseq_headprune.cli.scale_flags import add_scale_flags, helpers, take_place
 from fairseq_headprune.cli.study import outlook, show, show_outlooks, warn
+from fairseq_headprune.cli.study_flags import add_comparison_flags
 from fairseq_headprune.progress import Progress
 from fairseq_headprune.studies.folder import StudyFolder
 

@@ -1,22 +1,30 @@
-"""``headprune slim``: remove pruned heads from a checkpoint's weights."""
+"""Verbs that read checkpoint files alone: ``slim`` removes pruned heads, ``average``, and ``weight-change``."""
 
 import argparse
 from typing import Any
 
-from fairseq_headprune.cli.common import Parser, emit, refuse_overwriting
+from fairseq_headprune.cli.common import Parser, add_figure_flag, add_output_flags, emit, refuse_overwriting
+from fairseq_headprune.cli.study import show_document
 from fairseq_headprune.files import sha256
 from fairseq_headprune.parts import HEADS, Mask
 from fairseq_headprune.parts.mask import SoftGates
 from fairseq_headprune.parts.notation import format_config
 
-_DESCRIPTION = """Remove the heads that a mask prunes from the weights of a fairseq transformer checkpoint, gated or
+_SLIM = """Remove the heads that a mask prunes from the weights of a fairseq transformer checkpoint, gated or
 stock. The result is smaller, translates as the masked model does, and is loaded by fairseq's commands with
 --user-dir fairseq_headprune. Heads keep their original numbers, so a second slimming may follow."""
 
+_AVERAGE = """Average the weights of checkpoints that have the same structure, heads and precision, slim ones too.
+Optimizer state is dropped, and learned gates are left out (the masks they chose stay)."""
 
-def run(argv: list[str]) -> int:
-    """Run the verb."""
-    args = _parser().parse_args(argv)
+_WEIGHT_CHANGE = """Compare each head's q, k and v weights in two checkpoints of one model, before and after fine-tuning
+(Budhraja et al. 2020, Figure 2), and test each component for differences among its layers (Kruskal-Wallis). Heads that
+were pruned or removed are left out; AFTER may be slim."""
+
+
+def slim(argv: list[str]) -> int:
+    """Run ``headprune slim``: remove pruned heads from a checkpoint's weights."""
+    args = _slim_parser().parse_args(argv)
     from fairseq_headprune.removal.checkpoint import slim_checkpoint  # torch: not for --help
 
     refuse_overwriting(args.output, args.mask, args.gates)
@@ -27,12 +35,12 @@ def run(argv: list[str]) -> int:
             file.source = {"path": path, "sha256": sha256(path), "source": file.source}
     value = slim_checkpoint(args.checkpoint, args.output, mask, args.bake, args.ffn, args.keep_optimizer, gates)
     value = _described(value)
-    emit(value, args.json, _text(value))
+    emit(value, args.json, _slim_text(value))
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = Parser(prog="headprune slim", description=_DESCRIPTION)
+def _slim_parser() -> argparse.ArgumentParser:
+    parser = Parser(prog="headprune slim", description=_SLIM)
     parser.add_argument("checkpoint", metavar="CKPT", help="fairseq checkpoint (.pt)")
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--mask", metavar="FILE", help="mask file (default: the mask that the checkpoint holds)")
@@ -86,7 +94,7 @@ def _ffn_lines(value: dict[str, Any]) -> list[str]:
     return [f"ffn units    {', '.join(parts)}"] if parts else []
 
 
-def _text(value: dict[str, Any]) -> str:
+def _slim_text(value: dict[str, Any]) -> str:
     config = " ".join(f"{key}={counts}" for key, counts in value["config"].items())
     counts = ", ".join(f"{c} {n['kept']}/{n['total']}" for c, n in value["components"].items())
     parameters, files = value["parameters"], (value["checkpoint"], value["output"])
@@ -106,3 +114,49 @@ def _text(value: dict[str, Any]) -> str:
         f"written: {value['output']['path']}",
     ]
     return "\n".join(lines)
+
+
+def average(argv: list[str]) -> int:
+    """Run ``headprune average``: the mean of checkpoints with the same heads."""
+    parser = Parser(prog="headprune average", description=_AVERAGE)
+    parser.add_argument("checkpoints", metavar="CKPT", nargs="+", help="fairseq checkpoints (.pt), at least two")
+    parser.add_argument("-o", "--output", metavar="CKPT", required=True, help="the checkpoint to write")
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    args = parser.parse_args(argv)
+    from fairseq_headprune.removal.average import average_checkpoints  # torch: not for --help
+
+    value = average_checkpoints(args.checkpoints, args.output)
+    output = value["output"]
+    text = f"mean of {len(args.checkpoints)} checkpoints: {output['path']}, sha256 {output['sha256']}\n"
+    text += f"weights in {value['precision']}, as in the checkpoints; averaged in float64"
+    emit(value, args.json, text)
+    return 0
+
+
+def weight_change(argv: list[str]) -> int:
+    """Run ``headprune weight-change``: which heads changed in fine-tuning, and do layers differ?"""
+    args = _weight_change_parser().parse_args(argv)
+    from fairseq_headprune.checkpoints import read_state  # torch: not for --help
+    from fairseq_headprune.studies.weight_change import document
+
+    paths = {"before": args.before, "after": args.after}
+    files = {name: {"path": path, "sha256": sha256(path)} for name, path in paths.items()}
+    found = document(read_state(args.before), read_state(args.after), files, args.quantity)
+    return show_document(found, args, (lambda _: args.figure) if args.figure else None)
+
+
+def _weight_change_parser() -> argparse.ArgumentParser:
+    parser = Parser(prog="headprune weight-change", description=_WEIGHT_CHANGE)
+    add = parser.add_argument
+    add("before", metavar="BEFORE", help="checkpoint that fine-tuning began with")
+    add("after", metavar="AFTER", help="checkpoint after it")
+    add(
+        "--quantity",
+        choices=("change", "relative", "magnitude"),
+        default="relative",
+        help="what the table and the figure show; JSON has all: mean absolute change, relative to the mean absolute "
+        "weight before, or change of the mean absolute weight",
+    )
+    add_figure_flag(parser)
+    add_output_flags(parser)
+    return parser
