@@ -69,7 +69,7 @@ def _add_flags(parser: argparse.ArgumentParser) -> None:
     add("--examples", type=int, default=64, metavar="N", help="first examples of the split")
     add(
         "--seconds", type=float, default=0.05, metavar="S",
-        help="the examples are repeated until the unpruned model takes so long (default: 0.05)",
+        help="the examples are repeated until the unpruned model takes so long",
     )  # fmt: skip
     add_timing_flags(group, 2)
     group = parser.add_argument_group("results")

@@ -279,8 +279,7 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     add(
         "--no-last-checkpoints",
         action="store_true",
-        help="trainings write nothing to go on from, which takes time and room; one that is stopped begins anew "
-        "(default: off)",
+        help="trainings write nothing to go on from, which takes time and room; one that is stopped begins anew",
     )
     add_dry_run_flag(parser)
     add_output_flags(parser, "print the results as JSON, a list for several splits")

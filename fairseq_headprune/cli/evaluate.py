@@ -58,10 +58,10 @@ def run(argv: list[str]) -> int:
 def _add_flags(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("output")
     text = "write the predictions for the test set here, as GLUE's server takes them; a folder: under GLUE's own names"
-    group.add_argument("--submission", metavar="FILE", help=f"{text} (default: none)")
+    group.add_argument("--submission", metavar="FILE", help=text)
     text = "write the predictions of the scored split here, for headprune compare; a folder: a file for each split"
-    group.add_argument("--predictions", metavar="FILE", help=f"{text} (default: none)")
-    group.add_argument("--json", action="store_true", help="print one JSON document (default: off)")
+    group.add_argument("--predictions", metavar="FILE", help=text)
+    group.add_argument("--json", action="store_true", help="print one JSON document")
 
 
 def _mask(args: Any, session: Any) -> dict[str, Any]:

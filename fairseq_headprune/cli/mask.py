@@ -1,4 +1,4 @@
-"""``headprune mask``: make a mask file, which records for every head whether it is kept, or learned gates themselves."""
+"""``headprune mask``: make a mask file, which records for every head whether it is kept, or a file of learned gates."""
 
 import argparse
 import shlex

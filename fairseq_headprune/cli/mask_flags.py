@@ -60,8 +60,7 @@ def _add_written(add: Callable[..., Any]) -> None:
         "--drop",
         action="append",
         metavar="E:1:1,2",
-        help="heads to prune, counted from 1: E enc-enc, A enc-dec, D dec-dec; layer; heads. May be repeated "
-        "(default: none)",
+        help="heads to prune, counted from 1: E enc-enc, A enc-dec, D dec-dec; layer; heads. May be repeated",
     )
     add(
         "--random",

@@ -69,23 +69,22 @@ def _add_flags(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         action="extend",
         metavar="60%|K[:at-least-one]",
-        help="shares or numbers of heads to prune, over all heads; every layer keeps a head with :at-least-one "
-        "(default: none)",
+        help="shares or numbers of heads to prune, over all heads; every layer keeps a head with :at-least-one",
     )
     add(
         "--config",
         action="append",
         metavar="CONFIG",
-        help='one configuration, as in "ES=777322 ED=233777 DS=777332"; may be repeated (default: none)',
+        help='one configuration, as in "ES=777322 ED=233777 DS=777332"; may be repeated',
     )
-    add("--triple", nargs="+", action="extend", metavar="ES,ED,DS", help="heads kept in each component (default: none)")
+    add("--triple", nargs="+", action="extend", metavar="ES,ED,DS", help="heads kept in each component")
     add(
         "--layers",
         nargs="+",
         action="extend",
         metavar="LAYERS",
         help="layers that lose all heads, in every component: top:3, bottom:3, middle:4, even, odd, 1,2 or "
-        "top:1,bottom:1; the first is 1 (default: none)",
+        "top:1,bottom:1; the first is 1",
     )
     add = group.add_argument
     add(

@@ -23,7 +23,7 @@ def add_scale_flags(parser: Any) -> None:
 
 def add_dry_run_flag(group: Any) -> None:
     """Add ``--dry-run`` to a parser or group."""
-    text = "say what will be done, with an estimate of time and memory measured here in seconds, and end (default: off)"
+    text = "say what will be done, with an estimate of time and memory measured here in seconds, and end"
     group.add_argument("--dry-run", action="store_true", help=text)
 
 

@@ -40,7 +40,7 @@ def add_scoring_flags(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=default.smoothing,
         metavar="E",
-        help="for --loss label-smoothed (default: 0.1)",
+        help="for --loss label-smoothed",
     )
     add(
         "--normalize",
@@ -53,7 +53,7 @@ def add_scoring_flags(parser: argparse.ArgumentParser) -> None:
         type=int,
         choices=(1, 2),
         default=default.norm_order,
-        help="L1 or L2, for --estimator weight-norm (default: 2)",
+        help="L1 or L2, for --estimator weight-norm",
     )
     add("--score-subset", metavar="SPLIT", default=None, help="split that importance is estimated on (default: train)")
     add(
@@ -61,14 +61,14 @@ def add_scoring_flags(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=default.sentences,
         metavar="N",
-        help="how many of its sentences, drawn with --score-seed; 0 takes all (default: 2000)",
+        help="how many of its sentences, drawn with --score-seed; 0 takes all",
     )
     add(
         "--score-seed",
         type=int,
         default=default.seed,
         metavar="S",
-        help="seed of the subset, and of --estimator random (default: 1)",
+        help="seed of the subset, and of --estimator random",
     )
 
 
@@ -146,7 +146,7 @@ def add_test_flags(group: Any, seed: str = "--bootstrap-seed") -> None:
     """Add the flags of the paired bootstrap; ``seed`` names that of its seed."""
     add = group.add_argument
     add("--resamples", type=int, metavar="N", help=f"resamples of the paired bootstrap {_RESAMPLES}")
-    add(seed, type=int, default=12345, help="seed of the resamples; 0 is a seed too (default: 12345)")
+    add(seed, type=int, default=12345, help="seed of the resamples; 0 is a seed too")
     add("--alpha", type=float, default=0.01, help="level of significance, of the marks ** (Holm) and * (raw p only)")
 
 
