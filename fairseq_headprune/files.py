@@ -198,11 +198,13 @@ def sha256(path: PathLike) -> str:
     Raises:
         FileNotFoundError: there is no such file.
     """
-    digest = hashlib.sha256()
     with open(path, "rb") as stream:
-        for block in iter(lambda: stream.read(1 << 20), b""):
-            digest.update(block)
-    return digest.hexdigest()
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def identified(path: PathLike) -> dict[str, str]:
+    """Return the path and the SHA-256 of a file, as results note their inputs and outputs."""
+    return {"path": str(path), "sha256": sha256(path)}
 
 
 def check_format(value: Any, form: str, noun: str, file: str, name: str) -> None:

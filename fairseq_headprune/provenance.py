@@ -1,4 +1,4 @@
-"""Where a number comes from: the software and machine that computed it, and the files it was computed from."""
+"""Where a number comes from: the software and the machine that computed it."""
 
 import functools
 import importlib.metadata
@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from fairseq_headprune import __version__, files
+from fairseq_headprune import __version__
 
 _PACKAGE = Path(__file__).resolve().parent
 
@@ -46,30 +46,6 @@ def environment(command: str | None = None) -> dict[str, Any]:
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
         **({} if command is None else {"command": command}),
     }
-
-
-def data_provenance(*paths: files.PathLike) -> list[dict[str, Any]]:
-    """Describe files by path, size in bytes and SHA-256; a folder means all files below it, sorted by path.
-
-    Hidden files are skipped.
-
-    Raises:
-        FileNotFoundError: there is no such file or folder.
-    """
-    return [
-        {"path": str(path), "bytes": path.stat().st_size, "sha256": files.sha256(path)}
-        for start in paths
-        for path in _below(Path(start))
-    ]
-
-
-def _below(path: Path) -> list[Path]:
-    if not path.exists():
-        raise FileNotFoundError(f"there is no data at {path}")
-    if path.is_file():
-        return [path]
-    inside = sorted(p for p in path.rglob("*") if p.is_file())
-    return [p for p in inside if not any(part.startswith(".") for part in p.relative_to(path).parts)]
 
 
 def _version(distribution: str) -> str | None:

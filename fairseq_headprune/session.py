@@ -1,7 +1,7 @@
 """One model with its task and data, opened from fairseq-generate's flags; every verb that uses a model starts here."""
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -12,11 +12,10 @@ from fairseq.data import data_utils
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
 from fairseq_headprune import plugin  # noqa: F401  (registers)
-from fairseq_headprune.batches import Batches
 from fairseq_headprune.checkpoints import State, read_state, task_settings
 from fairseq_headprune.evaluation.evaluator import Evaluator
 from fairseq_headprune.evaluation.generation import built
-from fairseq_headprune.files import sha256
+from fairseq_headprune.files import identified, sha256
 from fairseq_headprune.generation_flags import parse_generation_args  # noqa: F401  (for callers of this module)
 from fairseq_headprune.models.starting import load_model, model_overrides
 from fairseq_headprune.modules.attach import attach_gates
@@ -27,6 +26,35 @@ from fairseq_headprune.tasks.seam import PrunableTask, task_class
 #: fairseq-generate's default when neither limit is given
 _DEFAULT_MAX_TOKENS = 12000
 _DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+
+
+class Batches:
+    """A list of index groups, collated during iteration: a whole corpus is never held on the device."""
+
+    def __init__(self, dataset: Any, groups: list, device: torch.device) -> None:
+        self.groups = groups
+        self._dataset, self._device = dataset, device
+
+    def __len__(self) -> int:
+        return len(self.groups)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        for group in self.groups:
+            sample = self._dataset.collater([self._dataset[int(i)] for i in group])
+            yield utils.move_to_cuda(sample, self._device) if self._device.type == "cuda" else sample
+
+
+def sample_indices(total: int, count: int, seed: int) -> np.ndarray:
+    """Draw ``count`` of ``total`` sentences without replacement (0: all), in ascending order.
+
+    Raises:
+        ValueError: a negative count.
+    """
+    if count < 0:
+        raise ValueError(f"cannot draw {count} sentences; 0 takes all")
+    if count == 0 or count >= total:
+        return np.arange(total)
+    return np.sort(np.random.default_rng(seed).choice(total, count, replace=False))
 
 
 class Session:
@@ -81,7 +109,7 @@ class Session:
     @cached_property
     def checkpoint(self) -> dict[str, str]:
         """Path and hash of the checkpoint."""
-        return {"path": str(self.path), "sha256": sha256(self.path)}
+        return identified(self.path)
 
     def training_flags(self) -> list[str]:
         """Return the flags of fairseq-train that select the task."""

@@ -1,4 +1,4 @@
-"""Provenance: compared with git itself, the installed distributions and published check sums."""
+"""Provenance: compared with git itself and the installed distributions."""
 
 import importlib.metadata
 import json
@@ -9,10 +9,6 @@ import torch
 
 import fairseq_headprune
 from fairseq_headprune import provenance
-
-# FIPS 180-2, appendix B.1: SHA-256 of "abc"; and of nothing.
-ABC = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
-EMPTY = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 
 
 def git(folder, *arguments):
@@ -56,22 +52,6 @@ def test_a_repository_that_does_not_hold_the_package_is_not_named(package):
     # As for a virtual environment inside somebody's repository: the folder is there, but not tracked.
     git(package, "commit", "-q", "--allow-empty", "-m", "first")
     assert provenance.git_commit() is None
-
-
-def test_data_is_described_by_size_and_check_sum(tmp_path):
-    (tmp_path / "data" / "sub").mkdir(parents=True)
-    (tmp_path / "data" / "sub" / "a").write_text("abc")
-    (tmp_path / "data" / "b").touch()
-    (tmp_path / "data" / ".cache").write_text("x")
-    single = tmp_path / "single"
-    single.write_text("abc")
-    assert provenance.data_provenance(single, tmp_path / "data") == [
-        {"path": str(single), "bytes": 3, "sha256": ABC},
-        {"path": str(tmp_path / "data" / "b"), "bytes": 0, "sha256": EMPTY},
-        {"path": str(tmp_path / "data" / "sub" / "a"), "bytes": 3, "sha256": ABC},
-    ]
-    with pytest.raises(FileNotFoundError, match="there is no data at .*missing"):
-        provenance.data_provenance(tmp_path / "missing")
 
 
 def test_copied_code_may_be_told_its_commit(package, monkeypatch):

@@ -11,11 +11,10 @@ import torch
 from verbs import refused, run_json, session
 
 import fairseq_headprune
-from fairseq_headprune.batches import sample_indices
 from fairseq_headprune.checkpoints import read_state
 from fairseq_headprune.evaluation.translate import Translator
 from fairseq_headprune.models.starting import refuse_other_heads
-from fairseq_headprune.session import parse_generation_args
+from fairseq_headprune.session import parse_generation_args, sample_indices
 
 FEW = ["--cpu", "--estimator", "weight-norm"]
 

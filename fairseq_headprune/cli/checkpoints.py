@@ -5,7 +5,7 @@ from typing import Any
 
 from fairseq_headprune.cli.common import Parser, add_figure_flag, add_output_flags, emit, refuse_overwriting
 from fairseq_headprune.cli.study import show_document
-from fairseq_headprune.files import sha256
+from fairseq_headprune.files import identified
 from fairseq_headprune.parts import HEADS, Mask
 from fairseq_headprune.parts.mask import SoftGates
 from fairseq_headprune.parts.notation import format_config
@@ -32,7 +32,7 @@ def slim(argv: list[str]) -> int:
     gates = SoftGates.load(args.gates) if args.gates else None
     for file, path in ((mask, args.mask), (gates, args.gates)):
         if file is not None:
-            file.source = {"path": path, "sha256": sha256(path), "source": file.source}
+            file.source = identified(path) | {"source": file.source}
     value = slim_checkpoint(args.checkpoint, args.output, mask, args.bake, args.ffn, args.keep_optimizer, gates)
     value = _described(value)
     emit(value, args.json, _slim_text(value))
@@ -139,8 +139,7 @@ def weight_change(argv: list[str]) -> int:
     from fairseq_headprune.checkpoints import read_state  # torch: not for --help
     from fairseq_headprune.studies.weight_change import document
 
-    paths = {"before": args.before, "after": args.after}
-    files = {name: {"path": path, "sha256": sha256(path)} for name, path in paths.items()}
+    files = {"before": identified(args.before), "after": identified(args.after)}
     found = document(read_state(args.before), read_state(args.after), files, args.quantity)
     return show_document(found, args, (lambda _: args.figure) if args.figure else None)
 

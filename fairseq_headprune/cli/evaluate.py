@@ -9,7 +9,7 @@ import numpy as np
 
 from fairseq_headprune.cli.common import emit, refuse_overwriting
 from fairseq_headprune.cli.model_flags import parse_model_flags
-from fairseq_headprune.files import sha256
+from fairseq_headprune.files import identified
 from fairseq_headprune.report.tables import Table
 
 logger = logging.getLogger(__name__)
@@ -46,11 +46,11 @@ def run(argv: list[str]) -> int:
     }
     for split, path in prediction_files.items():
         _write_predictions(path, session, value, *scored[split])
-        value["predictions"].append({"path": str(path), "sha256": sha256(path), "split": split})
+        value["predictions"].append(identified(path) | {"split": split})
     for stem, path in files.items():
         predictor: Any = session.evaluator(stem)
         write_submission(path, task, predictor.split.numbers, predictor.predict())
-        value["submission"].append({"path": str(path), "sha256": sha256(path), "data": session.data(stem)})
+        value["submission"].append(identified(path) | {"data": session.data(stem)})
     emit(value, args.json, _text(value))
     return 0
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_headprune.cli.common import Parser, emit
-from fairseq_headprune.files import sha256, write_json
+from fairseq_headprune.files import identified, write_json
 from fairseq_headprune.leftovers import check_new_folder, new_folder
 from fairseq_headprune.parts import Mask
 from fairseq_headprune.parts.notation import format_config
@@ -109,7 +109,7 @@ def _export(args: argparse.Namespace, target: str, folder: Path) -> dict[str, An
         value = {
             "to": target,
             "folder": str(folder),
-            "checkpoint": {"path": args.checkpoint, "sha256": sha256(args.checkpoint)},
+            "checkpoint": identified(args.checkpoint),
             "mask": mask.to_dict(),
             "components": mask.counts(),
             "config": format_config(mask),
@@ -126,12 +126,12 @@ def _mask(args: argparse.Namespace, state: Any) -> Mask:
 
     if args.mask:
         mask = Mask.load(args.mask)
-        mask.source = {"path": args.mask, "sha256": sha256(args.mask), "source": mask.source}
+        mask.source = identified(args.mask) | {"source": mask.source}
         return mask
     mask = own_mask(state)
     if args.uniform:
         mask = uniform_mask(mask, Scores.load(args.uniform), args.heads)
-        mask.source = {"uniform": {"path": args.uniform, "sha256": sha256(args.uniform), "heads": args.heads}}
+        mask.source = {"uniform": identified(args.uniform) | {"heads": args.heads}}
     return mask
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_headprune.cli.common import Parser, emit
+from fairseq_headprune.files import identified
 from fairseq_headprune.leftovers import check_new_folder, new_folder
 
 _DESCRIPTION = """Read the Hugging Face folder of a translation model (MarianMT as OPUS-MT has it, M2M-100, dense
@@ -50,7 +51,7 @@ def _parser() -> argparse.ArgumentParser:
 def _import(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """Write the folder atomically."""
     # torch and fairseq: not for --help
-    from fairseq_headprune.interchange.convert import CHECKPOINT, describe, import_folder
+    from fairseq_headprune.interchange.convert import CHECKPOINT, import_folder
 
     if args.check is not None:
         from fairseq_headprune.interchange.check import read_check
@@ -62,7 +63,7 @@ def _import(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
             from fairseq_headprune.interchange.check import check
 
             value["check"] = {"file": args.check, **check(Path(args.folder), temporary, lines, value)}
-    return {"folder": str(args.folder), "output": str(folder), "checkpoint": describe(folder / CHECKPOINT), **value}
+    return {"folder": str(args.folder), "output": str(folder), "checkpoint": identified(folder / CHECKPOINT), **value}
 
 
 def _text(value: dict[str, Any]) -> str:

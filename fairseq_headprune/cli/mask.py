@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from fairseq_headprune.cli.common import Parser, emit, refuse_overwriting
 from fairseq_headprune.cli.mask_flags import add_ffn_flag, add_ways
 from fairseq_headprune.cli.mask_ways import chosen_way, parts_in_play, with_ffn_parts
-from fairseq_headprune.files import PathLike, sha256
+from fairseq_headprune.files import PathLike, identified
 from fairseq_headprune.parts import FFN, HEADS, PAPER_NAMES, Mask, Part
 from fairseq_headprune.parts.mask import SoftGates
 from fairseq_headprune.parts.notation import format_config, format_descriptor
@@ -98,7 +98,7 @@ def _like(path: PathLike) -> tuple[Mask, "Layout | None", dict[str, Any]]:
         raise FileNotFoundError(f"--like {path}: there is no such file")
     if _is_text(path):
         mask = Mask.load(path)
-        return mask, None, {"like": {"path": str(path), "sha256": sha256(path), "source": mask.source}}
+        return mask, None, {"like": identified(path) | {"source": mask.source}}
     from fairseq_headprune.checkpoints import read_state, stored_layout, stored_mask  # torch: not for mask files
 
     state = read_state(path)
@@ -107,7 +107,7 @@ def _like(path: PathLike) -> tuple[Mask, "Layout | None", dict[str, Any]]:
         mask = stored_mask(state) or layout.mask()
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
-    return mask, layout, {"checkpoint": {"path": str(path), "sha256": sha256(path)}}
+    return mask, layout, {"checkpoint": identified(path)}
 
 
 def gone_lines(counts: dict[str, dict[str, int]]) -> list[str]:
@@ -234,8 +234,7 @@ def _read(args: argparse.Namespace) -> Iterator[tuple[Mask, "SavedGates"]]:
 
 
 def _source(args: argparse.Namespace, gates: "SavedGates") -> dict[str, Any]:
-    path = args.from_checkpoint
-    checkpoint = {"path": str(path), "sha256": sha256(path)}
+    checkpoint = identified(args.from_checkpoint)
     return {"gates": gates.description, "updates": gates.updates, "checkpoint": checkpoint}
 
 

@@ -30,7 +30,7 @@ from fairseq_headprune.choosing.scored import (
 )
 from fairseq_headprune.cli.mask_flags import DEFAULT_SEED
 from fairseq_headprune.export.uniform import best_uniform
-from fairseq_headprune.files import PathLike, sha256
+from fairseq_headprune.files import PathLike, identified
 from fairseq_headprune.parts import FFN, FFN_PARTS, HEADS, Mask, ffn_parts, has_ffn
 from fairseq_headprune.parts.layout import Layout
 from fairseq_headprune.parts.notation import named_heads, parse_config, parse_triple
@@ -103,7 +103,7 @@ def by_time(args: argparse.Namespace, start: Mask) -> Chosen:
         raise ValueError(_out_of_reach(args, fastest(start, scores, profile.seconds), whole))
     seconds = profile.seconds(mask)
     target = {"for_speed": args.for_speed} if factor else {"for_latency": args.for_latency}
-    file: dict[str, Any] = {"path": str(args.profile), "sha256": sha256(args.profile), "checkpoint": profile.checkpoint}
+    file: dict[str, Any] = identified(args.profile) | {"checkpoint": profile.checkpoint}
     file |= {"settings": profile.settings, "off_by": profile.worst_error()}
     predicted = {"milliseconds": 1000 * seconds, "of": 1000 * whole, "speed": whole / seconds}
     budget: dict[str, Any] = {**target, "predicted": predicted, "profile": file}
@@ -146,7 +146,7 @@ def by_layers(args: argparse.Namespace, start: Mask) -> Chosen:
 def by_complement(args: argparse.Namespace, start: Mask) -> Chosen:
     """``--complement MASK``."""
     other = Mask.load(args.complement)
-    source = {"path": args.complement, "sha256": sha256(args.complement), "source": other.source}
+    source = identified(args.complement) | {"source": other.source}
     return start.complement(other), {"chosen": "what another mask prunes", "complement": source}
 
 
@@ -221,7 +221,7 @@ def _read_scores(path: PathLike, mask: Mask) -> tuple[Scores, dict[str, Any]]:
         scores.only(HEADS).check_shape(mask.shape, "--like")
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
-    return scores, {"scores": {"path": str(path), "sha256": sha256(path), "estimator": scores.estimator}}
+    return scores, {"scores": identified(path) | {"estimator": scores.estimator}}
 
 
 def _read_profile(path: PathLike, mask: Mask) -> Profile:
@@ -280,7 +280,7 @@ def with_ffn_parts(args: argparse.Namespace, start: Mask, layout: Layout | None)
         chosen = keep_highest_ffn(known.spell_out(start, kind), scores, parts)
     except ValueError as error:
         raise ValueError(f"{args.scores}: {error}") from error
-    source = {"path": str(args.scores), "sha256": sha256(args.scores), "estimator": scores.estimator}
+    source = identified(args.scores) | {"estimator": scores.estimator}
     return chosen & start, {"scores": source, "ffn_parts_kept": parts}
 
 

@@ -30,14 +30,12 @@ def run_study(
     description: str,
     add_flags: Callable[[argparse.ArgumentParser], Any],
     prepare: Callable[[argparse.Namespace], Make],
-    work: Callable[[Any], Any] | None = None,
 ) -> int:
     """Run a verb whose study has masks of one model as cells.
 
     Args:
         add_flags: adds the verb's flags.
         prepare: checks them before the model is loaded, and returns a function that makes the study of the model.
-        work: makes the object that computes cells (default: ``MaskWork``).
     """
     args = parse_model_flags(verb, argv, add_flags, description)
     from fairseq_headprune.session import open_session
@@ -47,7 +45,7 @@ def run_study(
     study = make(open_session(args))
     if args.dry_run:
         return show_outlooks([outlook(study, args)], args)
-    run_opened(verb, argv, args, study, work)
+    run_opened(verb, argv, args, study)
     return 0 if args.worker else show(study, args)
 
 

@@ -2,14 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from fairseq_headprune.gates.l0 import HardConcrete
 from fairseq_headprune.gates.learner import check_version
-from fairseq_headprune.gates.rules import groups_of
-from fairseq_headprune.gates.subset import Array, top_k
+from fairseq_headprune.gates.rules import L0Rule, SubsetRule
+from fairseq_headprune.gates.subset import Array
 from fairseq_headprune.parts import Part
 
 _NAME = "head_gates"
@@ -33,35 +33,23 @@ class SavedGates:
     updates: int
     sampled: float | None = None
 
+    @cached_property
+    def _rule(self) -> L0Rule | SubsetRule:
+        if self.description["kind"] == "l0":
+            return L0Rule(self.heads, beta=self.description["beta"])
+        return SubsetRule(self.heads, self.description["heads_kept"])
+
     def hard(self) -> Array:
         """Mark the learned set, bool (heads,): L0's gates above 0 in evaluation, or the K that DSP and STE chose."""
-        if self.description["kind"] == "l0":
-            return self.evaluated() > 0
-        return highest(self, self.description["heads_kept"])
+        return self._rule.hard(self.weight)
 
     def evaluated(self) -> Array:
         """Return the gates for evaluation, (heads,): L0's are in [0, 1], as in Voita et al.'s code, others 0 or 1."""
-        if self.description["kind"] == "l0":
-            return HardConcrete(self.description["beta"]).evaluate(self.weight)
-        return self.hard().astype(np.float64)
+        return self._rule.evaluate(self.weight)
 
     def expected(self) -> float:
         """Return the expected number of open gates in training; for DSP and STE, the size of the learned set."""
-        if self.description["kind"] == "l0":
-            return float(HardConcrete(self.description["beta"]).p_open(self.weight).sum())
-        return float(self.hard().sum())
-
-
-def highest(gates: SavedGates, kept: int | dict[str, int]) -> Array:
-    """Mark the heads with the highest weights, overall or per component, bool (heads,); ties: lowest index first.
-
-    Raises:
-        ValueError: a number out of range, or components that are not the gated ones.
-    """
-    chosen = np.zeros(len(gates.heads), dtype=bool)
-    for places, count in groups_of(gates.heads, kept).values():
-        chosen[places] = top_k(gates.weight[places], count)
-    return chosen
+        return float(self._rule.expected(self.weight).sum())
 
 
 def saved_gates(state: Mapping[str, Any]) -> SavedGates | None:
@@ -130,7 +118,7 @@ def choose(gates: SavedGates, count: int | dict[str, int] | None = None) -> Choi
             f"({asked}); give a number for each"
         )
     else:
-        chosen = highest(gates, count)
+        chosen = SubsetRule(gates.heads, count).hard(gates.weight)  # ties: lowest index first
 
     def where(marks) -> list[Part]:
         return [head for head, mark in zip(gates.heads, marks, strict=True) if mark]

@@ -128,20 +128,16 @@ def padded(rows: list[list[int]], pad: int) -> Tensor:
     return torch.tensor([row + [pad] * (width - len(row)) for row in rows])
 
 
-def translations(
-    model: Any, task: Any, rows: list[list[int]], beam: int = 4, length: int = LENGTH, penalty: float = 1.0
-) -> list[list[int]]:
+def translations(model: Any, task: Any, rows: list[list[int]], beam: int = 4, penalty: float = 1.0) -> list[list[int]]:
     """Return the best translation of each sentence by fairseq's search, with settings that transformers has as well."""
-    settings = SimpleNamespace(beam=beam, max_len_a=0, max_len_b=length - 2, min_len=0, lenpen=penalty)
+    settings = SimpleNamespace(beam=beam, max_len_a=0, max_len_b=LENGTH - 2, min_len=0, lenpen=penalty)
     tokens = padded(rows, task.source_dictionary.pad())
     sample = {"net_input": {"src_tokens": tokens, "src_lengths": torch.tensor([len(row) for row in rows])}}
     found = task.build_generator([model], settings).generate([model], sample)
     return [hypotheses[0]["tokens"].tolist() for hypotheses in found]
 
 
-def generated(
-    model: Any, task: Any, rows: list[list[int]], beam: int = 4, length: int = LENGTH, penalty: float = 1.0
-) -> list[list[int]]:
+def generated(model: Any, task: Any, rows: list[list[int]], beam: int = 4, penalty: float = 1.0) -> list[list[int]]:
     """Return the output of transformers' ``generate`` with the same settings."""
     dictionary = task.target_dictionary
     pad, eos, language = dictionary.pad(), dictionary.eos(), task.cfg.target_lang
@@ -155,7 +151,7 @@ def generated(
         num_beams=beam,
         early_stopping=beam > 1,
         length_penalty=penalty,
-        max_length=length,
+        max_length=LENGTH,
         min_length=0,
         no_repeat_ngram_size=0,
         do_sample=False,

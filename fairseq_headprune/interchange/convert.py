@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from fairseq_headprune.files import PathLike, sha256, write_json, write_text, write_with
+from fairseq_headprune.files import PathLike, write_json, write_text, write_with
 from fairseq_headprune.imports.dictionary import BYTES, ImportedDictionary
 from fairseq_headprune.imports.families import family_of
 from fairseq_headprune.imports.folder import copy_small_files, optional_json, read_config, read_weights
@@ -166,8 +166,3 @@ def generation_flags(config: Mapping[str, Any]) -> list[str]:
         flags += ["--no-repeat-ngram-size", str(found["no_repeat_ngram_size"])]
     # In transformers the start token counts, too; fairseq's default is 1, no empty translation.
     return [*flags, "--min-len", str(max(0, int(found.get("min_length") or 0) - 1))]
-
-
-def describe(path: PathLike) -> dict[str, str]:
-    """Return path and hash of the written checkpoint."""
-    return {"path": str(path), "sha256": sha256(path)}

@@ -26,14 +26,14 @@ class Mask(Table[int]):
         return Mask({c: [[1] * n for n in layers] for c, layers in shape.items()}, source)
 
     @classmethod
-    def keeping(cls, shape: Mapping[str, list[int]], parts: Iterable[Part], source: dict | None = None) -> "Mask":
+    def keeping(cls, shape: Mapping[str, list[int]], parts: Iterable[Part]) -> "Mask":
         """Return the mask that keeps only these parts of a model of this shape.
 
         Raises:
             ValueError: a part that the model does not have.
         """
         kept = set(parts)
-        mask = cls.full(shape, source)
+        mask = cls.full(shape)
         mask.check_present(kept)
         return mask.without(part for part in all_heads(shape, mask.rows) if part not in kept)
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from fairseq_headprune.checkpoints import State, read_state, stored_layout
-from fairseq_headprune.files import PathLike, check_output, same_file, sha256, write_with
+from fairseq_headprune.files import PathLike, check_output, identified, same_file, write_with
 from fairseq_headprune.removal.checkpoint import LEARNED, check_whole
 from fairseq_headprune.removal.settings import forget_training
 from fairseq_headprune.removal.surgery import compact
@@ -32,9 +32,8 @@ def average_checkpoints(paths: Sequence[PathLike], output: PathLike) -> dict[str
     check_output(output)
     state = average([read_state(path) for path in paths], [str(path) for path in paths])
     write_with(output, lambda stream: torch.save(state, stream))
-    inputs = [{"path": str(path), "sha256": sha256(path)} for path in paths]
-    found = {"path": str(output), "sha256": sha256(output)}
-    return {"checkpoints": inputs, "output": found, "precision": _precision(state["model"])}
+    inputs = [identified(path) for path in paths]
+    return {"checkpoints": inputs, "output": identified(output), "precision": _precision(state["model"])}
 
 
 def _precision(weights: Mapping[str, torch.Tensor]) -> str:

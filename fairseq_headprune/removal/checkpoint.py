@@ -19,7 +19,7 @@ from fairseq_headprune.checkpoints import (
     stored_mask,
     task_settings,
 )
-from fairseq_headprune.files import PathLike, check_output, same_file, sha256, write_with
+from fairseq_headprune.files import PathLike, check_output, identified, same_file, write_with
 from fairseq_headprune.modules.cutting import BLOCK_BIAS, Tensors, cut, parameters_per_part
 from fairseq_headprune.parts import FFN, HEADS, Mask, Part
 from fairseq_headprune.parts.layout import Layout
@@ -234,7 +234,7 @@ def parameters_of_ffn(state: State, mask: Mask) -> int:
 
 
 def _file(path: PathLike) -> dict[str, Any]:
-    return {"path": str(path), "bytes": os.path.getsize(path), "sha256": sha256(path)}
+    return identified(path) | {"bytes": os.path.getsize(path)}
 
 
 def _mask(state: State, mask: Mask | None, bake: bool) -> Mask:

@@ -65,11 +65,7 @@ def parameter_names(weights: Mapping[str, Tensor]) -> list[str]:
 
 def parameter_count(weights: Mapping[str, Tensor]) -> int:
     """Count the parameters of a state dict, tied ones once."""
-    found = {}
-    for name, tensor in weights.items():
-        if name.split(".")[-1] not in _BUFFERS and tensor.numel():
-            found[tensor.data_ptr(), tensor.dtype, tuple(tensor.shape)] = tensor.numel()
-    return sum(found.values())
+    return sum(weights[name].numel() for name in parameter_names(weights))
 
 
 def compact(weights: Mapping[str, Tensor]) -> "OrderedDict[str, Tensor]":

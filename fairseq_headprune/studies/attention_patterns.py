@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch import nn
 
-from fairseq_headprune.batches import sample_indices
 from fairseq_headprune.files import PathLike, sha256
 from fairseq_headprune.importance.attention_maps import sentence_maps
 from fairseq_headprune.parts import HEADS, PAPER_NAMES, Mask, Part
@@ -18,6 +17,7 @@ from fairseq_headprune.patterns.generated import PATTERNS
 from fairseq_headprune.report.document import Document, HeadMap, map_components
 from fairseq_headprune.report.pictures import Shares
 from fairseq_headprune.report.tables import Table
+from fairseq_headprune.session import sample_indices
 from fairseq_headprune.studies.mask_study import model_settings
 
 #: kind of map -> whether weights are multiplied by the norms of what is attended to

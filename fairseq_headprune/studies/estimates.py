@@ -2,13 +2,12 @@
 
 from typing import Any
 
-from fairseq_headprune.batches import sample_indices
 from fairseq_headprune.importance.estimate import estimate
 from fairseq_headprune.importance.ranks import own_share
 from fairseq_headprune.importance.settings import ScoreSettings
 from fairseq_headprune.parts.scores import Scores
 from fairseq_headprune.progress import Bar
-from fairseq_headprune.session import Session
+from fairseq_headprune.session import Session, sample_indices
 
 
 def scoring_batches(session: Session, settings: ScoreSettings, shared: bool = False) -> Any:

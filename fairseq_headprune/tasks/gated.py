@@ -10,7 +10,7 @@ from omegaconf import OmegaConf
 
 from fairseq_headprune.choosing.magnitude import KeptWeights, load_weights
 from fairseq_headprune.criterions.gated import GatedCriterion
-from fairseq_headprune.files import sha256
+from fairseq_headprune.files import identified
 from fairseq_headprune.learning.training import GateTraining, freeze, run_length
 from fairseq_headprune.learning.watch import skip_step
 from fairseq_headprune.models.starting import (
@@ -290,5 +290,5 @@ def _read_mask(path: Optional[str]) -> Optional[Mask]:
     if path is None or path == NO_MASK:
         return None
     mask = Mask.load(path)
-    mask.source = {"path": path, "sha256": sha256(path), "source": mask.source}
+    mask.source = identified(path) | {"source": mask.source}
     return mask
