@@ -21,7 +21,7 @@ from torch import Tensor
 from fairseq_headprune.modules.attach import find_gates
 from fairseq_headprune.tasks.translation_headprune import TranslationHeadpruneTask
 from fairseq_headprune.training import fast
-from fairseq_headprune.training.capture import PlainRecorder
+from fairseq_headprune.training.recording import PlainRecorder
 
 #: largest acceptable relative differences: of the loss, of the gradients
 LIMITS = {"fp32": (1e-5, 2e-4), "fp16": (1e-3, 5e-3), "bf16": (1e-3, 2e-2)}

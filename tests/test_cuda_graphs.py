@@ -20,10 +20,17 @@ from test_task import log_lines
 from fairseq_headprune.modules.attach import find_gates
 from fairseq_headprune.parts import Mask, Part
 from fairseq_headprune.training import fast
-from fairseq_headprune.training.batch import PaddedBatch, Recordings, Shape, padded, shape_of
-from fairseq_headprune.training.capture import AssumePadding, PlainRecorder
 from fairseq_headprune.training.fast import ModeSwitch, QuickSeed
 from fairseq_headprune.training.passes import Passes, Work
+from fairseq_headprune.training.recording import (
+    AssumePadding,
+    PaddedBatch,
+    PlainRecorder,
+    Recordings,
+    Shape,
+    padded,
+    shape_of,
+)
 
 DICTIONARY = tiny.make_dictionary()
 ROWS = Shape(3, 7, 6)

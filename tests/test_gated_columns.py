@@ -6,9 +6,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from fairseq_headprune.learning.learned import LearnedGates
+from fairseq_headprune.learning.learned import LearnedGates, gate_columns
 from fairseq_headprune.modules.attention import apply_gate
-from fairseq_headprune.modules.gated_columns import gate_columns
 from fairseq_headprune.parts import Part
 
 #: heads and width of a head, of each module

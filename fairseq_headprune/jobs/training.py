@@ -108,16 +108,12 @@ class Run:
     def prepare(self, job: TrainingJob) -> None:
         """Write the folder, or keep it as it is if the same job was interrupted."""
         value = json.loads(json.dumps(asdict(job)))
-        if not (self._job.exists() and read_json(self._job) == value) and not self._stopped_before():
+        if not (self._job.exists() and read_json(self._job) == value):
             shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True, exist_ok=True)
         if job.mask is not None:
             write_json(self.mask, dict(job.mask))
         write_json(self._job, value)
-
-    def _stopped_before(self) -> bool:
-        """Whether an earlier version, which wrote no job file, was interrupted here (a study's settings are fixed)."""
-        return not self._job.exists() and (self.last.exists() or self.trained.exists())
 
     def job(self) -> TrainingJob:
         """Read the job's settings."""

@@ -40,7 +40,7 @@ class GatedMultiheadAttention(GatedModule, MultiheadAttention):
         row_keep: None or bool (batch, heads), a mask for each row, which overrides ``head_keep``. Never saved.
         head_gate: None or a float gate, (heads,), (batch, heads) or (batch, heads, tgt). Never saved.
         learned_weight: None or ``out_proj``'s weight, its columns scaled by gates that are being learned (see
-            ``gated_columns``): in training it replaces ``head_gate`` and ``head_keep``, which apply in evaluation
+            ``learning.learned``): in training it replaces ``head_gate`` and ``head_keep``, which apply in evaluation
             mode. Never saved.
         indices, original_count: see :class:`GatedModule`. Saved in the state dict's metadata.
         few_launches: set during a pass that is, or may be, recorded in a CUDA graph (see ``attention``).

@@ -12,10 +12,9 @@ from fairseq.modules import LayerDropModuleList
 from fairseq.optim import AMPOptimizer, FairseqBMUF, FP16Optimizer, MemoryEfficientFP16Optimizer
 from torch import nn
 
-from fairseq_headprune.training.batch import INPUTS, LENGTH, SENTENCES, padded, shape_of
-from fairseq_headprune.training.capture import CudaRecorder
 from fairseq_headprune.training.optimizer import Readings, speed_up
 from fairseq_headprune.training.passes import Passes, Work
+from fairseq_headprune.training.recording import INPUTS, LENGTH, SENTENCES, CudaRecorder, padded, shape_of
 
 
 def why_not(model: nn.Module, criterion: Any, optimizer: Any) -> Optional[str]:

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_headprune.modules.multihead import GatedMultiheadAttention
-from fairseq_headprune.training.batch import PaddedBatch, Recordings, Shape
-from fairseq_headprune.training.capture import AssumePadding, loose_tensors
+from fairseq_headprune.training.recording import AssumePadding, PaddedBatch, Recordings, Shape, loose_tensors
 
 
 class Gradients:
