@@ -190,7 +190,7 @@ def test_models_of_other_kinds(settings, target, tmp_path):
     if target == "ctranslate2":
         found = ct2.log_probs(reference, tmp_path / "out", pairs)
     else:
-        found = onnx_graphs.log_probs(tmp_path / "out", pairs, reference.target.eos())
+        found = onnx_graphs.log_probs(reference, tmp_path / "out", pairs)
     for row, expected in zip(found, fairseq_log_probs(reference, pairs), strict=True):
         assert row == pytest.approx(expected, abs=1e-5, rel=2e-6)
 

@@ -1,6 +1,7 @@
 """``headprune export``: write a model for CTranslate2, ONNX or Hugging Face's transformers."""
 
 import argparse
+import importlib
 import importlib.util
 from collections.abc import Callable
 from pathlib import Path
@@ -20,11 +21,11 @@ heads are padded with heads of zeros. ONNX layers keep the heads they have. An i
 BERT checkpoint of the task glue become a Hugging Face folder (huggingface), whose layers have all their heads: masked
 ones are zeros."""
 
-#: format -> packages that it needs, and the extra that installs them
-_PACKAGES = {
-    "ctranslate2": (("ctranslate2",), "export"),
-    "onnx": (("onnx", "onnxruntime"), "export"),
-    "huggingface": (("safetensors", "tokenizers"), "glue"),
+#: format -> packages that it needs, the extra that installs them, and the module of ``export`` that writes it
+_FORMATS = {
+    "ctranslate2": (("ctranslate2",), "export", "ct2"),
+    "onnx": (("onnx", "onnxruntime"), "export", "onnx_graphs"),
+    "huggingface": (("safetensors", "tokenizers"), "glue", "huggingface"),
 }
 
 
@@ -34,8 +35,8 @@ def run(argv: list[str]) -> int:
     if (args.uniform is None) != (args.heads is None):
         raise ValueError("--uniform SCORES and --heads K belong together: the best K heads with equal counts per stack")
     target, folder = args.to[0], Path(args.to[1])
-    if target not in _PACKAGES:
-        raise ValueError(f"--to {target}: unknown format; known are {', '.join(_PACKAGES)}")
+    if target not in _FORMATS:
+        raise ValueError(f"--to {target}: unknown format; known are {', '.join(_FORMATS)}")
     if args.data is None and target != "huggingface":
         raise ValueError(f"--to {target} needs --data DATA_BIN, the folder with the dictionaries")
     if args.uniform and target == "huggingface":
@@ -91,7 +92,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _check_packages(target: str) -> None:
-    packages, extra = _PACKAGES[target]
+    packages, extra, _ = _FORMATS[target]
     missing = [name for name in packages if importlib.util.find_spec(name) is None]
     if missing:
         raise ValueError(f'--to {target} needs {" and ".join(missing)}: pip install "fairseq_headprune[{extra}]"')
@@ -104,7 +105,8 @@ def _export(args: argparse.Namespace, target: str, folder: Path) -> dict[str, An
 
     state = read_state(args.checkpoint)
     mask = _mask(args, state)
-    write = (_hugging_face if target == "huggingface" else _translator)(args, state, mask, target)
+    module = importlib.import_module(f"fairseq_headprune.export.{_FORMATS[target][2]}")
+    write = (_hugging_face if target == "huggingface" else _translator)(args, state, mask, module)
     with new_folder(folder) as temporary:
         value = {
             "to": target,
@@ -135,49 +137,27 @@ def _mask(args: argparse.Namespace, state: Any) -> Mask:
     return mask
 
 
-def _hugging_face(args: argparse.Namespace, state: Any, mask: Mask, target: str) -> Callable[[Path], dict]:
+def _hugging_face(args: argparse.Namespace, state: Any, mask: Mask, module: Any) -> Callable[[Path], dict]:
     """Return a function that writes the folder and describes what it wrote."""
-    from fairseq_headprune.export.huggingface import is_imported, save_bert, save_imported
-
-    if is_imported(state):
+    if module.is_imported(state):
         _refuse_data(args, "source_lang", "target_lang")
         origin = args.data or Path(args.checkpoint).resolve().parent
-        return lambda folder: save_imported(state, mask, folder, origin)
+        return lambda folder: module.save_imported(state, mask, folder, origin)
     _refuse_data(args, "data", "source_lang", "target_lang")
-    return lambda folder: save_bert(state, mask, folder)
+    return lambda folder: module.save_bert(state, mask, folder)
 
 
-def _translator(args: argparse.Namespace, state: Any, mask: Mask, target: str) -> Callable[[Path], dict]:
+def _translator(args: argparse.Namespace, state: Any, mask: Mask, module: Any) -> Callable[[Path], dict]:
     """The same for a translation model, which is loaded immediately so that its errors are reported first."""
     from fairseq_headprune.export.model import check, load
 
     exported = load(args.checkpoint, state, mask, args.data, args.source_lang, args.target_lang)
 
     def write(folder: Path) -> dict[str, Any]:
-        about, log_probs = _write(exported, target, folder)
-        return {**about, "check": check(exported, log_probs)}
+        about = module.save(exported, folder)
+        return {**about, "check": check(exported, lambda pairs: module.log_probs(exported, folder, pairs))}
 
     return write
-
-
-def _write(exported: Any, target: str, folder: Path) -> tuple[dict[str, Any], Any]:
-    """Write the model; return its description, and a function that scores with it."""
-    if target == "ctranslate2":
-        import ctranslate2
-
-        from fairseq_headprune.export import ct2
-
-        ct2.save(exported, folder)
-        counts = {"heads_per_layer": ct2.head_counts(exported), "padded_heads": ct2.padded_heads(exported)}
-        return counts | {"version": ctranslate2.__version__}, lambda pairs: ct2.log_probs(exported, folder, pairs)
-    import onnx
-
-    from fairseq_headprune.export import onnx_graphs
-
-    onnx_graphs.save(exported, folder)
-    eos = exported.target.eos()
-    about = {"version": onnx.__version__, "opset": onnx_graphs.OPSET, "eos": eos, "pad": exported.target.pad()}
-    return about, lambda pairs: onnx_graphs.log_probs(folder, pairs, eos)
 
 
 def _text(value: dict[str, Any]) -> str:

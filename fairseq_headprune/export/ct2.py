@@ -33,17 +33,21 @@ def padded_heads(exported: Exportable) -> int:
     return sum(counts[s] - m.num_heads for s, parts in STACKS.items() for c in parts for m in modules[c])
 
 
-def save(exported: Exportable, folder: PathLike) -> None:
-    """Write a CTranslate2 model (float32) with its vocabularies into a folder.
+def save(exported: Exportable, folder: PathLike) -> dict[str, Any]:
+    """Write a CTranslate2 model (float32) with its vocabularies into a folder, and describe it.
 
     Raises:
         ValueError: settings that CTranslate2 does not support.
     """
+    import ctranslate2
+
     spec = _specification(exported)
     spec.validate()
     # Needed even without quantisation: it stores tied embeddings only once.
     spec.optimize(quantization=None)
     spec.save(str(folder))
+    counts = {"heads_per_layer": head_counts(exported), "padded_heads": padded_heads(exported)}
+    return counts | {"version": ctranslate2.__version__}
 
 
 def log_probs(exported: Exportable, folder: PathLike, pairs: Pairs) -> list[list[float]]:

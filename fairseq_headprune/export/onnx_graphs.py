@@ -19,6 +19,7 @@ import warnings
 from pathlib import Path
 from typing import Any, Optional
 
+import onnx
 import onnxruntime
 import torch
 from fairseq.data import Dictionary
@@ -132,8 +133,8 @@ def heads_first(module: Any, x: Tensor) -> Tensor:
     return x.view(x.size(0), x.size(1), module.num_heads, module.head_dim).permute(1, 2, 0, 3)
 
 
-def save(exported: Exportable, folder: PathLike) -> None:
-    """Write the three graphs (float32) into a folder, with the dictionaries."""
+def save(exported: Exportable, folder: PathLike) -> dict[str, Any]:
+    """Write the three graphs (float32) into a folder, with the dictionaries, and describe them."""
     model = _traceable(exported)
     pad, eos = exported.target.pad(), exported.target.eos()
     # The example input has padding, since tracing only records the handling of padding if there is some.
@@ -156,11 +157,13 @@ def save(exported: Exportable, folder: PathLike) -> None:
     _export(StepGraph(model), arguments, Path(folder, "decoder_step.onnx"), inputs, ["log_probs", *present])
     exported.source.save(str(Path(folder, "dict.source.txt")))
     exported.target.save(str(Path(folder, "dict.target.txt")))
+    return {"version": onnx.__version__, "opset": OPSET, "eos": eos, "pad": pad}
 
 
-def log_probs(folder: PathLike, pairs: Pairs, eos: int) -> list[list[float]]:
+def log_probs(exported: Exportable, folder: PathLike, pairs: Pairs) -> list[list[float]]:
     """Score target sentences with the saved encoder and decoder, in the form that ``check`` expects."""
     encoder, decoder = (onnxruntime.InferenceSession(str(Path(folder, f"{n}.onnx"))) for n in ("encoder", "decoder"))
+    eos = exported.target.eos()
     result = []
     for source, target in pairs:
         states, padding, *_ = encoder.run(None, {"src_tokens": _row([*source, eos])})
