@@ -1,7 +1,6 @@
 """``scripts/compare_pruners.py`` on a tiny task; trainings and translations run in this process."""
 
 import json
-import shutil
 
 import pytest
 import tiny
@@ -214,21 +213,6 @@ def test_dry_run_prints_the_commands(data_bin, tmp_path, capsys, monkeypatch):
     pipelined = found["pipelined-dsp-5-1"]
     assert pipelined["after"] == "unpruned-1"
     assert pipelined["command"][-2:] == ["--finetune-from-model", "runs/unpruned-1/checkpoint_best.pt"]
-
-
-def test_random_heads_of_an_earlier_version_are_not_mixed_with_ours(run, tmp_path, capsys):
-    """An earlier version drew them by another generator; what is complete is still shown."""
-    work = tmp_path / "work"
-    shutil.copytree(run["folder"] / "work", work)
-    path = work / "masks" / "random-after-5-1@test.json"
-    mask = Mask.load(path)
-    moved = next(head for head in mask.dropped() if head.component == "enc_self")
-    Mask.keeping(SHAPE, [*mask.kept()[1:], moved]).save(path)
-    words = [*arguments(run["data"], tmp_path), "--stages", "train,report"]
-    with Here(lambda command: None).instead() as here:
-        assert script(*words) == 0
-        assert script(*words, "--counts", "5,2") == 2 and not here.started
-    assert "the random heads of random-after-5-1@test were drawn by an earlier version" in capsys.readouterr().err
 
 
 def test_a_training_that_leaves_nothing_fails(tmp_path):

@@ -140,10 +140,10 @@ def test_level_of_significance_is_the_callers(tmp_path):
 
 
 def test_nothing_tested_says_nothing_about_significance(tmp_path):
-    _, svg = pruning_curve({"all": curve([30.0, 20.0])}, "chrF", None, tmp_path / "curve", title="Multi30k")
+    _, svg = pruning_curve({"all": curve([30.0, 20.0])}, "chrF", None, tmp_path / "curve")
     everything = all_texts(svg)
     assert not any(text.startswith("p ") or "Unpruned" in text for text in everything)
-    assert {"All", "chrF", "Multi30k", "Percentage pruned", "0%", "100%"} <= set(everything)
+    assert {"All", "chrF", "Percentage pruned", "0%", "100%"} <= set(everything)
 
 
 def test_curves_differ_in_colour_marker_and_dashes(tmp_path):
@@ -279,9 +279,7 @@ def test_a_legend_is_no_wider_than_its_figure():
     # Source: matplotlib's own layout.
     points = [{"percent": x, "score": 40.0 - x / 10, "p": p, "ci": [30.0, 41.0]} for x, p in ((0, 1.0), (50, 0.001))]
     with drawing.style():
-        drawn = figures._pruning_curve(
-            dict.fromkeys(("Enc-Enc", "Enc-Dec", "Dec-Dec"), points), "BLEU", 40.0, 0.01, None
-        )
+        drawn = figures._pruning_curve(dict.fromkeys(("Enc-Enc", "Enc-Dec", "Dec-Dec"), points), "BLEU", 40.0, 0.01)
         drawing.encoded(drawn, "png")
         box = drawn.legends[0].get_window_extent()
     assert 0 <= box.x0 and box.x1 <= drawn.bbox.x1

@@ -8,8 +8,7 @@ from fairseq_headprune.cli import main
 from fairseq_headprune.files import read_lines
 from fairseq_headprune.parts import Mask, Part, all_heads
 from fairseq_headprune.report.marks import Family
-from fairseq_headprune.studies.keep_one import layer_table
-from fairseq_headprune.studies.results import best_of_layers
+from fairseq_headprune.studies.keep_one import best_of_layers, layer_table
 
 
 @pytest.fixture(scope="module")
@@ -89,8 +88,8 @@ def test_holm_is_over_what_was_tested(across, within):
 def test_of_equal_scores_the_first_head_is_taken():
     # Source: by hand.
     scores = [(0, 0, 1.0), (0, 1, 2.0), (0, 2, 2.0), (1, 0, 0.0), (1, 1, 0.0)]
-    cells = [{"component": "enc_dec", "layer": i, "head": h, "score": score} for i, h, score in scores]
-    assert [cell["head"] for cell in best_of_layers(cells)] == [1, 0]
+    heads = {Part("enc_dec", layer, head): score for layer, head, score in scores}
+    assert [head.index for head in best_of_layers(heads)] == [1, 0]
 
 
 def test_the_table_of_the_paper():

@@ -87,7 +87,8 @@ def test_kappa_of_a_published_example():
 
 def test_overlaps_by_hand():
     found = overlaps([[1, 1, 0], [1, 0, 0], [0, 1, 0], [1, 1, 0]])
-    assert found[0, 1] == {"both": 2, "expected": 9 / 4, "jaccard": 0.5} and found[0, 2]["jaccard"] == 0
+    assert found[0] == {"searches": [1, 2], "both": 2, "expected": 9 / 4, "jaccard": 0.5}
+    assert found[1]["searches"] == [1, 3] and found[1]["jaccard"] == 0
 
 
 @pytest.fixture(scope="module")
@@ -148,7 +149,7 @@ def test_wrong_input_is_one_line(searches, tmp_path, capsys, monkeypatch):
     (unfinished / "cells.jsonl").write_text("".join(lines[:2]))
     assert len(cells(unfinished)) == 2
     for studies, message in (
-        ([both, weights], "differ in more than the seed of the model: "),
+        ([both, weights], "differ in more than a seed: "),
         ([both, both], "are searches of the same checkpoint"),
         ([unfinished], "the search has not ended"),
         ([tmp_path], "study.json"),

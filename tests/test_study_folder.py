@@ -72,19 +72,6 @@ def test_other_settings_are_refused_by_name_and_nothing_is_touched(study, change
     assert snapshot(study.path) == before
 
 
-def test_a_folder_that_says_nothing_of_feed_forward_parts_is_resumed_as_it_was(tmp_path):
-    """The checkpoint's hash tells them, unless the study chooses among them."""
-    start = {"enc_self": [[1, 0]], "enc_ffn": [[1, 0]]}
-    StudyFolder.open(tmp_path, {"start": {"enc_self": [[1, 0]]}, "components": ["enc_self"]})
-    assert StudyFolder.open(tmp_path, {"start": start, "components": ["enc_self"]}).path == tmp_path
-    for settings, message in (
-        ({"start": start, "components": ["enc_ffn"]}, "start.enc_ffn is absent there"),
-        ({"start": {**start, "enc_self": [[1, 1]]}, "components": ["enc_self"]}, "start.enc_self is"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            StudyFolder.open(tmp_path, settings)
-
-
 def test_folders_that_are_no_studies_are_refused_and_left_alone(tmp_path):
     other = tmp_path / "other"
     other.mkdir()

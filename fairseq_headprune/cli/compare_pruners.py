@@ -88,7 +88,6 @@ def _run(args: argparse.Namespace, argv: list[str]) -> int:
     if args.dry_run:
         return _outlook(args, study)
     folder = study.open(args.work, environment())
-    study.check_random_heads()
     ends = None if args.limit is None else time.monotonic() + args.limit
 
     def left() -> float | None:
@@ -166,12 +165,13 @@ def _report(args: argparse.Namespace, study: Any, split: str) -> Any:
     from fairseq_headprune.files import write_json
     from fairseq_headprune.provenance import software
     from fairseq_headprune.studies.mask_study import Comparison
+    from fairseq_headprune.studies.pruners import results
     from fairseq_headprune.studies.pruners.figures import comparison_figure, set_figures
 
     place = args.splits.index(split)
     references = read_references(args.references[place]).lines if args.references else None
     how = Comparison(args.tokenize, args.resamples, args.bootstrap_seed, args.alpha)
-    document = study.split_result(study.folder.cells(), split, references, how, args.margin)
+    document = results.document(study, study.folder.cells(), split, references, how, args.margin)
     document.data = {"command": args.command, **document.data, "made_by": software()}
     stem = args.out if place == 0 else args.out.with_name(f"{args.out.name}-{split}")
     stem.parent.mkdir(parents=True, exist_ok=True)

@@ -11,7 +11,7 @@ from fairseq_headprune.evaluation.correlation import correlations
 from fairseq_headprune.report.document import Document, Scatter
 from fairseq_headprune.report.marks import p_said, small
 from fairseq_headprune.report.tables import Table
-from fairseq_headprune.studies.results import Ablation
+from fairseq_headprune.studies.ablate import Ablation
 
 _DESCRIPTION = """The effect of each head (difference in the score without it) in one study of headprune ablate against
 another one: of the same checkpoint on another test set (Michel et al. 2019, §3.4, Figure 2), or of the same encoder

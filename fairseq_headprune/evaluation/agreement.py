@@ -5,6 +5,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 
@@ -17,11 +18,13 @@ class Agreement:
         kappa: Fleiss' kappa; None where all judgements are the same, so that no agreement can be expected by chance.
         q, p: Cochran's Q and its p: the hypothesis is that all judges say yes equally often; None where they always
             agree.
+        overlaps: of each pair of judges, see :func:`overlaps`.
     """
 
     kappa: float | None
     q: float | None
     p: float | None
+    overlaps: list[dict[str, Any]]
 
 
 def require_statsmodels() -> None:
@@ -53,18 +56,21 @@ def agreement(judgements: Sequence[Sequence[int]] | np.ndarray) -> Agreement:
         warnings.simplefilter("ignore")
         kappa = fleiss_kappa(np.stack([table.shape[1] - yes, yes], axis=1))
         test = cochrans_q(table)
-    return Agreement(*(float(value) if np.isfinite(value) else None for value in (kappa, test.statistic, test.pvalue)))
+    found = [float(value) if np.isfinite(value) else None for value in (kappa, test.statistic, test.pvalue)]
+    return Agreement(found[0], found[1], found[2], overlaps(table))
 
 
-def overlaps(judgements: Sequence[Sequence[int]] | np.ndarray) -> dict[tuple[int, int], dict[str, float]]:
-    """Return for each pair of judges how many subjects both chose, how many by chance, and Jaccard's index.
+def overlaps(judgements: Sequence[Sequence[int]] | np.ndarray) -> list[dict[str, Any]]:
+    """Return for each pair of judges, from 1, how many subjects both chose, how many by chance, and Jaccard's index.
 
-    By chance: two independently drawn sets of sizes a and b share a x b / subjects on average.
+    ``searches``, ``both``, ``expected``, ``jaccard``. By chance: two independently drawn sets of sizes a and b share
+    a x b / subjects on average.
     """
     table = np.asarray(judgements, dtype=bool)
-    found = {}
+    found = []
     for a, b in combinations(range(table.shape[1]), 2):
         both, either = int((table[:, a] & table[:, b]).sum()), int((table[:, a] | table[:, b]).sum())
         expected = float(table[:, a].sum() * table[:, b].sum() / len(table))
-        found[a, b] = {"both": both, "expected": expected, "jaccard": both / either if either else 1.0}
+        jaccard = both / either if either else 1.0
+        found.append({"searches": [a + 1, b + 1], "both": both, "expected": expected, "jaccard": jaccard})
     return found

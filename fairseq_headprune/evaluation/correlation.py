@@ -16,7 +16,7 @@ class Correlation:
 
     Attributes:
         value: from -1 to 1.
-        ci: confidence interval.
+        ci: 95% confidence interval.
         p: two-sided; the null hypothesis is no correlation.
         method: how the interval and p were computed.
     """
@@ -27,7 +27,7 @@ class Correlation:
     method: str
 
 
-def correlations(x: Sequence[float], y: Sequence[float], confidence: float = 0.95) -> dict[str, Correlation]:
+def correlations(x: Sequence[float], y: Sequence[float]) -> dict[str, Correlation]:
     """Return Pearson's and Spearman's correlation of paired values.
 
     Intervals are Fisher's: tanh(artanh r -+ z s) with s = 1 / sqrt(n - 3) for Pearson, and for Spearman
@@ -45,13 +45,13 @@ def correlations(x: Sequence[float], y: Sequence[float], confidence: float = 0.9
     errors = {"pearson": 1 / math.sqrt(len(x) - 3)}
     errors["spearman"] = errors["pearson"] * math.sqrt(1 + float(spearman.statistic) ** 2 / 2)
     methods = {"pearson": "Fisher z", "spearman": "Fisher z with Bonett and Wright's standard error"}
-    normal = float(stats.norm.ppf((1 + confidence) / 2))
+    normal = float(stats.norm.ppf(0.975))
     return {
         name: Correlation(
             value=float(found.statistic),
             ci=_fisher(float(found.statistic), normal * errors[name]),
             p=float(found.pvalue),
-            method=f"{confidence:.0%} interval: {methods[name]}; p: t distribution",
+            method=f"95% interval: {methods[name]}; p: t distribution",
         )
         for name, found in (("pearson", pearson), ("spearman", spearman))
     }

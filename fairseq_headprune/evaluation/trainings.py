@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from fairseq_headprune.evaluation.p_values import holm, resampled_p
-from fairseq_headprune.evaluation.significance import draw_counts
+from fairseq_headprune.evaluation.significance import TIE, draw_counts
 
 #: Differences that vary by less than this share of the scores are equal: it is rounding.
 _ROUNDING = 1e-9
@@ -110,7 +110,6 @@ def hierarchical_bootstrap(
     mine: Sequence[np.ndarray],
     resamples: int,
     seed: int,
-    alpha_ci: float = 0.05,
 ) -> dict[str, Any]:
     """Resample trainings and sentences together, and return the difference of two methods' mean scores.
 
@@ -121,10 +120,9 @@ def hierarchical_bootstrap(
     Args:
         score: sums of statistics (…, stats) -> scores (…).
         base, mine: statistics (sentences, stats) of each training; the k-th of both have the same seed.
-        alpha_ci: the percentile interval covers 1 - alpha_ci of the resamples.
 
     Returns:
-        ``difference``, ``ci``, ``p`` (two-sided), ``n``.
+        ``difference``, ``ci`` (the percentile interval of 95%), ``p`` (two-sided), ``n``.
 
     Raises:
         ValueError: fewer than two trainings, or different numbers of them.
@@ -143,9 +141,8 @@ def hierarchical_bootstrap(
     # Another stream than that of the sentences.
     weights = np.random.default_rng([seed, n]).multinomial(n - 1, np.full(n, 1 / n), size=resamples)
     found = (drawn * weights).sum(axis=1) / (n - 1)
-    low, high = np.quantile(found, [alpha_ci / 2, 1 - alpha_ci / 2])
-    tie = 1e-9
-    against = min(int((found <= tie).sum()), int((found >= -tie).sum()))
+    low, high = np.quantile(found, [0.025, 0.975])
+    against = min(int((found <= TIE).sum()), int((found >= -TIE).sum()))
     difference = float(differences(matrix.sum(axis=0)[None]).mean())
     return {"difference": difference, "ci": [float(low), float(high)], "p": resampled_p(against, resamples), "n": n}
 

@@ -164,7 +164,9 @@ class Document:
     histograms: list[Histogram] = field(default_factory=list)
     scatters: list[Scatter] = field(default_factory=list)
     panels: list[Picture] = field(default_factory=list)
-    state: dict[str, Any] = field(default_factory=dict)
+    state: dict[str, Any] = field(
+        default_factory=lambda: {"measure": "", "unpruned": None, "done": 1, "planned": 1}  # of what is no study
+    )
     data: dict[str, Any] = field(default_factory=dict)
     provenance: dict[str, Any] = field(default_factory=dict)
 

@@ -25,7 +25,6 @@ def pruning_curve(
     baseline: float | None,
     path_stem: files.PathLike,
     alpha: float = 0.01,
-    title: str | None = None,
 ) -> list[Path]:
     """Draw scores against the percentage of pruned heads, as in Michel et al. (2019), Figures 3 and 4.
 
@@ -40,7 +39,6 @@ def pruning_curve(
         baseline: score of the unpruned model, drawn as a dotted line; ``None`` for no line.
         path_stem: the figure is written to ``path_stem.png`` and ``path_stem.svg``.
         alpha: level of significance.
-        title: text above the plot.
 
     Raises:
         ValueError: no points, a number that is NaN or infinite, or a percentage outside 0 to 100.
@@ -52,7 +50,7 @@ def pruning_curve(
     if not ordered:
         raise ValueError("no curves to draw")
     with style():
-        figure = _pruning_curve(ordered, ylabel, baseline, alpha, title)
+        figure = _pruning_curve(ordered, ylabel, baseline, alpha)
         return save(figure, path_stem)
 
 
@@ -72,7 +70,7 @@ def _checked(label: str, points: Sequence[Mapping[str, Any]]) -> list[Mapping[st
     return sorted(points, key=lambda point: point["percent"])
 
 
-def _pruning_curve(curves: Curves, ylabel: str, baseline: float | None, alpha: float, title: str | None) -> Figure:
+def _pruning_curve(curves: Curves, ylabel: str, baseline: float | None, alpha: float) -> Figure:
     figure = Figure(figsize=(5.6, 4.3), layout="constrained")
     axes = figure.add_subplot()
     spare = spare_looks()
@@ -95,8 +93,6 @@ def _pruning_curve(curves: Curves, ylabel: str, baseline: float | None, alpha: f
     axes.set_xticks(range(0, 101, 10), minor=True)
     axes.xaxis.set_major_formatter(lambda x, _: f"{x:.0f}%")
     finish(axes)
-    if title:
-        axes.set_title(title)
     _legend(figure, handles, states, alpha)
     return figure
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fairseq_headprune.evaluation.p_values import LEAST, at_floor, least_resamples, smallest_p
+from fairseq_headprune.report.tables import mark_of
 
 #: What the paired bootstrap of one training's sentences speaks of.
 SENTENCES = "paired bootstrap of sentences: this model against that model, not one method against another"
@@ -98,9 +99,7 @@ class TrainingTests:
 
     def mark(self, found: Mapping[str, Any]) -> str:
         """Return the mark of a difference with ``p`` and ``p_holm``; none where it is not tested (p is None)."""
-        if found["p"] is None:
-            return ""
-        return "holm" if found["p_holm"] < self.alpha else "raw" if found["p"] < self.alpha else ""
+        return "" if found["p"] is None else mark_of(found["p"], found["p_holm"], self.alpha)
 
     def equivalent(self, found: Mapping[str, Any]) -> bool:
         """Whether a difference is within the margin by two one-sided tests (not corrected)."""

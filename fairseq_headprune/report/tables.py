@@ -52,6 +52,11 @@ def mark_of(p: float, p_holm: float, alpha: float) -> str:
     return "holm" if p_holm < alpha else "raw" if p < alpha else ""
 
 
+def fixed(value: float | None, digits: int = 2) -> str | None:
+    """Return a number with so many decimals, or None, which tables show as ``-``."""
+    return None if value is None else f"{value:.{digits}f}"
+
+
 @dataclass(frozen=True)
 class Table:
     """A header and rows of cells.

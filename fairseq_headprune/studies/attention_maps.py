@@ -47,8 +47,7 @@ def attention_maps(session: Any, split: str, sentence: int, normed: bool) -> Doc
     settings = {**model_settings(session, "attention", split), "sentence": sentence, "normed": normed}
     document.data = {"sentence": sentence, "split": split, "normed": normed, "components": components}
     document.data["settings"] = settings
-    document.provenance = {"settings": settings, "runs": []}
-    document.state = {"measure": "", "unpruned": None, "done": 1, "planned": 1}
+    document.provenance = {"settings": settings}
     return document
 
 

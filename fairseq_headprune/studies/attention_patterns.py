@@ -87,8 +87,7 @@ def attention_patterns(session: Any, split: str, how: PatternSettings, tickets: 
         "tickets": tickets and str(tickets),
     }
     settings["annotated"] = how.annotated and {"path": how.annotated, "sha256": sha256(how.annotated)}
-    document.provenance = {"settings": settings, "runs": []}
-    document.state = {"measure": "", "unpruned": None, "done": 1, "planned": 1}
+    document.provenance = {"settings": settings}
     document.data["settings"] = settings
     return document
 

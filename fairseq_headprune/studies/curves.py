@@ -27,7 +27,7 @@ def in_curves(unpruned: Done, cells: Iterable[Done], labels: Sequence[str], unfi
     """
     # Cells of interrupted runs are stored in the order of the curves; within each curve the steps are in order.
     ordered = sorted(cells, key=lambda cell: cell["step"])
-    tested = [{**cell, "p_holm": None} for cell in ordered] if unfinished else with_holm(ordered)
+    tested = with_holm(ordered, not unfinished)
     found = {label: [{**unpruned, "p_holm": 1.0}] for label in labels}
     for cell in tested:
         found[cell["curve"]].append(cell)

@@ -16,7 +16,6 @@ from fairseq_headprune.jobs.claims import Claims
 from fairseq_headprune.json_lines import append_line, json_line, locked, read_cells
 from fairseq_headprune.leftovers import remove_leftovers
 from fairseq_headprune.parts import Mask
-from fairseq_headprune.parts.components import FFN
 from fairseq_headprune.values import first_difference, plain
 
 FORMAT = "headprune.study/1"
@@ -216,26 +215,13 @@ class StudyFolder:
         return path
 
     def _check_same(self, settings: Mapping[str, Any]) -> None:
-        difference = first_difference(self.settings, _as_stored(self.settings, settings))
+        difference = first_difference(self.settings, settings)
         if difference:
             name, stored, now = difference
             raise ValueError(
                 f"{self.path} holds a study with other settings: {name} is {stored} there and {now} now; "
                 "name another folder, or use the settings of this one to resume it"
             )
-
-
-def _as_stored(stored: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings without those rows of the initial mask that this folder lacks and the checkpoint implies.
-
-    Folders of earlier versions do not record which feed-forward parts were already pruned.
-    """
-    found, start = dict(settings), stored.get("start")
-    if isinstance(start, dict) and isinstance(found.get("start"), dict):
-        chosen = settings.get("components", [])
-        extra = [c for c in FFN if c not in start and c not in chosen]
-        found["start"] = {c: rows for c, rows in found["start"].items() if c not in extra}
-    return found
 
 
 def _place(environment: dict[str, Any]) -> dict[str, Any]:

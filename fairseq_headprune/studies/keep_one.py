@@ -11,7 +11,6 @@ from fairseq_headprune.report.marks import Family
 from fairseq_headprune.report.tables import Marked, Table
 from fairseq_headprune.studies.mask_study import model_settings
 from fairseq_headprune.studies.one_head import OneHeadStudy, entries, values_of
-from fairseq_headprune.studies.results import best_of_layers, cell_head
 from fairseq_headprune.studies.study import UNPRUNED, Cell, Done
 
 
@@ -120,7 +119,7 @@ class KeepOne(OneHeadStudy):
 
     @staticmethod
     def _best(tried: Mapping[Part, Done]) -> list[Part]:
-        return [cell_head(cell) for cell in best_of_layers(tried.values())]
+        return best_of_layers({head: cell["score"] for head, cell in tried.items()})
 
     def _table(self, cells: list[Done], tests: Family) -> Table:
         skipped, first = passed_over(self.start, self.components), self.first
@@ -146,6 +145,14 @@ class KeepOne(OneHeadStudy):
     def _passed(self, layer: dict[str, Any]) -> str:
         where = f"{PAPER_NAMES[layer['component']]} layer {layer['layer'] + self.first}"
         return f"{where} was passed over: it has {'one head' if layer['heads'] else 'no head'} anyway (difference 0)"
+
+
+def best_of_layers(scores: Mapping[Part, float]) -> list[Part]:
+    """Return the head with the highest score in each layer; the first one on ties."""
+    layers: dict[tuple[str, int], list[Part]] = {}
+    for head in scores:
+        layers.setdefault((head.component, head.layer), []).append(head)
+    return [max(heads, key=scores.__getitem__) for heads in layers.values()]
 
 
 def layer_table(cells: list[Done], skipped: list[dict], tests: Family, first: int = 1, caption: str = "") -> Table:

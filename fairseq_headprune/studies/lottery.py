@@ -214,7 +214,7 @@ class LotteryFind(MaskStudy):
         title = f"Lottery ticket ({self.mode}), chosen on {self.select}"
         told = cells.get(f"{self.split}@{TICKET}")
         ended = full is not None and self.ended(cells)
-        missing = [] if ended else ["the search has not ended: run headprune lottery find again with its settings"]
+        missing = [] if ended else [f"the search has not ended: {self.again}"]
         document = self.document(title, full, missing, len(cells) - 1, len(cells))
         if full is None:
             return document

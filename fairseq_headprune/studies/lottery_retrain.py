@@ -194,8 +194,7 @@ class LotteryRetrain(MaskStudy):
     def result(self, cells: Mapping[str, Done]) -> Document:
         """Report the score of each ticket in each setting."""
         full, family = cells.get(UNPRUNED), self.family(self.planned() - 1)
-        done = f"{len(cells)} of {self.planned()} cells are done: run headprune lottery retrain again with its settings"
-        missing = [done] if len(cells) < self.planned() else []
+        missing = self.unfinished(len(cells))
         document = self.document(
             f"Lottery tickets, trained alone, on {self.split}", full, missing, family.count, len(cells)
         )
@@ -203,7 +202,7 @@ class LotteryRetrain(MaskStudy):
             return document
         names = [cell.id for cell in self.plan() if cell.id in cells and cell.id != UNPRUNED]
         others = [with_delta(cells[name], full) for name in names]
-        tested = [{**cell, "p_holm": None} for cell in others] if missing else with_holm(others)
+        tested = with_holm(others, not missing)
         document.tables = [self._table(full, tested, family)]
         document.findings = [] if missing else [self._found(tested)]
         document.notes = [family.legend(), *self._told(full)]

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 
 from fairseq_headprune.choosing.tickets import super_survivors
-from fairseq_headprune.evaluation.agreement import agreement, overlaps
+from fairseq_headprune.evaluation.agreement import agreement
 from fairseq_headprune.evaluation.p_values import holm
 from fairseq_headprune.evaluation.trainings import Difference, Spread, corrected, paired, spread
 from fairseq_headprune.files import PathLike
 from fairseq_headprune.parts import COMPONENTS, FFN, HEADS, Mask, Part, all_heads
 from fairseq_headprune.report.document import Document, HeadMap, map_components
 from fairseq_headprune.report.pictures import Distribution
-from fairseq_headprune.report.tables import Table
+from fairseq_headprune.report.tables import Table, fixed
 from fairseq_headprune.studies.ticket_folders import TicketFolder, judgements, read_folders, shares
 
 #: what can survive
@@ -56,8 +56,7 @@ def survival(paths: Sequence[PathLike]) -> Document:
     }
     settings = {"study": "lottery survival", "data": {"split": folders[0].content["settings"]["select_data"]["split"]}}
     checkpoints = {folder.name: folder.checkpoints for folder in folders}
-    document.provenance = {"settings": {**settings, "checkpoint": checkpoints}, "runs": []}
-    document.state = {"measure": "", "unpruned": None, "done": 1, "planned": 1}
+    document.provenance = {"settings": {**settings, "checkpoint": checkpoints}}
     return document
 
 
@@ -130,8 +129,7 @@ def _agreement(folder: TicketFolder) -> dict[str, Any]:
     if not folder.kept:
         return folder.content.get("stability") or {}
     table = judgements(folder.kept)
-    pairs = [{"searches": [a + 1, b + 1], **pair} for (a, b), pair in overlaps(table).items()]
-    return {"weights": {"of": len(table), **asdict(agreement(table)), "overlaps": pairs}}
+    return {"weights": {"of": len(table), **asdict(agreement(table))}}
 
 
 def _agreement_table(agreed: Mapping[str, Mapping[str, Any]]) -> Table:
@@ -140,18 +138,14 @@ def _agreement_table(agreed: Mapping[str, Mapping[str, Any]]) -> Table:
     rows = [
         [
             label,
-            *(_number(found[key]) for key in ("kappa", "q", "p")),
-            _number(None if found["p"] is None else next(adjusted)),
+            *(fixed(found[key], 3) for key in ("kappa", "q", "p")),
+            fixed(None if found["p"] is None else next(adjusted), 3),
         ]
         for label, found in tests
     ]
     note = "kappa: 1 if all searches agree, 0 as by chance; Q tests only whether all searches keep equally many"
     header = ["Searches of", "Fleiss' kappa", "Cochran's Q", "p", "p (Holm)"]
     return Table(header, rows, caption="Do the searches of a folder agree on what survives?", notes=[note])
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}"
 
 
 def _apart_and_together(
@@ -182,8 +176,8 @@ def _together_table(found: Sequence[tuple[dict[str, Any], Difference]]) -> Table
             f"{about['together_mean']:.1f}",
             f"{test.mean:+.1f}",
             test.n,
-            _number(test.p),
-            _number(test.p_holm),
+            fixed(test.p, 3),
+            fixed(test.p_holm, 3),
         ]
         for about, test in found
     ]

@@ -8,15 +8,14 @@ from typing import Any
 from fairseq_headprune.evaluation.trainings import Difference, Spread, corrected, paired, spread
 from fairseq_headprune.files import PathLike
 from fairseq_headprune.report.document import Document
+from fairseq_headprune.report.marks import TrainingTests
 from fairseq_headprune.report.pictures import TicketScores
-from fairseq_headprune.report.tables import Marked, Table, mark_of
-from fairseq_headprune.studies.folder import StudyFolder
+from fairseq_headprune.report.tables import Marked, Table
 from fairseq_headprune.studies.lottery_retrain import FULL, HOW, LotteryRetrain
 from fairseq_headprune.studies.study import UNPRUNED
-from fairseq_headprune.values import first_difference
 
 #: settings that may differ between seeds
-_OF_A_SEED = {"checkpoint": None, "tickets": None, "training_seed": None, "begin": None, "fresh": None}
+_OF_A_SEED = ("checkpoint", "tickets", "training_seed", "begin", "fresh")
 
 #: where a score stands: ticket, and the setting in which it is scored
 Place = tuple[str, str]
@@ -96,12 +95,9 @@ def seeds_table(paths: Sequence[PathLike]) -> Document:
 
 
 def _read(path: PathLike) -> LotteryRetrain:
-    folder = StudyFolder(path)
-    if folder.settings.get("study") != LotteryRetrain.name:
-        raise ValueError(f"{path} is a study of headprune {folder.settings.get('study')}, not lottery retrain")
-    study = LotteryRetrain(folder.settings, folder=folder)
+    study = LotteryRetrain.read(path)
     if len(study.cells()) < study.planned():
-        raise ValueError(f"{path} is not finished: run headprune lottery retrain again with its settings")
+        raise ValueError(f"{path} is not finished: {study.again}")
     return study
 
 
@@ -110,12 +106,7 @@ def _group(task: str, kind: str, studies: list[LotteryRetrain]) -> Group:
     if len(studies) < 2:
         raise ValueError(f"{first.folder.path}: give the studies of two seeds or more: a deviation needs them")
     for study in studies[1:]:
-        if difference := first_difference(first.settings | _OF_A_SEED, study.settings | _OF_A_SEED):
-            name, before, now = difference
-            raise ValueError(
-                f"{first.folder.path} and {study.folder.path} differ in more than a seed: {name} is {before} there "
-                f"and {now} here"
-            )
+        first.check_only_differs(study, _OF_A_SEED)
         if list(first.tickets) != list(study.tickets) or study.settings_of != first.settings_of:
             raise ValueError(f"{first.folder.path} and {study.folder.path} have other tickets, or score them otherwise")
     cells = {study.settings["checkpoint"]: study.cells() for study in studies}
@@ -156,8 +147,8 @@ def _document(groups: Sequence[Group]) -> Document:
     document.data = {"alpha": alpha, "tests": tests, "tasks": numbers, **(numbers[0] if len(groups) == 1 else {})}
     checkpoints = [study.settings["checkpoint"] for group in groups for study in group.studies]
     settings = {"study": "lottery table", "data": {"split": first.split}, "checkpoint": checkpoints, "alpha": alpha}
-    document.provenance = {"settings": settings, "runs": []}
-    document.state = {"measure": first.measure, "unpruned": None, "done": 1, "planned": 1}
+    document.provenance = {"settings": settings}
+    document.state["measure"] = first.measure
     return document
 
 
@@ -171,9 +162,7 @@ def _text(group: Group, place: Place, alpha: float) -> Any:
     if found is None:
         return None
     text = f"{found.mean:.2f} ± {found.sd or 0:.2f} ({found.n})"
-    if test is None or test.p is None or test.p_holm is None:
-        return text
-    return Marked(text, mark_of(test.p, test.p_holm, alpha))
+    return text if test is None else Marked(text, TrainingTests(alpha, 0).mark(vars(test)))
 
 
 def _one_task(groups: Sequence[Group], alpha: float) -> Table:

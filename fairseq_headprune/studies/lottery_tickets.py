@@ -20,15 +20,13 @@ from fairseq_headprune.choosing.tickets import (
     random_weights,
     super_survivors,
 )
-from fairseq_headprune.evaluation.agreement import agreement, overlaps, require_statsmodels
+from fairseq_headprune.evaluation.agreement import agreement, require_statsmodels
 from fairseq_headprune.files import PathLike, sha256, write_json
 from fairseq_headprune.parts import COMPONENTS, HEADS, Mask, Part
 from fairseq_headprune.report.document import Document, HeadMap, map_components
-from fairseq_headprune.report.tables import Table
-from fairseq_headprune.studies.folder import StudyFolder
+from fairseq_headprune.report.tables import Table, fixed
 from fairseq_headprune.studies.lottery import LotteryFind
 from fairseq_headprune.studies.study import UNPRUNED
-from fairseq_headprune.values import first_difference
 
 
 class Searches:
@@ -50,13 +48,8 @@ class Searches:
         first = self.studies[0]
         seen: dict[str, Path] = {}
         for study in self.studies:
-            here, same = study.folder.path, {"checkpoint": None}
-            if difference := first_difference(first.settings | same, study.settings | same):
-                name, before, now = difference
-                raise ValueError(
-                    f"{first.folder.path} and {here} differ in more than the seed of the model: {name} is {before} "
-                    f"there and {now} here"
-                )
+            here = study.folder.path
+            first.check_only_differs(study, ["checkpoint"])
             other = seen.setdefault(study.settings["checkpoint"], here)
             if other is not here:
                 raise ValueError(f"{other} and {here} are searches of the same checkpoint; give one for each seed")
@@ -71,15 +64,10 @@ class Searches:
 
 
 def _read(path: PathLike) -> LotteryFind:
-    folder = StudyFolder(path)
-    if folder.settings.get("study") != LotteryFind.name:
-        raise ValueError(
-            f"{path} is a study of headprune {folder.settings.get('study')}, not of headprune lottery find"
-        )
-    study = LotteryFind(folder.settings, folder=folder)
+    study = LotteryFind.read(path)
     cells = study.cells()
     if UNPRUNED not in cells or not study.ended(cells):
-        raise ValueError(f"{path}: the search has not ended; run headprune lottery find again with its settings")
+        raise ValueError(f"{path}: the search has not ended; {study.again}")
     return study
 
 
@@ -156,13 +144,11 @@ def _add_stability(document: Document, start: Mask, goods: Sequence[Mask]) -> No
         table = [[int(good[part] != 0) for good in goods] for part in parts]
         if not parts or all(map(all, table)):
             continue  # not pruned in this mode, or never
-        found[what] = {**asdict(agreement(table)), "overlaps": []}
-        rows.append([what.capitalize(), len(parts), *(_number(found[what][name]) for name in ("kappa", "q", "p"))])
-        for (a, b), pair in overlaps(table).items():
-            found[what]["overlaps"].append({"searches": [a + 1, b + 1], **pair})
-            pairs.append(
-                [f"{what}, {a + 1} and {b + 1}", pair["both"], f"{pair['expected']:.1f}", _number(pair["jaccard"])]
-            )
+        found[what] = asdict(agreement(table))
+        rows.append([what.capitalize(), len(parts), *(fixed(found[what][name], 3) for name in ("kappa", "q", "p"))])
+        for pair in found[what]["overlaps"]:
+            label = f"{what}, {' and '.join(map(str, pair['searches']))}"
+            pairs.append([label, pair["both"], f"{pair['expected']:.1f}", fixed(pair["jaccard"], 3)])
     note = (
         "kappa: 1 if all searches agree, 0 if they agree as often as by chance; Q tests only whether all searches keep "
         "equally many: a large p is no sign of agreement"
@@ -173,10 +159,6 @@ def _add_stability(document: Document, start: Mask, goods: Sequence[Mask]) -> No
         header = ["Pair of searches", "Kept by both", "By chance", "Jaccard"]
         document.tables.append(Table(header, pairs, caption="What pairs of searches share"))
     document.data["stability"] = found
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}"
 
 
 def _weights(searches: Searches, output: Path, seed: int) -> Document:

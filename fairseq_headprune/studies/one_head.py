@@ -58,13 +58,10 @@ class OneHeadStudy(MaskStudy):
         baseline = done.get(prefix + UNPRUNED)
         names = {head: prefix + cell_id(head) for head in heads}
         cells = {head: with_delta(done[name], baseline) for head, name in names.items() if baseline and name in done}
-        if baseline and len(cells) == len(heads):
-            return baseline, dict(zip(cells, with_holm(list(cells.values())), strict=True)), []
-        missing = (
-            f"{len(cells)} of {len(heads)} masks are done on {split or self.split}; p is corrected when all are: run "
-            f"headprune {self.name} again with its settings"
-        )
-        return baseline, {head: {**cell, "p_holm": None} for head, cell in cells.items()}, [missing]
+        finished = baseline is not None and len(cells) == len(heads)
+        tested = dict(zip(cells, with_holm(list(cells.values()), finished), strict=True))
+        count = f"{len(cells)} of {len(heads)} masks are done on {split or self.split}"
+        return baseline, tested, [] if finished else [f"{count}; p is corrected when all are: {self.again}"]
 
     def head_map(self, cells: Mapping[Part, Done], tests: Family, caption: str, **more: Any) -> HeadMap:
         """Arrange cells by component, layer and head; heads without a cell were pruned before, or are missing."""

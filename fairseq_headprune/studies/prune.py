@@ -162,7 +162,7 @@ class Prune(MaskStudy):
         labels, settings, measure = list(self.curves), self.settings, self.measure
         unpruned, family = cells.get(UNPRUNED), self.family(self.planned() - 1)
         done = [cell for name, cell in cells.items() if name != UNPRUNED]
-        missing = [] if unpruned and len(done) == family.count else [self._unfinished(len(cells))]
+        missing = self.unfinished(len(cells), "steps", "; p is corrected when all are")
         order = settings["order"] + (", re-estimated" if settings.get("reestimate") else "")
         title = f"Pruning step by step, on {self.split} (order: {order})"
         document = self.document(title, unpruned, missing, family.count, len(cells))
@@ -239,12 +239,6 @@ class Prune(MaskStudy):
     def _stored_scores(self) -> Scores | None:
         path = self.folder.path / "scores.json"
         return Scores.load(path) if path.is_file() else None
-
-    def _unfinished(self, done: int) -> str:
-        return (
-            f"{done} of {self.planned()} steps are done; p is corrected when all are: run headprune prune again with "
-            "its settings"
-        )
 
 
 def _cell_id(label: str, step: Step) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fairseq_headprune.evaluation.p_values import LEAST, holm
+from fairseq_headprune.evaluation.p_values import LEAST
 from fairseq_headprune.evaluation.significance import bootstrap_statistics
 from fairseq_headprune.evaluation.trainings import (
     against_value,
@@ -16,6 +16,7 @@ from fairseq_headprune.evaluation.trainings import (
     spread,
 )
 from fairseq_headprune.report.marks import MARGIN
+from fairseq_headprune.studies.results import with_holm
 from fairseq_headprune.studies.samplings import CONTROL, Item
 from fairseq_headprune.studies.study import UNPRUNED, Done
 
@@ -106,9 +107,7 @@ def summary(
         items = [item for item in items if item.name != CONTROL]
         partner = {cell["id"]: controls[cell["seed"]] for cell in others}
         others = [{**cell, **means.test(cell["id"], partner[cell["id"]])} for cell in others]
-    others = [{**cell, "delta": cell["score"] - cells[partner[cell["id"]]]["score"]} for cell in others]
-    for cell, p in zip(others, holm([cell["p"] for cell in others]), strict=True):
-        cell["p_holm"] = p
+    others = [{**cell, "delta": cell["score"] - cells[partner[cell["id"]]]["score"]} for cell in with_holm(others)]
     entries = []
     for item in items:
         found = [cell for cell in others if cell["item"] == item.name]

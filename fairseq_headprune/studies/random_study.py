@@ -107,8 +107,7 @@ class RandomStudy(MaskStudy):
         settings = self.settings
         unpruned, found = by_item(self.items, cells)
         comparisons = sum(map(len, found.values()))
-        of, again = f"{len(cells)} of {self.planned()}", "run headprune random-study again with its settings"
-        missing = [f"{of} cells are done: {again}"] if len(cells) < self.planned() else []
+        missing = self.unfinished(len(cells))
         title = f"Random {self.noun}, fine-tuned ({' '.join(settings['fine_tuning']['limit'])}), on {self.split}"
         document = self.document(title, unpruned, missing, comparisons, len(cells))
         if unpruned is None or not found:

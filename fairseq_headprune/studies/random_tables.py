@@ -3,12 +3,12 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from fairseq_headprune.evaluation.p_values import holm
 from fairseq_headprune.evaluation.trainings import against_value, spread
 from fairseq_headprune.parts import HEADS, Mask
 from fairseq_headprune.parts.notation import format_config, parse_triple
 from fairseq_headprune.report.marks import SENTENCES, Family, TrainingTests, difference_text
-from fairseq_headprune.report.tables import Marked, Table
+from fairseq_headprune.report.tables import Marked, Table, fixed
+from fairseq_headprune.studies.results import with_holm
 from fairseq_headprune.studies.samplings import AT_LEAST_ONE, CONTROL, Item
 from fairseq_headprune.studies.study import UNPRUNED, Done
 
@@ -89,9 +89,7 @@ def by_item(items: Sequence[Item], cells: Mapping[str, Done]) -> tuple[Done | No
     """
     done = dict(cells)
     unpruned = done.pop(UNPRUNED, None)
-    corrected = holm([cell["p"] for cell in done.values()])
-    tested = [{**cell, "p_holm": p} for cell, p in zip(done.values(), corrected, strict=True)]
-    tested.sort(key=lambda cell: cell["seed"])
+    tested = sorted(with_holm(list(done.values())), key=lambda cell: cell["seed"])
     found = {item.name: [cell for cell in tested if cell["item"] == item.name] for item in items}
     return unpruned, {name: cells for name, cells in found.items() if cells}
 
@@ -115,7 +113,7 @@ def samplings_table(
         assert apart.mean is not None
         worse, better = differing(unpruned, cells, tests)
         row: list[Any] = [f"{cells[0]['percent']:.0f}%", kept_heads(cells[0]), f"{over.mean:.2f}"]
-        row += [difference_text(apart.mean, apart.ci), None if over.sd is None else f"{over.sd:.2f}"]
+        row += [difference_text(apart.mean, apart.ci), fixed(over.sd)]
         rows.append([*row, over.n, f"{worse} / {better}"])
     return Table(header, rows, "llrrrrr", caption)
 
@@ -161,8 +159,7 @@ def _percentage(item: Entry, noun: str) -> str:
 
 def _score(item: Entry, tests: TrainingTests) -> list[Any]:
     text = f"{item['score']:.2f} ({item['delta']:+.2f})"
-    spread = None if item["sd"] is None else f"{item['sd']:.2f}"
-    return [Marked(text, tests.mark(item["difference"])), interval(item, tests), spread, item["samplings"]]
+    return [Marked(text, tests.mark(item["difference"])), interval(item, tests), fixed(item["sd"]), item["samplings"]]
 
 
 def _triple(kept: Mapping[str, int]) -> str:

@@ -1,12 +1,13 @@
 """The base class of studies: settings determine the cells to compute, and cells determine the result."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from fairseq_headprune.files import PathLike
 from fairseq_headprune.report.document import Document
 from fairseq_headprune.studies.folder import StudyFolder
+from fairseq_headprune.values import first_difference
 
 #: id of the cell that all others are compared with
 UNPRUNED = "unpruned"
@@ -57,6 +58,24 @@ class Study:
         self.settings, self.session = dict(settings), session
         self._folder = folder
 
+    @classmethod
+    def command(cls) -> str:
+        """Return the command that makes such a study."""
+        return f"headprune {cls.name.replace('lottery-', 'lottery ')}"  # its verbs are two words
+
+    @classmethod
+    def read(cls, path: PathLike) -> Self:
+        """Open a stored study of this kind, without its model.
+
+        Raises:
+            FileNotFoundError, ValueError: the folder holds no study, or one of another kind.
+        """
+        folder = StudyFolder(path)
+        kind = folder.settings.get("study")
+        if kind != cls.name:
+            raise ValueError(f"{path} is a study of headprune {kind}, not of {cls.command()}")
+        return cls(folder.settings, folder=folder)
+
     @property
     def folder(self) -> StudyFolder:
         """The folder of a study that was opened or read."""
@@ -98,6 +117,34 @@ class Study:
     def at_most(self) -> tuple[int | None, str]:
         """Return the largest number of cells, and why there may be fewer; empty if there cannot."""
         return self.planned(), ""
+
+    @property
+    def again(self) -> str:
+        """The way to finish the study."""
+        return f"run {self.command()} again with its settings"
+
+    def unfinished(self, done: int, what: str = "cells", why: str = "") -> list[str]:
+        """Say how many of the planned cells are done; empty if all are.
+
+        Args:
+            what, why: what the cells are, and what is said only when all are done.
+        """
+        planned = self.planned() or 0
+        return [f"{done} of {planned} {what} are done{why}: {self.again}"] if done < planned else []
+
+    def check_only_differs(self, other: "Study", may: Iterable[str]) -> None:
+        """Check that another study differs from this one only in these settings, those of a seed.
+
+        Raises:
+            ValueError: it differs in others; the message names the first.
+        """
+        same = dict.fromkeys(may)
+        if difference := first_difference(self.settings | same, other.settings | same):
+            name, before, now = difference
+            raise ValueError(
+                f"{self.folder.path} and {other.folder.path} differ in more than a seed: {name} is {before} there and "
+                f"{now} here"
+            )
 
     def result(self, cells: Mapping[str, Done]) -> Document:
         """Report the results of these cells (by id); some may still be missing."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fairseq_headprune.jobs.methods import base, in_order, options, title
-from fairseq_headprune.report.tables import Table
+from fairseq_headprune.report.tables import Table, fixed
 
 Cells = Sequence[Mapping[str, Any]]
 
@@ -93,9 +93,9 @@ def cost_table(costs: Sequence[Mapping[str, Any]], measure: str) -> Table:
     for cost in costs:
         more = f" + {cost['estimates']:.1f} rankings" if cost["estimates"] else ""
         off = "0 (exact)" if cost["off"] is None else f"{cost['off']:.2f}"
-        row = [title(cost["method"]), _number(cost["seconds"]), f"{cost['updates']:.2f}{more}", off]
+        row = [title(cost["method"]), fixed(cost["seconds"]), f"{cost['updates']:.2f}{more}", off]
         row += [f"{100 * cost['sampled']:.0f}%" if "sampled" in cost else None] * sampled
-        rows.append([*row, _number(cost["score"])])
+        rows.append([*row, fixed(cost["score"])])
     header = ["Method", "Time", "Updates", "Heads off", *["Sampled = learned"] * sampled, f"Mean {measure}"]
     return Table(header, rows)
 
@@ -105,7 +105,3 @@ COST_NOTE = (
     "side by side, as many as with the unpruned one; rankings: estimates of importance); heads off: mean "
     "|learned - asked| before the correction; mean score: over the numbers of heads and seeds that all methods have."
 )
-
-
-def _number(value: float | None) -> str | None:
-    return None if value is None else f"{value:.2f}"

@@ -27,7 +27,7 @@ def document(
     split: str,
     references: Sequence[str] | None,
     how: Comparison,
-    margin: float = MARGIN,
+    margin: float,
 ) -> Document:
     """Return the scores on a split, the tests of every method and head count, and the cost of each method.
 

@@ -1,7 +1,7 @@
 """The study of ``headprune compare-pruners``: a training or a mask for every method, head count and seed."""
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,6 @@ from fairseq_headprune.jobs.methods import COUNTS, DEFAULT, base, in_order, opti
 from fairseq_headprune.jobs.scheduler import Command, run_commands
 from fairseq_headprune.jobs.training import Run, TrainingJob, run_trainings
 from fairseq_headprune.parts import Mask, Shape
-from fairseq_headprune.report.document import Document
-from fairseq_headprune.report.marks import MARGIN
 from fairseq_headprune.studies.folder import StudyFolder
 from fairseq_headprune.studies.pruners.answers import random_mask
 from fairseq_headprune.studies.pruners.tasks import Task, Translating
@@ -148,26 +146,6 @@ class ComparePruners(Study):
             for split in self.how.splits
         ]
 
-    def check_random_heads(self) -> None:
-        """Check that random heads are not added to some drawn by an earlier version's random generator.
-
-        Raises:
-            ValueError: the folder holds some drawn by an earlier version, and others are missing.
-        """
-        done, path = self.folder.cells(), self.folder.path
-        drawn = [cell for cell in self.plan() if cell.facts["method"] in ("random-after", "random-start")]
-        masks = {cell.id: self.folder.mask_path(cell.id) for cell in drawn if cell.id in done}
-        masks |= {cell.id: Run(path, f"runs/{cell.job}").mask for cell in drawn if cell.id not in done}
-        old = [cell for cell in drawn if masks[cell.id].exists() and self._other(cell, Mask.load(masks[cell.id]))]
-        if old and any(cell.id not in done for cell in drawn):
-            raise ValueError(
-                f"{path}: the random heads of {old[0].id} were drawn by an earlier version: finish the other methods "
-                "(--methods without random-after and random-start), or name another folder"
-            )
-
-    def _other(self, cell: Cell, mask: Mask) -> bool:
-        return mask.rows != random_mask(self.how.shape, cell.facts["count"], cell.facts["seed"]).rows
-
     def train(self, at_once: int, limit: float | None) -> Iterator[str]:
         """Run the missing trainings; yield the name of each.
 
@@ -223,29 +201,6 @@ class ComparePruners(Study):
             told["updates"] += chosen["updates"]
             told["choosing_seconds"] = chosen.get("seconds", 0.0)
         return told
-
-    def result(self, cells: Mapping[str, Done]) -> Document:
-        """Report the results on the first split, with the references of the data."""
-        from fairseq_headprune.studies.mask_study import Comparison
-
-        return self.split_result(cells, self.how.splits[0], None, Comparison())
-
-    def split_result(
-        self, cells: Mapping[str, Done], split: str, references: Sequence[str] | None, how: Any, margin: float = MARGIN
-    ) -> Document:
-        """Report the results on a split.
-
-        Args:
-            references: None: those of the data.
-            how: a :class:`~fairseq_headprune.studies.mask_study.Comparison`.
-            margin: of equivalence, in points of the score.
-
-        Raises:
-            ValueError: there are no outputs yet, or the references do not fit.
-        """
-        from fairseq_headprune.studies.pruners.results import document
-
-        return document(self, cells, split, references, how, margin)
 
 
 def groups(cells: Sequence[Done], at_once: int) -> list[list[Done]]:
