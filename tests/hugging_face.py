@@ -8,7 +8,6 @@ facebook/mbart-large-50-many-to-many-mmt; sizes, numbers of tokens and dropout d
 import io
 import json
 import random
-import shutil
 import sys
 from functools import cache
 
@@ -239,11 +238,6 @@ def as_bin(folder):
     torch.save(model.state_dict(), folder / "pytorch_model.bin")
     (folder / "model.safetensors").unlink()
     return folder
-
-
-def copy(folder, target):
-    """Copy a folder, to change something in it."""
-    return shutil.copytree(folder, target)
 
 
 def edit_config(folder, **changed):

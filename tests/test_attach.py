@@ -7,6 +7,7 @@ import pytest
 import tiny
 import torch
 from fairseq.modules import MultiheadAttention
+from slim_models import logits
 from torch import nn
 
 from fairseq_headprune.modules.attach import attach_gates, component_of, find_gates, without_attention_weights
@@ -23,13 +24,6 @@ MODELS = {
     "roberta_base": (SIZES | COUNTS | {"max_positions": 64, "tokens_per_sample": 64}, {"enc_self": [4, 4]}),
     "transformer_lm_gpt2_tiny": ({"tokens_per_sample": 64}, {"dec_self": [1, 1]}),
 }
-
-
-def logits(model, batch):
-    """The logits of the real target positions."""
-    with torch.no_grad():
-        output = model(**batch["net_input"])[0]
-    return output[batch["target"].ne(1)]
 
 
 @pytest.mark.parametrize("arch", MODELS)

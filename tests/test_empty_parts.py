@@ -7,7 +7,7 @@ import tiny
 import torch
 from slim_models import SETTINGS, lively, masked_and_slim, rebuild, state_of
 from torch.utils._python_dispatch import TorchDispatchMode
-from verbs import run_json, write_lively
+from verbs import generated, run_json, write_lively
 
 from fairseq_headprune.checkpoints import read_state
 from fairseq_headprune.modules.attach import find_gates
@@ -174,11 +174,6 @@ def test_generation_prints_the_same_alignments(trained, tmp_path, last_layer):
     run_json("slim", run["checkpoint"], "--mask", tmp_path / "mask.json", "-o", tmp_path / "slim.pt")
     flags = [run["data"], "--user-dir", tiny.ROOT / "fairseq_headprune", "--task", "translation_headprune", "--cpu"]
     flags += ["--beam", "2", "--max-len-b", "8", "--print-alignment", "hard", "--path"]
-
-    def alignments(*argv):
-        lines = tiny.fairseq_here("generate", *flags, *argv).splitlines()
-        return [line.split("\t")[1] for line in sorted(lines) if line.startswith("A-")]
-
-    masked = alignments(run["checkpoint"], "--head-mask", tmp_path / "mask.json")
-    assert masked == alignments(tmp_path / "slim.pt") and len(masked) == 8
-    assert any(masked) == (last_layer == "one head") and masked != alignments(run["checkpoint"])
+    masked = generated("A", *flags, run["checkpoint"], "--head-mask", tmp_path / "mask.json")
+    assert masked == generated("A", *flags, tmp_path / "slim.pt") and len(masked) == 8
+    assert any(masked) == (last_layer == "one head") and masked != generated("A", *flags, run["checkpoint"])

@@ -7,9 +7,9 @@ import sys
 import numpy as np
 import pytest
 import torch
+import transformers  # its classes are loaded on first use, which takes seconds
 from fairseq import checkpoint_utils
 from glue_data import MASK, logits, train
-from transformers import BertForSequenceClassification
 from verbs import refused, run_json
 
 from fairseq_headprune.checkpoints import read_state, stored_mask
@@ -146,7 +146,7 @@ def test_transformers_computes_the_same_from_an_exported_folder(tuned, tmp_path,
     flags = [] if mask is None else ["--mask", tuned / "mask.json"]
     report = run_json("export", path, "--to", "huggingface", tmp_path / "hf", *flags)
     assert report["zeroed_heads"] == (0 if mask is None else 8) and report["check"]["largest_difference"] < 1e-5
-    theirs = BertForSequenceClassification.from_pretrained(tmp_path / "hf").eval()
+    theirs = transformers.BertForSequenceClassification.from_pretrained(tmp_path / "hf").eval()
     [_], _, task = checkpoint_utils.load_model_ensemble_and_task([str(path)])
     task.load_dataset("dev")
     dataset = task.dataset("dev")

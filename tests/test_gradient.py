@@ -5,6 +5,7 @@ from contextlib import nullcontext
 import pytest
 import tiny
 import torch
+from slim_models import lively
 
 from fairseq_headprune.importance.estimate import estimate
 from fairseq_headprune.importance.gradient import GateDerivatives, gradient_importance
@@ -22,13 +23,7 @@ MIXED = [(list(range(n)), list(range(max(n - 2, 1)))[::-1]) for n in (3, 5, 6, 8
 
 
 def build(**settings):
-    """A model in double precision whose attention matters: larger random weights than a fresh one's."""
-    model = tiny.make_model("transformer_gated_tiny", **SIZES, **settings).double()
-    generator = torch.Generator().manual_seed(7)
-    for name, parameter in model.named_parameters():
-        if "attn" in name and "norm" not in name:
-            parameter.data += 0.2 * torch.randn(parameter.shape, generator=generator).double()
-    return model
+    return lively({**SIZES, **settings}).double()
 
 
 def losses(model, sample, loss="sum"):

@@ -3,6 +3,7 @@
 import json
 import random
 import shlex
+import shutil
 
 import hugging_face as hf
 import pytest
@@ -45,7 +46,7 @@ def test_check_finds_another_model(marian, monkeypatch):
 
 
 def test_bin_files_with_every_tie_are_read(marian, tmp_path):
-    folder = hf.as_bin(hf.copy(marian.folder, tmp_path / "bin"))
+    folder = hf.as_bin(shutil.copytree(marian.folder, tmp_path / "bin"))
     run_json("import", folder, "-o", tmp_path / "out")
     assert same(*(read_state(out / "model.pt")["model"] for out in (marian.out, tmp_path / "out")))
 
@@ -80,7 +81,7 @@ REFUSED_CONFIGS = {
 
 @pytest.mark.parametrize("message", REFUSED_CONFIGS)
 def test_configurations_are_refused_by_name(message, marian, tmp_path, capsys):
-    folder = hf.edit_config(hf.copy(marian.folder, tmp_path / "folder"), **REFUSED_CONFIGS[message])
+    folder = hf.edit_config(shutil.copytree(marian.folder, tmp_path / "folder"), **REFUSED_CONFIGS[message])
     assert message in refused(capsys, "import", folder, "-o", tmp_path / "out")
     assert not (tmp_path / "out").exists() and len(list(tmp_path.iterdir())) == 1
 
@@ -95,7 +96,7 @@ def test_weights_are_refused_by_name(marian, tmp_path, capsys):
         "is int8; quantised weights": lambda weights: weights.update({FC1: weights[FC1].to(torch.int8)}),
     }
     for number, (message, change) in enumerate(changes.items()):
-        folder = hf.copy(marian.folder, tmp_path / str(number))
+        folder = shutil.copytree(marian.folder, tmp_path / str(number))
         change_weights(folder, change)
         assert message in refused(capsys, "import", folder, "-o", tmp_path / "out")
 
@@ -103,11 +104,11 @@ def test_weights_are_refused_by_name(marian, tmp_path, capsys):
 def test_files_are_refused_by_name(marian, tmp_path, capsys):
     assert "there is no such folder" in refused(capsys, "import", tmp_path / "none", "-o", tmp_path / "out")
     for name in ("config.json", NAME, "vocab.json", "source.spm"):
-        folder = hf.copy(marian.folder, tmp_path / name)
+        folder = shutil.copytree(marian.folder, tmp_path / name)
         (folder / name).unlink()
         if name != "source.spm":
             assert name in refused(capsys, "import", folder, "-o", tmp_path / "out")
-    folder = hf.copy(marian.folder, tmp_path / "bomb")
+    folder = shutil.copytree(marian.folder, tmp_path / "bomb")
     (folder / NAME).unlink()
     torch.save({"model": tiny.Bomb(tmp_path / "boom")}, folder / "pytorch_model.bin")
     assert "refused and not executed" in refused(capsys, "import", folder, "-o", tmp_path / "out")
@@ -257,7 +258,7 @@ def test_one_import_serves_other_languages_of_the_model(tmp_path):
 
 
 def test_weights_in_several_files_and_in_half_precision(marian, tmp_path):
-    halves = hf.edit_config(hf.copy(marian.folder, tmp_path / "halves"), torch_dtype="float16")
+    halves = hf.edit_config(shutil.copytree(marian.folder, tmp_path / "halves"), torch_dtype="float16")
     before = {name: t.half() for name, t in safetensors.torch.load_file(halves / NAME).items()}
     (halves / NAME).unlink()
     first = dict(list(before.items())[:20])

