@@ -37,19 +37,19 @@ _TASKS = ("SST-2", "CoLA", "MRPC")
 
 def pruning(results: Path) -> Table:
     """BLEU by share of heads pruned, one column per curve and study."""
-    columns, value = {}, {}
-    for name, value in values(results, "prune-*.json").items():
+    columns, value, found = {}, {}, values(results, "prune-*.json")
+    for name, value in found.items():
         words = name.split("-")[2:]
         for label, points in value["curves"].items():
             columns[" ".join([PAPER_NAMES.get(label, label), *(f"({word})" for word in words)])] = points, _tests(value)
-    return _by_share(columns, f"BLEU, {value['signature']}")
+    return _by_share(columns, f"BLEU, {value['signature']}", found.values())
 
 
 def orders(results: Path) -> Table:
     """BLEU by share of heads pruned in order of importance, in an oracle's order, and at random (Michel, Figure 3)."""
     found = values(results, "studies/order-*.json")
     columns = {name.removeprefix("order-"): _curve(value) for name, value in found.items()}
-    return _by_share(columns, next(iter(found.values()))["signature"])
+    return _by_share(columns, next(iter(found.values()))["signature"], found.values())
 
 
 def classifier_orders(results: Path) -> Table:
@@ -62,7 +62,8 @@ def classifier_orders(results: Path) -> Table:
     }
     if not columns:
         raise FileNotFoundError(f"{results}/*/order-*.json")
-    return _by_share(columns, "Accuracy, Matthews, mean of accuracy and F1", digits=1)
+    studies = [value for orders in found.values() for value in orders.values()]
+    return _by_share(columns, "Accuracy, Matthews, mean of accuracy and F1", studies, digits=1)
 
 
 def single_heads(results: Path) -> Table:
@@ -77,7 +78,8 @@ def single_heads(results: Path) -> Table:
             row = [name.removeprefix("ablate-"), PAPER_NAMES[component], len(cells), *_changed(cells, tests)]
             rows.append([*row, _difference(worst, tests), place])
     header = ["test set", "component", "heads", "lose BLEU (p < 0.01)", "gain BLEU", "largest loss", "where (from 1)"]
-    note = f"{value['signature']}; lose, gain: before Holm's correction; {_legend(map(_tests, found.values()))}"
+    legend = _legend(map(_tests, found.values()), found.values())
+    note = f"{value['signature']}; lose, gain: before Holm's correction; {legend}"
     return Table(header, rows, "llrrrrl", notes=[note])
 
 
@@ -89,7 +91,7 @@ def one_head(results: Path) -> Table:
     rows = [[layer + 1, *(_difference(cells.get((c, layer)), tests) for c in HEADS)] for layer in layers]
     chosen, shown = value["select_data"]["split"], value["data"]["split"]
     what = f"Difference in BLEU; the head is chosen on {chosen}, the difference is that on {shown}"
-    notes = [f"{what}. {value['signature']}; {_legend([tests])}"]
+    notes = [f"{what}. {value['signature']}; {_legend([tests], [value])}"]
     return Table(["layer", *(PAPER_NAMES[c] for c in HEADS)], rows, notes=notes)
 
 
@@ -97,6 +99,7 @@ def classifier_heads(results: Path) -> Table:
     """Each head on its own on two sets, and how the effects agree (Michel, Figure 2)."""
     rows: list[list[Any]] = []
     families: list[Family] = []
+    studies: list[Value] = []
     for task in (task for task in _TASKS if (results / task / "effects.json").exists()):
         read = {name: read_json(results / task / f"{name}.json") for name in ("effects", "keep-one")}
         row: list[Any] = [task]
@@ -108,6 +111,7 @@ def classifier_heads(results: Path) -> Table:
         row += [f"{found['value']:+.2f} (p = {found['p']:.1g})" for found in both]
         worst = min(read["keep-one"]["cells"], key=lambda cell: cell["delta"])
         families.append(_tests(read["keep-one"]))
+        studies += [value, read["keep-one"]]
         text = f"{worst['delta']:+.2f} (layer {worst['layer'] + 1})"
         rows.append([*row, Marked(text, families[-1].mark(worst))])
     if not rows:
@@ -116,7 +120,7 @@ def classifier_heads(results: Path) -> Table:
     note = (
         f"Of 72 heads, how many change the score when masked alone (p < 0.01 before Holm's correction; {limit}), on "
         "the development set and on train; correlation of the effects on both; the largest loss with the best single "
-        f"head of a layer, chosen on train: {_legend(families)}"
+        f"head of a layer, chosen on train: {_legend(families, studies)}"
     )
     return Table(header, rows, "lrrrrr", notes=[note])
 
@@ -158,9 +162,12 @@ def _tests(value: Value) -> Family:
     return Family(value["alpha"], how["resamples"], how["seed"], len(cells))
 
 
-def _legend(families: Iterable[Family], base: str = "unpruned") -> str:
-    """Return the legend for several families of tests, which states what the largest of them cannot show."""
-    return max(families, key=lambda tests: tests.count).legend(base) + "."
+def _legend(families: Iterable[Family], studies: Iterable[Value]) -> str:
+    """Return the legend for several families of tests, which states what the largest of them cannot show.
+
+    It also says where the results do not hold what their p values come from.
+    """
+    return f"{max(families, key=lambda tests: tests.count).legend()}.{training_tables.without_statistics(studies)}"
 
 
 def _curve(value: Value) -> tuple[list[Value], Family]:
@@ -169,9 +176,11 @@ def _curve(value: Value) -> tuple[list[Value], Family]:
     return (means, replace(_tests(value), count=0)) if means else (value["curves"]["all"], _tests(value))
 
 
-def _by_share(columns: Mapping[str, tuple[list[Value], Family]], what: str, digits: int = 2) -> Table:
+def _by_share(
+    columns: Mapping[str, tuple[list[Value], Family]], what: str, studies: Iterable[Value], digits: int = 2
+) -> Table:
     """Tabulate curves by share of heads pruned."""
-    note = f"{what}; {_legend(tests for _, tests in columns.values())}"
+    note = f"{what}; {_legend((tests for _, tests in columns.values()), studies)}"
     return Table(["pruned", *columns], curve_rows(columns, digits), notes=[note])
 
 

@@ -1,6 +1,6 @@
 """The README's tables of statistics over trainings: random pruning, and pruning methods compared."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,10 +8,10 @@ from typing import Any
 from bench_tables import Value, values
 
 from fairseq_headprune.files import read_json
-from fairseq_headprune.report.marks import MARGIN
+from fairseq_headprune.report.marks import MARGIN, Family
 from fairseq_headprune.report.tables import Marked, Table
 from fairseq_headprune.studies.pruners.costs import COST_NOTE, cost_table, costs
-from fairseq_headprune.studies.pruners.results import score_note, score_table
+from fairseq_headprune.studies.pruners.results import score_note, score_table, tests_of
 from fairseq_headprune.studies.random_means import over_samplings
 from fairseq_headprune.studies.random_tables import interval, kept_heads, mean_tests
 
@@ -66,7 +66,19 @@ def _random(
 def comparison(results: Path) -> Table:
     """Scores for every pruning method and number of heads, in the format of Li et al. 2021, Table 3b."""
     (value,) = values(results, "compare.json", "pruners-*.json").values()
-    return replace(score_table(value), notes=[score_note(value, None)])
+    of_sentences = isinstance(tests_of(value), Family)
+    return replace(
+        score_table(value), notes=[score_note(value, None) + (without_statistics([value]) if of_sentences else "")]
+    )
+
+
+def without_statistics(studies: Iterable[Value]) -> str:
+    """Say, after a legend, that results lack the sentence statistics that p comes from; empty if none lack them."""
+    lacking = [not study.get("statistics") for study in studies]
+    if not any(lacking):
+        return ""
+    which = "The results hold" if all(lacking) else f"{sum(lacking)} of {len(lacking)} results hold"
+    return f" {which} no sentence statistics and their translations are not kept: p cannot be computed again."
 
 
 def comparison_costs(results: Path) -> Table:

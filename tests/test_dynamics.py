@@ -133,6 +133,7 @@ def test_the_report_page_shows_what_the_verb_tells(tmp_path, capsys):
     ("text", "message"),
     [
         ('{"curves": {}}', "is not what headprune dynamics --json prints"),
+        ('{"resamples": 9}', "without sentence statistics, as here, its p cannot be computed again"),
         ('{"runs": [{}], "distribution": {}, "score": null}', "is damaged"),
         ("[", "not a JSON file"),
     ],

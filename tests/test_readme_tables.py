@@ -186,6 +186,16 @@ def test_ablation_speed_with_and_without_a_control(tmp_path):
     table.render("markdown")
 
 
+def test_results_without_sentence_statistics_are_told():
+    with_them, without = {"statistics": [{"split": "test"}]}, {"statistics": []}
+    assert training_tables.without_statistics([with_them]) == ""
+    assert "1 of 2 results hold no sentence statistics" in training_tables.without_statistics([with_them, without])
+    assert "The results hold no sentence statistics" in training_tables.without_statistics([{}, without])
+    text = (tiny.ROOT / "docs" / "papers" / "michel2019.md").read_text()
+    told = "p cannot be computed again."
+    assert all(told in part for part in text.split("(paired bootstrap of sentences")[1:] if "<!-- end -->" in part)
+
+
 def test_tables_are_written_between_their_markers(tmp_path, monkeypatch):
     monkeypatch.setitem(
         readme_tables.TABLES, "training", lambda results: readme_tables.Table(["a"], [["*"]], notes=["*"])

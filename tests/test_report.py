@@ -162,6 +162,17 @@ def test_a_study_without_references_compares_translations(studies, tmp_path):
     assert document([folder], "title")["studies"][0]["missing"] == []
 
 
+def test_a_study_without_its_outputs_says_that_p_cannot_be_computed_again(studies, tmp_path):
+    # By hand: 13 cells; two lose their translations.
+    told = "cells are not kept: their p cannot be computed again"
+    folder = shutil.copytree(studies["ablate"]["folder"], tmp_path / "study")
+    texts = lambda: [part.get("text", "") for part in document([folder], "title")["studies"][0]["parts"]]  # noqa: E731
+    assert not any(told in text for text in texts())
+    for path in sorted((folder / "hyps").iterdir())[:2]:
+        path.unlink()
+    assert f"the outputs of 2 of 13 {told}" in texts()
+
+
 def test_unfinished_studies_say_what_is_missing(studies, tmp_path):
     # Source: by hand, from the lines that were kept: 5 of 13, 3 of 8 (2 on valid), 4 of 7, 1 of 2 cells.
     kept = {"ablate": 5, "keep-one": 3, "prune": 4, "sweep-epochs": 1}

@@ -66,7 +66,11 @@ def read_gates(path: PathLike) -> Document:
         return gates_document(gates_value([dynamics.read_run(path)]), str(path))
     value = read_json(path)
     if not isinstance(value, dict) or not set(value) >= _KEYS:
-        raise ValueError(f"{path} is not what headprune dynamics --json prints; of other verbs name the study folder")
+        lacks = isinstance(value, dict) and "resamples" in value and not value.get("statistics")
+        old = "; without sentence statistics, as here, its p cannot be computed again" if lacks else ""
+        raise ValueError(
+            f"{path} is not what headprune dynamics --json prints; of other verbs name the study folder{old}"
+        )
     try:
         return gates_document(value, str(path))
     except (KeyError, TypeError, IndexError) as error:

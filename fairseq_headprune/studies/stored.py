@@ -59,7 +59,13 @@ def page_result(study: Study, examples: int) -> Document:
     """
     study.first = 0
     try:
-        return with_examples(study.result(study.cells()), study.folder, examples)
+        cells = study.cells()
+        document = with_examples(study.result(cells), study.folder, examples)
+        lost = [name for name, cell in cells.items() if "p" in cell and not study.folder.hyp_path(name).is_file()]
+        if lost:
+            count = f"{len(lost)} of {len(cells)} cells"
+            document.notes.append(f"the outputs of {count} are not kept: their p cannot be computed again")
+        return document
     except KeyError as error:
         raise ValueError(f"{study.folder.path} is damaged: {error} is not in it; make the study again") from error
 
