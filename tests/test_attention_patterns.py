@@ -13,10 +13,19 @@ from fairseq_headprune.cli.report import document
 from fairseq_headprune.importance.attention_maps import sentence_maps, value_norms
 from fairseq_headprune.modules.attach import find_gates
 from fairseq_headprune.parts import Mask, Part, all_heads
-from fairseq_headprune.patterns.classifier import SIZE, canvas, classify, network, quality, train
-from fairseq_headprune.patterns.examples import divided, made_up, read_annotated
-from fairseq_headprune.patterns.generated import PATTERNS, band_excess, column_excess, made_up_map
-from fairseq_headprune.report.page.render import render
+from fairseq_headprune.patterns.classifier import classify, network, quality, train
+from fairseq_headprune.patterns.examples import (
+    PATTERNS,
+    SIZE,
+    band_excess,
+    canvas,
+    column_excess,
+    divided,
+    made_up,
+    made_up_map,
+    read_annotated,
+)
+from fairseq_headprune.report.page.document import render
 from fairseq_headprune.studies import attention_patterns
 
 

@@ -5,8 +5,7 @@ import shutil
 import pytest
 from verbs import refused, run_json
 
-from fairseq_headprune.evaluation.detokenised import looks_detokenised, warning
-from fairseq_headprune.evaluation.hypotheses import read_references, read_systems
+from fairseq_headprune.evaluation.hypotheses import looks_detokenised, read_references, read_systems, warning
 from fairseq_headprune.evaluation.translate import warn_of_form
 
 # Written by hand in the form of fairseq-generate: longest sentence first, two hypotheses an id, a tab inside one.

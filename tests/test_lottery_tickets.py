@@ -10,16 +10,9 @@ import torch
 from scipy.stats import chisquare
 from verbs import cells, refused, run_json, write_lively
 
-from fairseq_headprune.choosing.magnitude import load_weights
+from fairseq_headprune.choosing.lottery import bad_ticket, drawn, random_ticket, super_survivors
+from fairseq_headprune.choosing.magnitude import bad_weights, load_weights, random_weights
 from fairseq_headprune.choosing.random_heads import generator
-from fairseq_headprune.choosing.tickets import (
-    bad_ticket,
-    bad_weights,
-    drawn,
-    random_ticket,
-    random_weights,
-    super_survivors,
-)
 from fairseq_headprune.evaluation.agreement import agreement, overlaps
 from fairseq_headprune.parts import COMPONENTS, FFN, HEADS, Mask, Part
 

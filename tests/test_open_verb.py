@@ -13,7 +13,7 @@ from verbs import refused
 from fairseq_headprune.cli import main
 from fairseq_headprune.cli.open import version
 from fairseq_headprune.cli.report import document
-from fairseq_headprune.report.page.render import render
+from fairseq_headprune.report.page.document import render
 from fairseq_headprune.report.page.server import PageServer
 
 

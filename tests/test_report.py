@@ -13,7 +13,7 @@ from verbs import generated, refused, run_json, stopped
 from fairseq_headprune.cli import main
 from fairseq_headprune.cli.report import document
 from fairseq_headprune.files import read_lines
-from fairseq_headprune.report.page.render import render
+from fairseq_headprune.report.page.document import render
 from fairseq_headprune.studies.folder import StudyFolder
 from fairseq_headprune.studies.stored import read_study
 

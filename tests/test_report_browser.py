@@ -9,7 +9,7 @@ from reports import CURVE, DELTAS, HOSTILE, REFERENCES, SOURCES, hand_ablation, 
 from fairseq_headprune.cli.open import version
 from fairseq_headprune.cli.report import document
 from fairseq_headprune.report.document import Document
-from fairseq_headprune.report.page.render import render
+from fairseq_headprune.report.page.document import render
 from fairseq_headprune.report.page.server import PageServer
 from fairseq_headprune.report.pictures import Shares
 from fairseq_headprune.studies.stored import store

@@ -13,8 +13,7 @@ import toys
 from fairseq_headprune.parts.scores import Scores
 from fairseq_headprune.report.document import Curves
 from fairseq_headprune.report.drawings import draw
-from fairseq_headprune.report.page.document import page_document
-from fairseq_headprune.report.page.render import render
+from fairseq_headprune.report.page.document import page_document, render
 from fairseq_headprune.report.tables import Marked, Table
 from fairseq_headprune.studies.ablate import Ablate
 from fairseq_headprune.studies.mask_study import Comparison, MaskStudy, model_settings

@@ -1,15 +1,22 @@
-"""The search for a winning ticket: what to prune next, and when to stop (Prasanna et al. 2020, §3.2 and §3.3)."""
+"""The lottery (Prasanna et al. 2020): what a search prunes next (§3), and tickets of the size of a good one (§4.2)."""
 
-from collections.abc import Iterator
+import random
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil
+
+from fairseq_headprune.choosing.random_heads import draw
+from fairseq_headprune.parts import COMPONENTS, FFN, HEADS, Mask, Part
 
 #: mode of a structured search -> its phases; each step of a phase prunes heads, blocks, or both
 PHASES = {"heads": ("heads",), "blocks": ("blocks",), "both": ("both", "heads", "blocks")}
 
 #: modes of a search: the structured ones, and single weights
 MODES = (*PHASES, "magnitude")
+
+#: tickets have equal sizes within each of these groups
+KINDS = (HEADS, FFN)
 
 #: the base of a share of weights
 SHARES_OF = ("original", "remaining")
@@ -80,3 +87,50 @@ def weights_pruned(total: int, share: Fraction, of: str) -> Iterator[int]:
     while more := round(share * (total - pruned)):
         pruned += more
         yield pruned
+
+
+def random_ticket(start: Mask, good: Mask, chance: random.Random, groups: Iterable[Sequence[str]] = KINDS) -> Mask:
+    """Draw as many parts of each group of components as the good ticket keeps, from all parts of the model.
+
+    Args:
+        groups: heads and blocks; or one group per component, to preserve how many parts each component keeps.
+
+    Raises:
+        ValueError: the good ticket has more parts than can be drawn.
+    """
+    return _ticket(start, [drawn(start.kept(group), len(good.kept(group)), chance) for group in groups])
+
+
+def bad_ticket(start: Mask, good: Mask, chance: random.Random) -> Mask:
+    """Draw as many heads and blocks as the good ticket keeps: first those it prunes, then random ones of its own."""
+    chosen = []
+    for group in KINDS:
+        kept = set(good.kept(group))
+        others = [part for part in start.kept(group) if part not in kept]
+        first = drawn(others, min(len(kept), len(others)), chance)
+        chosen.append(first + drawn(good.kept(group), len(kept) - len(first), chance))
+    return _ticket(start, chosen)
+
+
+def super_survivors(goods: Sequence[Mask]) -> Mask:
+    """Return the mask of the parts that survive in every search."""
+    first, *others = goods
+    for other in others:
+        first = first & other
+    return Mask(first.rows)
+
+
+def drawn(parts: Sequence[Part], count: int, chance: random.Random) -> list[Part]:
+    """Draw ``count`` of these parts; all sets are equally likely.
+
+    Raises:
+        ValueError: there are fewer parts than that.
+    """
+    if count > len(parts):
+        raise ValueError(f"a ticket of {count} parts is larger than the {len(parts)} there are to draw from")
+    return draw(parts, count, chance)
+
+
+def _ticket(start: Mask, chosen: Iterable[Iterable[Part]]) -> Mask:
+    kept = {part for parts in chosen for part in parts}
+    return Mask(start.rows).without(part for part in start.kept(COMPONENTS) if part not in kept)

@@ -1,4 +1,4 @@
-"""Magnitude pruning: prunes the weights nearest to zero, globally over all matrices of a model's layers."""
+"""Magnitude pruning over all matrices of a model's layers: the weights nearest to zero; and tickets of weights."""
 
 import contextlib
 import pickle
@@ -85,6 +85,28 @@ def load_weights(path: PathLike) -> tuple[Kept, dict[str, Any]]:
         name: np.unpackbits(value.numpy(), count=int(np.prod(shapes[name]))) for name, value in content["kept"].items()
     }
     return {name: torch.from_numpy(value).bool().view(shapes[name]) for name, value in bits.items()}, content["source"]
+
+
+def random_weights(good: Kept, seed: int) -> Kept:
+    """Draw as many weights of each matrix as the good ticket keeps there."""
+    chance = torch.Generator().manual_seed(seed)
+    return {name: _highest(torch.rand(kept.numel(), generator=chance), kept) for name, kept in good.items()}
+
+
+def bad_weights(good: Kept, seed: int) -> Kept:
+    """Draw as many weights of each matrix as the good ticket keeps there, preferring those that it prunes."""
+    chance = torch.Generator().manual_seed(seed)
+    return {
+        name: _highest(torch.rand(kept.numel(), generator=chance) - kept.flatten().float(), kept)
+        for name, kept in good.items()
+    }
+
+
+def _highest(keys: Tensor, kept: Tensor) -> Tensor:
+    """Return a mask of the weights with the highest keys, as many as ``kept`` keeps."""
+    found = torch.zeros(len(keys), dtype=torch.bool)
+    found[keys.argsort(descending=True, stable=True)[: int(kept.sum())]] = True
+    return found.view_as(kept)
 
 
 def check_weights(matrices: Mapping[str, Tensor], kept: Kept, ticket: str, model: str) -> None:

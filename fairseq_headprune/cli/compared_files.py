@@ -7,8 +7,14 @@ from typing import Any, Optional
 
 from fairseq_headprune.cli.common import named
 from fairseq_headprune.evaluation.compared import Subject
-from fairseq_headprune.evaluation.detokenised import empty_references, looks_detokenised, refuse_marks, warning
-from fairseq_headprune.evaluation.hypotheses import read_references, read_systems
+from fairseq_headprune.evaluation.hypotheses import (
+    empty_references,
+    looks_detokenised,
+    read_references,
+    read_systems,
+    refuse_marks,
+    warning,
+)
 from fairseq_headprune.evaluation.statistics import METRICS, TOKENISED, check_lengths, corpus_metric
 from fairseq_headprune.files import sha256
 from fairseq_headprune.glue.catalogue import glue_task

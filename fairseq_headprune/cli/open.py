@@ -24,7 +24,7 @@ def run(argv: list[str]) -> int:
     for study in args.studies:
         if not is_stored(study):
             (read_gates if holds_gates(study) else read_study)(study)
-    from fairseq_headprune.report.page.render import render  # matplotlib: not for --help
+    from fairseq_headprune.report.page.document import render  # matplotlib: not for --help
     from fairseq_headprune.report.page.server import PageServer
 
     title = ", ".join(Path(study).resolve().name for study in args.studies)

@@ -21,7 +21,7 @@ def run(argv: list[str]) -> int:
     """Run the verb."""
     args = _parser().parse_args(argv)
     _check(args)
-    from fairseq_headprune.report.page.render import render  # matplotlib: not for --help
+    from fairseq_headprune.report.page.document import render  # matplotlib: not for --help
 
     content = document(args.studies, args.title, args.examples)
     page = render(content)

@@ -11,9 +11,9 @@ from fairseq_cli.generate import get_symbols_to_strip_from_output
 from torch import Tensor
 
 from fairseq_headprune.evaluation.comet import Comet
-from fairseq_headprune.evaluation.detokenised import empty_references, looks_detokenised, refuse_marks, warning
 from fairseq_headprune.evaluation.evaluator import AnswerMetric
 from fairseq_headprune.evaluation.generation import built, check_generation, check_prefix
+from fairseq_headprune.evaluation.hypotheses import empty_references, looks_detokenised, refuse_marks, warning
 from fairseq_headprune.evaluation.many_masks import ManyMasks, obstacle
 from fairseq_headprune.evaluation.memory import Card
 from fairseq_headprune.evaluation.packing import Packer, fitting_rows

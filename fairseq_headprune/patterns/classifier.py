@@ -7,19 +7,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fairseq_headprune.patterns.generated import PATTERNS
-
-#: rows and columns of a map as the network sees it
-SIZE = 32
+from fairseq_headprune.patterns.examples import PATTERNS, SIZE
 
 _CHANNELS = (8, 16, 32, 32)
 _EPOCHS, _BATCH, _RATE = 8, 64, 2e-3
-
-
-def canvas(maps: Tensor) -> Tensor:
-    """Scale maps of one size, (n, tgt, src), to (n, 32, 32) by averaging, with maximum 1; a map of zeros stays so."""
-    small = F.adaptive_avg_pool2d(maps.float()[:, None], SIZE)[:, 0]
-    return small / small.amax(dim=(1, 2), keepdim=True).clamp(min=1e-12)
 
 
 def network() -> nn.Sequential:
@@ -36,7 +27,7 @@ def train(maps: Tensor, labels: Tensor, seed: int, epochs: int = _EPOCHS) -> nn.
     """Train the network on the CPU; the same seed gives the same network.
 
     Args:
-        maps: (n, 32, 32), as :func:`canvas` makes them.
+        maps: (n, 32, 32), as :func:`~fairseq_headprune.patterns.examples.canvas` makes them.
         labels: (n,), positions in :data:`PATTERNS`.
     """
     with torch.random.fork_rng(devices=[]), torch.enable_grad():

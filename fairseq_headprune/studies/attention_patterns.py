@@ -11,9 +11,8 @@ from torch import nn
 from fairseq_headprune.files import PathLike, sha256
 from fairseq_headprune.importance.attention_maps import sentence_maps
 from fairseq_headprune.parts import HEADS, PAPER_NAMES, Mask, Part
-from fairseq_headprune.patterns.classifier import canvas, classify, quality, train
-from fairseq_headprune.patterns.examples import Labelled, divided, made_up, read_annotated
-from fairseq_headprune.patterns.generated import PATTERNS
+from fairseq_headprune.patterns.classifier import classify, quality, train
+from fairseq_headprune.patterns.examples import PATTERNS, Labelled, canvas, divided, made_up, read_annotated
 from fairseq_headprune.report.document import Document, HeadMap, map_components
 from fairseq_headprune.report.pictures import Shares
 from fairseq_headprune.report.tables import Table

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fairseq_headprune.choosing.tickets import super_survivors
+from fairseq_headprune.choosing.lottery import super_survivors
 from fairseq_headprune.evaluation.agreement import agreement
 from fairseq_headprune.evaluation.p_values import holm
 from fairseq_headprune.evaluation.trainings import Difference, Spread, corrected, paired, spread

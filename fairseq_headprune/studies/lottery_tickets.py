@@ -10,16 +10,9 @@ import torch
 from torch import Tensor
 
 from fairseq_headprune.checkpoints import read_state
-from fairseq_headprune.choosing.magnitude import Kept, save_weights, without_lowest
+from fairseq_headprune.choosing.lottery import KINDS, bad_ticket, random_ticket, super_survivors
+from fairseq_headprune.choosing.magnitude import Kept, bad_weights, random_weights, save_weights, without_lowest
 from fairseq_headprune.choosing.random_heads import generator
-from fairseq_headprune.choosing.tickets import (
-    KINDS,
-    bad_ticket,
-    bad_weights,
-    random_ticket,
-    random_weights,
-    super_survivors,
-)
 from fairseq_headprune.evaluation.agreement import agreement, require_statsmodels
 from fairseq_headprune.files import PathLike, sha256, write_json
 from fairseq_headprune.parts import COMPONENTS, HEADS, Mask, Part
