@@ -1,4 +1,4 @@
-"""The whole evidence on Multi30k de-en, in stages that can be repeated: ``evidence.py train|evaluate|prune|bench``.
+"""The stock and the gated model on Multi30k de-en, stage by stage:  evidence.py train|evaluate|prune|bench.
 
 ``train``     stock and gated models, three seeds each, side by side on all visible GPUs (train.sh)
 ``evaluate``  beam-5 translations of the three test sets, BLEU against the raw references -> train.json
