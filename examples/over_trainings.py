@@ -8,6 +8,8 @@ methods have. With --margin, p_equivalent is that of two one-sided tests (TOST):
 
 import argparse
 import re
+import shlex
+import sys
 from collections import defaultdict
 from dataclasses import asdict
 from pathlib import Path
@@ -17,6 +19,7 @@ from typing import Any
 from fairseq_headprune.evaluation.trainings import corrected, paired, spread
 from fairseq_headprune.files import read_json, sha256, write_json
 from fairseq_headprune.jobs.methods import in_order
+from fairseq_headprune.provenance import environment
 
 #: heads kept, or None in the mean over all -> seed -> score
 Scores = dict[int | None, dict[int, float]]
@@ -87,7 +90,8 @@ def main() -> None:
     if args.output:
         of = {args.comparison.name: sha256(args.comparison)}
         facts = {"of": of, "split": value["split"], "against": args.against, "margin": args.margin}
-        write_json(args.output, {**facts, "rows": rows})
+        made = environment(shlex.join(["over_trainings.py", *sys.argv[1:]]))
+        write_json(args.output, {**facts, "rows": rows, "environment": made})
 
 
 if __name__ == "__main__":
