@@ -10,7 +10,7 @@ from bench_tables import Value, values
 from fairseq_headprune.files import read_json
 from fairseq_headprune.report.marks import MARGIN, Family
 from fairseq_headprune.report.tables import Marked, Table
-from fairseq_headprune.studies.pruners.costs import COST_NOTE, cost_table, costs
+from fairseq_headprune.studies.pruners.points import COST_NOTE, cost_table, costs
 from fairseq_headprune.studies.pruners.results import score_note, score_table, tests_of
 from fairseq_headprune.studies.random_means import over_samplings
 from fairseq_headprune.studies.random_tables import interval, kept_heads, mean_tests
@@ -68,7 +68,7 @@ def comparison(results: Path) -> Table:
     (value,) = values(results, "compare.json", "pruners-*.json").values()
     of_sentences = isinstance(tests_of(value), Family)
     return replace(
-        score_table(value), notes=[score_note(value, None) + (without_statistics([value]) if of_sentences else "")]
+        score_table(value), notes=[score_note(value) + (without_statistics([value]) if of_sentences else "")]
     )
 
 

@@ -8,7 +8,7 @@ from scipy.stats import rankdata
 from verbs import refused, run_json
 
 from fairseq_headprune.cli import main
-from fairseq_headprune.evaluation.compared import compare
+from fairseq_headprune.evaluation.paired_tests import compare
 from fairseq_headprune.files import sha256
 from fairseq_headprune.glue.catalogue import TASKS
 from fairseq_headprune.glue.metrics import label_subject, scores

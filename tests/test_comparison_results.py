@@ -8,9 +8,8 @@ from test_trainings import mean
 from fairseq_headprune.jobs.methods import DEFAULT, NAMES
 from fairseq_headprune.report import drawing
 from fairseq_headprune.studies.mask_study import Comparison
-from fairseq_headprune.studies.pruners.costs import cost_table, costs
 from fairseq_headprune.studies.pruners.figures import comparison_figure, layer_counts, set_figures
-from fairseq_headprune.studies.pruners.points import methods_compared, summarise
+from fairseq_headprune.studies.pruners.points import cost_table, costs, methods_compared, summarise
 from fairseq_headprune.studies.pruners.results import (
     best_methods,
     difference_table,

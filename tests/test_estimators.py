@@ -9,7 +9,7 @@ import tiny
 import torch
 
 from fairseq_headprune.cli.study_flags import add_scoring_flags, scoring_settings
-from fairseq_headprune.importance.confidence import confidence
+from fairseq_headprune.importance.attention_maps import confidence
 from fairseq_headprune.importance.estimate import estimate
 from fairseq_headprune.importance.normalize import TIED, UNEVEN, concerns, module_norms, normalize
 from fairseq_headprune.importance.part_weights import heads_with_broken_weights, random_scores, weight_norm

@@ -246,15 +246,15 @@ def test_significant_heads_are_framed(tmp_path):
 
 
 def test_histogram_counts_heads(tmp_path):
-    # By hand: of two equal intervals from 1 to 3, the first holds 1 and 1.5, the second 2.5, 2.9 and 3.
-    _, svg = score_histogram([1.0, 1.5, 2.5, 2.9, 3.0], 2.0, "BLEU", tmp_path / "h", bins=2)
+    # By hand: of 20 equal intervals from 1 to 3, the first holds 1 and 1.05, the last 2.95, 2.98 and 3.
+    _, svg = score_histogram([1.0, 1.05, 2.95, 2.98, 3.0], 2.0, "BLEU", tmp_path / "h")
     drawn = ET.parse(svg).getroot()
     bars = [bounds(g) for g in drawn.iter(f"{SVG}g") if g.get("id") == "heads"]
-    assert len(bars) == 2
+    assert len(bars) == 20
     heights = [high - low for _, _, low, high in bars]
-    assert heights[1] / heights[0] == pytest.approx(3 / 2)
-    # The baseline, 2, is where the two bars meet.
-    assert bounds(group(svg, "baseline"))[0] == pytest.approx(bars[0][1], abs=1e-3)
+    assert heights[-1] / heights[0] == pytest.approx(3 / 2) and not any(heights[1:-1])
+    # The baseline, 2, is where the tenth and the next bar meet.
+    assert bounds(group(svg, "baseline"))[0] == pytest.approx(bars[9][1], abs=1e-3)
     assert {"BLEU", "Number of heads", "Baseline BLEU (2.00)"} <= set(all_texts(svg))
     with pytest.raises(ValueError, match="no scores"):
         score_histogram([], 2.0, "BLEU", tmp_path / "h")

@@ -10,8 +10,8 @@ from fairseq_headprune.cli.common import Parser, add_output_flags, check_alpha, 
 from fairseq_headprune.cli.compared_files import are_predictions, predictions, translations
 from fairseq_headprune.cli.study_flags import add_keep_marks_flag, add_test_flags
 from fairseq_headprune.evaluation.compare_mt import SAMPLE_FRACTION, compare_mt_bootstrap
-from fairseq_headprune.evaluation.compared import Compared, Subject, compare
 from fairseq_headprune.evaluation.p_values import LEAST, enough_resamples, p_text
+from fairseq_headprune.evaluation.paired_tests import Compared, Subject, compare
 from fairseq_headprune.evaluation.recorded import packed
 from fairseq_headprune.evaluation.significance import SystemResult
 from fairseq_headprune.evaluation.statistics import METRICS, TOKENISED

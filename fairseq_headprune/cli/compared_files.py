@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Optional
 
 from fairseq_headprune.cli.common import named
-from fairseq_headprune.evaluation.compared import Subject
 from fairseq_headprune.evaluation.hypotheses import (
     empty_references,
     looks_detokenised,
@@ -15,6 +14,7 @@ from fairseq_headprune.evaluation.hypotheses import (
     refuse_marks,
     warning,
 )
+from fairseq_headprune.evaluation.paired_tests import Subject
 from fairseq_headprune.evaluation.statistics import METRICS, TOKENISED, check_lengths, corpus_metric
 from fairseq_headprune.files import sha256
 from fairseq_headprune.glue.catalogue import glue_task

@@ -8,8 +8,7 @@ from typing import Any, Optional
 
 import numpy as np
 
-from fairseq_headprune.evaluation.compared import PairedTest, Subject
-from fairseq_headprune.evaluation.paired_tests import mcnemar_exact, paired_t_test
+from fairseq_headprune.evaluation.paired_tests import PairedTest, Subject, mcnemar_exact, paired_t_test
 from fairseq_headprune.evaluation.statistics import check_lengths
 from fairseq_headprune.glue.catalogue import GlueTask, glue_task
 

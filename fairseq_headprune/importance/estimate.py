@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
-from fairseq_headprune.importance.confidence import confidence
+from fairseq_headprune.importance.attention_maps import confidence
 from fairseq_headprune.importance.gradient import GateDerivatives, gradient_importance
 from fairseq_headprune.importance.losses import ScoredTask
 from fairseq_headprune.importance.normalize import Norms, concerns, module_norms, normalize

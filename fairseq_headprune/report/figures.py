@@ -140,16 +140,13 @@ def _legend(figure: Figure, handles: list[Artist], states: set[str], alpha: floa
     legend(figure, handles=handles, ncols=3, columnspacing=1.6)
 
 
-def score_histogram(
-    scores: Sequence[float], baseline: float, name: str, path_stem: files.PathLike, bins: int = 20
-) -> list[Path]:
-    """Draw a histogram of the scores with one head masked, with the unpruned model's score as a line.
+def score_histogram(scores: Sequence[float], baseline: float, name: str, path_stem: files.PathLike) -> list[Path]:
+    """Draw a histogram (20 bars) of the scores with one head masked, with the unpruned model's score as a line.
 
     Args:
         scores: one per head.
         name: name of the score (BLEU).
         path_stem: the figure is written to ``path_stem.png`` and ``path_stem.svg``.
-        bins: number of equal intervals from the lowest score to the highest.
 
     Raises:
         ValueError: no scores, or one that is NaN or infinite.
@@ -163,7 +160,7 @@ def score_histogram(
         figure = Figure(figsize=(5.6, 3.8), layout="constrained")
         axes = figure.add_subplot()
         # White edges separate the bars.
-        axes.hist(scores, bins=bins, color="#0072B2", edgecolor="white", linewidth=0.8, gid="heads")
+        axes.hist(scores, bins=20, color="#0072B2", edgecolor="white", linewidth=0.8, gid="heads")
         axes.axvline(
             baseline, color="#D55E00", linestyle=(0, (6, 2)), linewidth=1.8, gid="baseline",
             label=f"Baseline {name} ({baseline:.2f})",

@@ -10,17 +10,6 @@ from fairseq_headprune.progress import Bar
 from fairseq_headprune.session import Session, sample_indices
 
 
-def scoring_batches(session: Session, settings: ScoreSettings, shared: bool = False) -> Any:
-    """Return the batches for estimating importance, with a progress bar; ``shared``: only this rank's batches."""
-    indices: Any = sample_indices(len(session.dataset(settings.subset)), settings.sentences, settings.seed)
-    batches = session.batches(settings.subset, indices)
-    if shared:
-        batches.groups = list(own_share(batches.groups))
-    bar = Bar("importance", "batch", batches, quiet=session.args.quiet)
-    bar.line(f"{settings.subset}, sentences: {len(indices)}, batches: {len(batches)}")
-    return bar
-
-
 def estimate_scores(session: Session, settings: ScoreSettings, first: Scores | None = None) -> Scores:
     """Estimate importance under the model's current mask.
 
@@ -34,9 +23,19 @@ def estimate_scores(session: Session, settings: ScoreSettings, first: Scores | N
     batches: Any = []
     if settings.needs_data:
         total = len(session.dataset(settings.subset))
-        batches = scoring_batches(session, settings, shared=True)
+        batches = _batches(session, settings)
         data = {"path": session.args.data, "of": total, "seed": settings.seed, **session.data(settings.subset)}
     norms = first.details.get("norms") if first else None
     scores = estimate(session.model, session.gates, batches, settings, session.task, norms)
     scores.data, scores.checkpoint, scores.precision = data, session.checkpoint, session.precision
     return scores
+
+
+def _batches(session: Session, settings: ScoreSettings) -> Any:
+    """Return this rank's batches for estimating importance, with a progress bar."""
+    indices: Any = sample_indices(len(session.dataset(settings.subset)), settings.sentences, settings.seed)
+    batches = session.batches(settings.subset, indices)
+    batches.groups = list(own_share(batches.groups))
+    bar = Bar("importance", "batch", batches, quiet=session.args.quiet)
+    bar.line(f"{settings.subset}, sentences: {len(indices)}, batches: {len(batches)}")
+    return bar

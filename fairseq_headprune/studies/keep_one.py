@@ -9,8 +9,8 @@ from fairseq_headprune.pruning import chosen_components, one_kept, passed_over
 from fairseq_headprune.report.document import Document
 from fairseq_headprune.report.marks import Family
 from fairseq_headprune.report.tables import Marked, Table
+from fairseq_headprune.studies.ablate import OneHeadStudy, entries, values_of
 from fairseq_headprune.studies.mask_study import model_settings
-from fairseq_headprune.studies.one_head import OneHeadStudy, entries, values_of
 from fairseq_headprune.studies.study import UNPRUNED, Cell, Done
 
 

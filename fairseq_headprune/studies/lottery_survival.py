@@ -69,19 +69,12 @@ def _shares(folder: TicketFolder) -> dict[str, Spread]:
         total = len(folder.start.kept(group))
         if total and (what == folder.mode or folder.mode == "both"):
             found[what] = spread([100 * len(good.kept(group)) / total for good in folder.goods])
-    sizes = folder.sizes
-    if sizes:
-        every = sum(sizes[part] for part in folder.start.kept(COMPONENTS) if part in sizes)
-        found["weights"] = spread([100 * _weight(good, sizes) / every for good in folder.goods])
-    return found
+    weights = [kept for good in folder.goods if (kept := folder.weights_kept(good)) is not None]
+    return {**found, "weights": spread(weights)} if weights else found
 
 
 def _kept(kept: Mapping[str, Any]) -> float:
     return sum(int(mask.sum()) for mask in kept.values()) / sum(mask.numel() for mask in kept.values())
-
-
-def _weight(mask: Mask, sizes: Mapping[Part, int]) -> int:
-    return sum(sizes[part] for part in mask.kept(COMPONENTS) if part in sizes)
 
 
 def _always(folder: TicketFolder) -> dict[str, Any]:
@@ -89,12 +82,10 @@ def _always(folder: TicketFolder) -> dict[str, Any]:
     if folder.kept:
         always = judgements(folder.kept).all(axis=1)
         return {"weights": 100 * float(always.mean())}
-    mask, sizes = super_survivors(folder.goods), folder.sizes
+    mask = super_survivors(folder.goods)
     found: dict[str, Any] = {what: len(mask.kept(group)) for what, group in _GROUPS.items()}
-    if sizes:
-        every = sum(sizes[part] for part in folder.start.kept(COMPONENTS) if part in sizes)
-        found["weights"] = 100 * _weight(mask, sizes) / every
-    return found
+    weights = folder.weights_kept(mask)
+    return found if weights is None else {**found, "weights": weights}
 
 
 def _survival_table(folders: Sequence[TicketFolder], rows: Mapping[str, Mapping[str, Spread]]) -> Table:

@@ -13,7 +13,7 @@ from torch import Tensor
 from fairseq_headprune.checkpoints import part_modules, read_state
 from fairseq_headprune.choosing.magnitude import Kept, load_weights
 from fairseq_headprune.files import PathLike, read_json
-from fairseq_headprune.parts import HEADS, Mask, Part, Shape
+from fairseq_headprune.parts import COMPONENTS, HEADS, Mask, Part, Shape
 from fairseq_headprune.parts.scores import Scores
 from fairseq_headprune.studies.study import UNPRUNED
 
@@ -65,6 +65,13 @@ class TicketFolder:
         if not source or not Path(source["path"]).is_file():
             return None
         return sizes(read_state(source["path"])["model"], self.start.shape)
+
+    def weights_kept(self, mask: Mask) -> float | None:
+        """Return the percentage of the weights before pruning that a mask keeps; None if the model is gone."""
+        if self.sizes is None:
+            return None
+        kept, every = (sum(self.sizes.get(part, 0) for part in of.kept(COMPONENTS)) for of in (mask, self.start))
+        return 100 * kept / every
 
     def importance(self) -> list[Scores]:
         """The scores of the first step of each search, where its folder still has them."""

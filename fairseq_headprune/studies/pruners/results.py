@@ -12,11 +12,17 @@ from fairseq_headprune.evaluation.recorded import packed
 from fairseq_headprune.files import read_lines
 from fairseq_headprune.jobs.methods import base, in_order, place, title
 from fairseq_headprune.report.document import Document
-from fairseq_headprune.report.marks import MARGIN, Family, TrainingTests, difference_text, marks_named, small
+from fairseq_headprune.report.marks import MARGIN, Family, TrainingTests, difference_text, small
 from fairseq_headprune.report.tables import Marked, Table
 from fairseq_headprune.studies.mask_study import Comparison
-from fairseq_headprune.studies.pruners.costs import COST_NOTE, cost_table, costs
-from fairseq_headprune.studies.pruners.points import methods_compared, over_trainings, summarise
+from fairseq_headprune.studies.pruners.points import (
+    COST_NOTE,
+    cost_table,
+    costs,
+    methods_compared,
+    over_trainings,
+    summarise,
+)
 
 Cells = Sequence[Mapping[str, Any]]
 
@@ -132,7 +138,7 @@ def points_of(results: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
 
 def result_tables(value: Mapping[str, Any]) -> list[Table]:
     """Return the tables of a document's data, with notes."""
-    tables = [replace(score_table(value), notes=[score_note(value, None), ""])]
+    tables = [replace(score_table(value), notes=[score_note(value), ""])]
     if isinstance(tests_of(value), TrainingTests):
         tables.append(replace(difference_table(value), notes=[""]))
     if value.get("mixed_model"):
@@ -195,20 +201,15 @@ def _by_method(results: Mapping[str, Any], shown: Callable[[Mapping[str, Any]], 
     return Table(["Unpruned Heads", *map(title, methods)], rows)
 
 
-def score_note(results: Mapping[str, Any], form: str | None = "text") -> str:
-    """Describe the table's numbers, and give the unpruned model's score.
-
-    Args:
-        form: output form whose significance marks are named; None: keep placeholders for the document's renderer.
-    """
+def score_note(results: Mapping[str, Any]) -> str:
+    """Describe the table's numbers, and give the unpruned model's score; marks are placeholders for the renderer."""
     unpruned = [point for point in points_of(results) if point["method"] == "unpruned"]
     base = f"The unpruned model has {_shown(unpruned[0])}. " if unpruned else ""
     over = "mean ± standard deviation over trainings, whose number is in brackets"
     note = f"{base}{results['measure']} on {results['split']}, {results['signature']}; {over}"
     tests = tests_of(results)
     shown = replace(tests, margin=None) if isinstance(tests, TrainingTests) else tests
-    note += f"; {shown.legend('the unpruned models of the same seeds')}."
-    return note if form is None else marks_named(note, form)
+    return f"{note}; {shown.legend('the unpruned models of the same seeds')}."
 
 
 def model_table(model: Mapping[str, Any], measure: str, alpha: float) -> Table:
