@@ -110,6 +110,7 @@ def test_made_up_maps_by_definition(component):
         made_up_map("dots", component, False, chance)
 
 
+@pytest.mark.slow
 def test_the_classifier_learns_and_is_deterministic():
     assert [type(layer).__name__ for layer in network()].count("Conv2d") == 4  # and two linear ones: six in all
     learned, held = made_up(["enc_self"], False, 60, 1), made_up(["enc_self"], False, 20, 2)
