@@ -42,9 +42,8 @@ def test_one_cell_a_head_after_the_unpruned_one(ablated):
     for cell in cells[1:]:
         mask = Mask.load(ablated["folder"] / "masks" / f"{cell['id']}.json")
         assert mask.dropped() == [Part(cell["component"], cell["layer"], cell["head"])]
-    assert {path.name for path in (ablated["folder"] / "figures").iterdir()} == {
-        f"{stem}.{end}" for stem in ("histogram", "deltas") for end in ("png", "svg")
-    }
+    figures = {f"{stem}.{end}" for stem in ("histogram", "deltas") for end in ("png", "svg")}
+    assert {path.name for path in (ablated["folder"] / "figures").iterdir()} == figures
     document = ablated["document"]
     assert document["data"]["split"] == "test" and len(document["checkpoint"]["sha256"]) == 64
     assert (document["resamples"], document["seed"], document["alpha"]) == (50, 12345, 0.01)
@@ -201,15 +200,11 @@ def test_a_folder_of_another_study_is_refused(ablated, flags, lively, trained, c
 
 
 def test_the_oracle_order_leads_the_pruning(ablated, flags, tmp_path, capsys):
-    document = run_json(
-        "prune", *flags, "-o", tmp_path / "p", "--order", f"oracle:{ablated['folder']}", "--step", "25%"
-    )
+    order = ["--order", f"oracle:{ablated['folder']}", "--step", "25%"]
+    document = run_json("prune", *flags, "-o", tmp_path / "p", *order)
     # Source: the differences, by hand: the highest goes first, of equal ones the highest index.
-    cells = list(reversed(ablated["document"]["cells"][1:]))
-    order = [
-        Part(cell["component"], cell["layer"], cell["head"])
-        for cell in sorted(cells, key=lambda cell: cell["delta"], reverse=True)
-    ]
+    cells = sorted(reversed(ablated["document"]["cells"][1:]), key=lambda cell: cell["delta"], reverse=True)
+    order = [Part(cell["component"], cell["layer"], cell["head"]) for cell in cells]
     for step in (1, 2, 3, 4):
         mask = Mask.load(tmp_path / "p" / "masks" / f"all-{step:02d}.json")
         assert set(mask.dropped()) == set(order[: 3 * step])

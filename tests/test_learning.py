@@ -126,10 +126,8 @@ def test_the_log_holds_every_update_and_the_present_set(joint):
     updates = [line for line in lines if "kept" in line]
     assert [line["update"] for line in updates] == list(range(1, 13))  # --gate-log-interval 1, --max-update 12
     assert all(sum(row.count("1") for rows in line["kept"].values() for row in rows) == 5 for line in updates)
-    assert updates[-1]["kept"] == {
-        component: ["".join(map(str, row)) for row in rows]
-        for component, rows in stored_mask(joint["state"]).rows.items()
-    }
+    stored = stored_mask(joint["state"]).rows
+    assert updates[-1]["kept"] == {c: ["".join(map(str, row)) for row in rows] for c, rows in stored.items()}
     assert set(updates[0]["kept"]) == set(SHAPE)
 
 

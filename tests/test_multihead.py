@@ -5,41 +5,38 @@ import torch
 from attention_parts import CAUSAL, INF, PAD, B, D, H, S, T, close, gated, inputs, stock
 
 
-@pytest.mark.parametrize("pad", [None, PAD[:, :T]])
-@pytest.mark.parametrize("mask", [None, CAUSAL, torch.randn(T, T, generator=torch.Generator().manual_seed(5))])
-@pytest.mark.parametrize("need_weights", [False, True])
-def test_self_attention_equals_stock(pad, mask, need_weights):
-    module = stock(self_attention=True)
-    (x,) = inputs((T, B, D))
-    call = {"key_padding_mask": pad, "attn_mask": mask, "need_weights": need_weights}
-    expected, expected_weights = module(x, x, x, **call)
-    found, weights = gated(module)(x, x, x, **call)
-    # Sentence 2 is padded on the left: causally its first rows attend nowhere (stock: NaN there, or torch's 0).
-    real = torch.ones(T, B, dtype=torch.bool) if pad is None or mask is not CAUSAL else ~pad.T
+def agree(module, *args, real=slice(None), **call):
+    """Assert that a gated copy gives the stock module's outputs and weights at the real (target, batch) positions."""
+    expected, expected_weights = module(*args, **call)
+    found, weights = gated(module)(*args, **call)
     assert close(found[real], expected[real]) and torch.isfinite(found).all()
     assert (weights is None) == (expected_weights is None)
-    if need_weights:
+    if weights is not None:
         assert close(weights.transpose(0, 1)[real], expected_weights.transpose(0, 1)[real])
+    return weights
 
 
-@pytest.mark.parametrize("need_weights", [False, True])
+@pytest.mark.parametrize("pad", [None, PAD[:, :T]])
+@pytest.mark.parametrize("mask", [None, CAUSAL, torch.randn(T, T, generator=torch.Generator().manual_seed(5))])
+@pytest.mark.parametrize("need", [False, True])
+def test_self_attention_equals_stock(pad, mask, need):
+    (x,) = inputs((T, B, D))
+    # Sentence 2 is padded on the left: causally its first rows attend nowhere (stock: NaN there, or torch's 0).
+    real = torch.ones(T, B, dtype=torch.bool) if pad is None or mask is not CAUSAL else ~pad.T
+    call = {"key_padding_mask": pad, "attn_mask": mask, "need_weights": need}
+    agree(stock(self_attention=True), x, x, x, real=real, **call)
+
+
+@pytest.mark.parametrize("need", [False, True])
 @pytest.mark.parametrize("kdim", [None, 10])
-def test_encoder_decoder_attention_equals_stock(need_weights, kdim):
+def test_encoder_decoder_attention_equals_stock(need, kdim):
     module = stock(kdim=kdim, vdim=kdim, encoder_decoder_attention=True)
     x, source = inputs((T, B, D), (S, B, kdim or D))
-    call = {"key_padding_mask": PAD, "static_kv": True, "need_weights": need_weights}
-    expected, expected_weights = module(x, source, source, **call)
-    found, weights = gated(module)(x, source, source, **call)
-    assert close(found, expected)
-    assert weights is None if not need_weights else close(weights, expected_weights)
+    agree(module, x, source, source, key_padding_mask=PAD, static_kv=True, need_weights=need)
 
 
 def test_keys_and_values_of_other_widths_equal_stock():
-    module = stock(kdim=10, vdim=6)
-    x, key, value = inputs((T, B, D), (S, B, 10), (S, B, 6))
-    expected, expected_weights = module(x, key, value, key_padding_mask=PAD)
-    found, weights = gated(module)(x, key, value, key_padding_mask=PAD)
-    assert close(found, expected) and close(weights, expected_weights)
+    agree(stock(kdim=10, vdim=6), *inputs((T, B, D), (S, B, 10), (S, B, 6)), key_padding_mask=PAD)
 
 
 def test_without_bias_equals_the_slow_path_of_stock():
@@ -50,37 +47,24 @@ def test_without_bias_equals_the_slow_path_of_stock():
     assert close(gated(module)(x, x, x, key_padding_mask=PAD[:, :T], need_weights=False)[0], expected)
 
 
-@pytest.mark.parametrize(
-    "extra", [{"add_bias_kv": True}, {"add_zero_attn": True}, {"add_bias_kv": True, "add_zero_attn": True}]
-)
+@pytest.mark.parametrize("extra", [["add_bias_kv"], ["add_zero_attn"], ["add_bias_kv", "add_zero_attn"]])
 @pytest.mark.parametrize("mask", [None, CAUSAL, CAUSAL < 0])
 def test_extra_keys_equal_stock(extra, mask):
-    module = stock(self_attention=True, **extra)
+    module = stock(self_attention=True, **dict.fromkeys(extra, True))
     (x,) = inputs((T, B, D))
     call = {"key_padding_mask": PAD[:, :T], "attn_mask": mask}
-    expected, expected_weights = module(x, x, x, **call)
-    found, weights = gated(module)(x, x, x, **call)
-    assert close(found, expected) and close(weights, expected_weights)
-    assert weights.shape == (B, T, T + len(extra))
-    assert close(gated(module)(x, x, x, **call, need_weights=False)[0], expected)
+    assert agree(module, x, x, x, **call).shape == (B, T, T + len(extra))
+    assert close(gated(module)(x, x, x, **call, need_weights=False)[0], module(x, x, x, **call)[0])
 
 
 def parts(path):
-    """(module, arguments) of the ways a decoder or encoder calls attention."""
+    """(module, arguments, keyword arguments, number of keys) of the ways a decoder or encoder calls attention."""
     x, source = inputs((T, B, D), (S, B, D))
     if path == "enc_dec":
-        return (
-            stock(encoder_decoder_attention=True),
-            (x, source, source),
-            {"key_padding_mask": PAD, "static_kv": True},
-            S,
-        )
-    keys = {"key_padding_mask": PAD[:, :T]}
-    if path == "causal":
-        keys = {"attn_mask": CAUSAL}
-    if path == "incremental":
-        keys = {"incremental_state": {}}
-    return stock(self_attention=True), (x, x, x), keys, T
+        call = {"key_padding_mask": PAD, "static_kv": True}
+        return stock(encoder_decoder_attention=True), (x, source, source), call, S
+    call = {"self": {"key_padding_mask": PAD[:, :T]}, "causal": {"attn_mask": CAUSAL}}
+    return stock(self_attention=True), (x, x, x), {**call, "incremental": {"incremental_state": {}}}[path], T
 
 
 @pytest.mark.parametrize("path", ["self", "causal", "incremental", "enc_dec"])

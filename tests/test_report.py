@@ -49,12 +49,8 @@ def entry(content, kind):
 
 def map_cells(study):
     [head_map] = study["maps"]
-    return [
-        {**cell, "component": part["component"]}
-        for part in head_map["components"]
-        for row in part["layers"]
-        for cell in row
-    ]
+    parts = [(part["component"], sum(part["layers"], [])) for part in head_map["components"]]
+    return [{**cell, "component": component} for component, cells in parts for cell in cells]
 
 
 def same(values, cell):
@@ -155,9 +151,8 @@ def test_a_study_without_references_compares_translations(studies, tmp_path):
     for cell in map_cells(study):
         masked = read_lines(folder / "hyps" / f"{cell['id']}.txt")
         least = min(sacrebleu.sentence_chrf(text, [other]).score for text, other in zip(masked, base, strict=True))
-        assert [example["change"] for example in cell["examples"]] == pytest.approx(
-            [100 - least] if least < 100 else []
-        )
+        expected = pytest.approx([100 - least] if least < 100 else [])
+        assert [example["change"] for example in cell["examples"]] == expected
     run_json("ablate", *studies["ablate"]["argv"], "-o", folder)
     assert document([folder], "title")["studies"][0]["missing"] == []
 
@@ -204,11 +199,8 @@ def test_gaps_of_a_sweep_are_told(studies, tmp_path):
 
 
 def test_curves_of_the_same_model_are_drawn_together(tmp_path):
-    folders = [
-        hand_pruning(tmp_path / "one"),
-        hand_pruning(tmp_path / "two"),
-        hand_pruning(tmp_path / "chance", "random"),
-    ]
+    folders = [hand_pruning(tmp_path / name) for name in ("one", "two")]
+    folders.append(hand_pruning(tmp_path / "chance", "random"))
     [chart] = document(folders, "title")["together"]
     assert [curve["name"] for curve in chart["curves"]] == ["All (scores), one", "All (scores), two", "All (random)"]
     # Another checkpoint does not belong there.
@@ -276,10 +268,7 @@ def test_wrong_input_is_refused_and_nothing_is_written(tmp_path, capsys):
     (damaged / "hyps" / "enc_self-0-1.txt").write_text("one line\n")
     before = sorted(tmp_path.iterdir())
     for argv, message in (
-        (
-            [good, tmp_path / "empty"],
-            "empty is not a study folder: it holds no study.json; name folders that headprune",
-        ),
+        ([good, tmp_path / "empty"], "empty is not a study folder: it holds no study.json; name folders that"),
         ([tmp_path / "nowhere"], "nowhere: there is no such folder; name folders that"),
         ([tmp_path / "other"], "is a study of headprune later; a report shows studies of ablate, keep-one"),
         ([tmp_path / "bare"], "bare is damaged: 'start' is not in it"),

@@ -13,14 +13,6 @@ from fairseq_headprune.files import read_json, write_json
 from fairseq_headprune.parts import Mask, Part
 from fairseq_headprune.studies.ablate import Ablation
 from fairseq_headprune.studies.folder import StudyFolder
-from fairseq_headprune.studies.results import with_holm
-
-
-def test_holm_over_the_cells():
-    # By hand: 3 x .01; max(.03, 2 x .03); max(.06, 1 x .04).
-    cells = with_holm([{"id": "a", "p": 0.01}, {"id": "b", "p": 0.04}, {"id": "c", "p": 0.03}])
-    assert [cell["p_holm"] for cell in cells] == pytest.approx([0.03, 0.06, 0.06])
-    assert [cell["id"] for cell in cells] == ["a", "b", "c"]
 
 
 def test_differences_are_to_the_unpruned_model(tmp_path):
