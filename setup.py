@@ -30,7 +30,7 @@ setup(
     install_requires=[
         "torch>=2.6",  # torch.load, which fairseq calls, refuses code since 2.6
         "numpy>=1.24",
-        "scipy>=1.9",
+        "scipy>=1.12",
         "sacrebleu>=2.4,<3",
         "compare-mt==0.2.10",
         "six",  # compare-mt imports it and does not declare it

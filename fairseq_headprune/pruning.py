@@ -24,16 +24,23 @@ class Step:
     pruned: int
 
 
+def parse_share(text: str) -> Fraction | None:
+    """Read a share such as ``90%`` or ``0.9`` exactly; None for anything else."""
+    try:
+        return Fraction(text.strip().removesuffix("%")) / (100 if text.strip().endswith("%") else 1)
+    except (ValueError, ZeroDivisionError):
+        return None
+
+
 def parse_step(text: str) -> Fraction:
     """Read a step such as ``10%`` or ``0.1`` exactly.
 
     Raises:
         ValueError: not a number, or not between 0.1% and 100%.
     """
-    try:
-        value = Fraction(text.strip().removesuffix("%")) / (100 if text.strip().endswith("%") else 1)
-    except (ValueError, ZeroDivisionError) as error:
-        raise ValueError(f"--step {text!r} is not a share of the heads such as 10% or 0.1") from error
+    value = parse_share(text)
+    if value is None:
+        raise ValueError(f"--step {text!r} is not a share of the heads such as 10% or 0.1")
     if not Fraction(1, 1000) <= value <= 1:
         raise ValueError(f"--step {text} is out of range: a step is at least 0.1% and at most 100% of the heads")
     return value

@@ -19,7 +19,7 @@ import whole_trainings
 from fairseq.trainer import Trainer
 
 from fairseq_headprune.modules.attach import find_gates
-from fairseq_headprune.speed.size import operations
+from fairseq_headprune.speed.measure import operations
 from fairseq_headprune.tasks.translation_headprune import TranslationHeadpruneTask
 
 _OPTIONS = re.compile(r"mask|ones|graphs|l0|(dsp|ste)\d+")

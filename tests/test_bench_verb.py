@@ -10,8 +10,7 @@ from fairseq_headprune.modules.attach import find_gates
 from fairseq_headprune.parts import Mask
 from fairseq_headprune.removal.checkpoint import slim_checkpoint
 from fairseq_headprune.session import Session, open_session, parse_generation_args
-from fairseq_headprune.speed.measure import Side
-from fairseq_headprune.speed.size import multiply_adds, operations, parameter_shares
+from fairseq_headprune.speed.measure import Side, multiply_adds, operations, parameter_shares
 
 #: ES=01 ED=12 DS=10: 5 of 12 heads stay
 MASK = Mask({"enc_self": [[0, 0], [0, 1]], "enc_dec": [[0, 1], [1, 1]], "dec_self": [[1, 0], [0, 0]]})

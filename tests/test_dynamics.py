@@ -12,7 +12,7 @@ from fairseq_headprune.cli import main
 from fairseq_headprune.cli.open import version
 from fairseq_headprune.cli.report import document
 from fairseq_headprune.files import sha256
-from fairseq_headprune.gates import dynamics
+from fairseq_headprune.gates import log
 from fairseq_headprune.parts import Part
 from fairseq_headprune.report.drawings import draw_panel, svg_of
 from fairseq_headprune.report.pictures import GateCurves, HeadsByPenalty
@@ -41,17 +41,17 @@ def write_run(folder, sets=SETS, **description):
 
 
 def test_overlap_and_settling(tmp_path):
-    run = dynamics.read_run(write_run(tmp_path / "run"))
+    run = log.read_run(write_run(tmp_path / "run"))
     assert run.final == {Part("enc_self", 0, 0), Part("enc_self", 1, 1), Part("dec_self", 0, 1)}
     # At 20 one of the three (enc_self 0.0) is a final one.
-    assert [dynamics.overlap_at(run, n) for n in (5, 10, 25, 40)] == [None, 100.0, pytest.approx(100 / 3), 100.0]
-    assert dynamics.settled(run) == (30, 20)
-    assert dynamics.layer_counts(run) == {"enc_self": [1, 1], "dec_self": [1]}
-    assert dynamics.scores(run, "nll_loss") == [(40, 2.5)]
+    assert [log.overlap_at(run, n) for n in (5, 10, 25, 40)] == [None, 100.0, pytest.approx(100 / 3), 100.0]
+    assert log.settled(run) == (30, 20)
+    assert log.layer_counts(run) == {"enc_self": [1, 1], "dec_self": [1]}
+    assert log.scores(run, "nll_loss") == [(40, 2.5)]
 
 
 def test_logs_are_read_up_to_an_update(tmp_path, capsys):
-    run = dynamics.read_run(write_run(tmp_path / "run"), until=20)
+    run = log.read_run(write_run(tmp_path / "run"), until=20)
     final = {Part("enc_self", 0, 0), Part("enc_self", 0, 1), Part("dec_self", 0, 0)}
     assert run.last_update == 20 and run.final == final
     assert main(["dynamics", str(tmp_path / "run"), "--until", "30", "--json"]) == 0
@@ -63,11 +63,11 @@ def test_logs_are_read_up_to_an_update(tmp_path, capsys):
 def test_runs_of_several_penalties_and_counts(tmp_path):
     few = {40: {"enc_self": ["00", "00"], "dec_self": ["01"]}}
     runs = [
-        dynamics.read_run(write_run(tmp_path / name, sets, kind="l0", penalty=penalty))
+        log.read_run(write_run(tmp_path / name, sets, kind="l0", penalty=penalty))
         for name, sets, penalty in (("a", few, 0.1), ("b", SETS, 0.01), ("c", SETS, 0.02))
     ]
-    assert dynamics.heads_by_penalty(runs) == [(0.01, 3), (0.02, 3), (0.1, 1)]
-    assert dynamics.distribution(runs) == {
+    assert log.heads_by_penalty(runs) == [(0.01, 3), (0.02, 3), (0.1, 1)]
+    assert log.distribution(runs) == {
         1: {"enc_self": [0.0, 0.0], "dec_self": [1.0]},
         3: {"enc_self": [1.0, 1.0], "dec_self": [1.0]},
     }

@@ -12,7 +12,7 @@ from fairseq_headprune.choosing.scored import keep_highest, keep_highest_ffn
 from fairseq_headprune.modules.attach import attach_gates, find_gates
 from fairseq_headprune.modules.connected import check_connected
 from fairseq_headprune.modules.ffn import GatedFfnOutput, NoUnits
-from fairseq_headprune.modules.hold import PrunedWeights
+from fairseq_headprune.modules.shrink import PrunedWeights
 from fairseq_headprune.parts import COMPONENTS, FFN, Mask, Part
 from fairseq_headprune.parts.layout import Layout
 from fairseq_headprune.parts.mask import SoftGates

@@ -10,7 +10,7 @@ from verbs import refused
 from fairseq_headprune.checkpoints import read_state
 from fairseq_headprune.cli import main
 from fairseq_headprune.modules.attach import find_gates
-from fairseq_headprune.modules.hold import PrunedWeights
+from fairseq_headprune.modules.shrink import PrunedWeights
 from fairseq_headprune.parts import Mask, Part
 from fairseq_headprune.removal.checkpoint import remove_heads
 from fairseq_headprune.tasks.translation_headprune import TranslationHeadpruneTask

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy
 import torch
 
-from fairseq_headprune.values import first_difference, plain
+from fairseq_headprune.json_lines import first_difference, plain
 
 
 def test_first_difference_sees_missing_settings_and_booleans():

@@ -139,17 +139,14 @@ def _names(paths: list[str]) -> list[str]:
 
 
 def _value(args: argparse.Namespace, sides: dict, paths: dict[str, str], rows: list[dict]) -> dict[str, Any]:
-    import torch
-
     from fairseq_headprune.provenance import environment
+    from fairseq_headprune.speed.measure import conditions
 
     first = next(iter(sides.values()))
     facts = {name: side.facts(paths[name]) for name, side in sides.items()}
     base = next(iter(facts.values()))["multiply_adds"]
     return {
-        "device": first.session.device.type,
-        "precision": first.session.precision,
-        "threads": torch.get_num_threads(),
+        **conditions(first.session),
         "length": args.length,
         "data": first.session.data(args.gen_subset),
         "models": {name: {**fact, "floor_speed": base / fact["multiply_adds"]} for name, fact in facts.items()},

@@ -126,15 +126,12 @@ def _measure(args: argparse.Namespace, session: Any, named: Mapping, points: lis
 
 
 def _settings(args: argparse.Namespace, session: Any) -> dict[str, Any]:
-    import torch
-
     from fairseq_headprune.provenance import environment
+    from fairseq_headprune.speed.measure import conditions
 
     names = ("heads", "masks", "seed", "batch_sizes", "examples", "seconds", "rounds")
     return {
-        "device": session.device.type,
-        "precision": session.precision,
-        "threads": torch.get_num_threads(),
+        **conditions(session),
         "settings": {name: getattr(args, name) for name in names},
         "checkpoint": {**session.checkpoint, "path": os.path.basename(args.path)},
         "data": session.data(args.gen_subset),

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from fairseq_headprune.cli.common import Parser, add_output_flags, add_width_flag
 from fairseq_headprune.cli.study import show_document
-from fairseq_headprune.gates.dynamics import read_run
+from fairseq_headprune.gates.log import read_run
 from fairseq_headprune.studies.gate_runs import SCORES, gates_document, gates_value
 
 _DESCRIPTION = """How the set of kept heads came about while gates were learned (Li et al. 2021, §5.2, §5.5, §5.6), from

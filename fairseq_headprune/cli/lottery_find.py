@@ -17,7 +17,7 @@ from fairseq_headprune.cli.study_flags import (
     scoring_settings,
 )
 from fairseq_headprune.progress import Progress
-from fairseq_headprune.pruning import parse_step
+from fairseq_headprune.pruning import parse_share, parse_step
 from fairseq_headprune.studies.folder import StudyFolder
 
 _DESCRIPTION = """Search for a winning ticket: prune heads, feed-forward blocks or single weights, lowest importance or
@@ -176,10 +176,7 @@ def _share(text: str) -> Fraction:
     Raises:
         ValueError: it is not above 0 and at most 1 (above 1 the full model itself would miss it).
     """
-    try:
-        share = Fraction(text[:-1]) / 100 if text.endswith("%") else Fraction(text)
-    except (ValueError, ZeroDivisionError):
-        share = Fraction(-1)
-    if not 0 < share <= 1:
+    share = parse_share(text)
+    if share is None or not 0 < share <= 1:
         raise ValueError(f"--threshold {text}: give a share above 0 and up to 1, which the full model itself keeps")
     return share

@@ -4,8 +4,7 @@ import argparse
 import ast
 import os
 from argparse import Namespace
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any, Optional
 
 from fairseq import checkpoint_utils
@@ -150,17 +149,11 @@ def load_model(path: str, state: State, overrides: dict[str, Any], task: Any) ->
         ValueError: the weights do not fit the settings, or overrides would give another model.
     """
     refuse_other_heads(argparse.Namespace(**overrides), saved_settings(state), "take it out of --model-overrides")
-    with _one_line_load_errors(path):
-        models, saved = checkpoint_utils.load_model_ensemble([path], {**_RECOMPUTING, **overrides}, task)
-    return models[0], saved
-
-
-@contextmanager
-def _one_line_load_errors(path: str) -> Iterator[None]:
-    """Replace torch's long report about weights that do not fit by a one-line error."""
     try:
-        yield
+        models, saved = checkpoint_utils.load_model_ensemble([path], {**_RECOMPUTING, **overrides}, task)
+        return models[0], saved
     except RuntimeError as error:
+        # In one line, instead of torch's long report about weights that do not fit.
         if "Error(s) in loading" not in str(error):
             raise
         lines = [line.strip() for line in str(error).splitlines()[1:] if line.strip()]

@@ -23,8 +23,7 @@ from fairseq_headprune.parts import Mask
 from fairseq_headprune.parts.notation import format_config
 from fairseq_headprune.removal.checkpoint import remove_heads
 from fairseq_headprune.session import Session
-from fairseq_headprune.speed.measure import ClassifierSide, Side, measure
-from fairseq_headprune.speed.size import parameter_shares
+from fairseq_headprune.speed.measure import ClassifierSide, Side, measure, parameter_shares
 from fairseq_headprune.speed.variants import with_heads
 
 

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from fairseq_headprune.files import PathLike, check_format, read_json, write_json
 from fairseq_headprune.parts import HEADS, Mask, Shape, check_component
 
@@ -180,14 +182,11 @@ def module_costs(times: Mapping[int, Sequence[float]], layers: int) -> list[Cost
 def monotone(values: Sequence[float]) -> list[float]:
     """Return the nearest non-decreasing values (least squares), keeping the first one, which is 0.
 
-    Pools adjacent violators; with the lower bound 0, the solution is the unbounded one, clipped at 0.
+    With the lower bound 0, the solution is the unbounded one, clipped at 0.
     """
-    pools: list[list[float]] = []
-    for value in values[1:]:
-        pools.append([value])
-        while len(pools) > 1 and statistics.mean(pools[-2]) > statistics.mean(pools[-1]):
-            pools[-2:] = [pools[-2] + pools[-1]]
-    return [0.0] + [max(0.0, statistics.mean(pool)) for pool in pools for _ in pool]
+    from scipy.optimize import isotonic_regression  # not for verbs that only read profiles
+
+    return [0.0, *isotonic_regression(values[1:]).x.clip(min=0.0).tolist()]
 
 
 def interpolate(points: Sequence[tuple[int, float]], heads: int) -> float:
@@ -196,9 +195,7 @@ def interpolate(points: Sequence[tuple[int, float]], heads: int) -> float:
     Raises:
         ValueError: more heads than were measured.
     """
-    for (low, before), (high, after) in zip(points, points[1:], strict=False):
-        if low <= heads <= high:
-            return before + (after - before) * (heads - low) / (high - low)
-    if heads == points[0][0]:
-        return points[0][1]
-    raise ValueError(f"{heads} heads, where {points[-1][0]} were measured at most")
+    counts, seconds = zip(*points, strict=True)
+    if heads > counts[-1]:
+        raise ValueError(f"{heads} heads, where {counts[-1]} were measured at most")
+    return float(np.interp(heads, counts, seconds))

@@ -15,7 +15,7 @@ from fairseq_headprune.modules.shrink import shrink
 from fairseq_headprune.parts import HEADS, Mask, Shape
 from fairseq_headprune.provenance import environment
 from fairseq_headprune.session import Session
-from fairseq_headprune.speed.measure import Side, measure
+from fairseq_headprune.speed.measure import Side, conditions, measure
 from fairseq_headprune.speed.profile import Cost, Group, Profile, groups, module_costs
 
 #: percentages of heads pruned in the random masks that check the prediction
@@ -84,10 +84,8 @@ def profile_session(
     profile = _profile(full, parts, times)
     profile.checks = [_check(profile, name, mask, times) for name, mask in checks.items()]
     profile.settings = {
-        "device": session.device.type,
+        **conditions(session),
         "gpu": torch.cuda.get_device_name() if session.device.type == "cuda" else None,
-        "precision": session.precision,
-        "threads": torch.get_num_threads(),
         "batch_size": batch_size,
         "beam": beam,
         "length": length,

@@ -13,10 +13,9 @@ from typing import Any
 
 from fairseq_headprune import files
 from fairseq_headprune.jobs.claims import Claims
-from fairseq_headprune.json_lines import append_line, json_line, locked, read_cells
+from fairseq_headprune.json_lines import append_line, first_difference, json_line, locked, plain, read_cells
 from fairseq_headprune.leftovers import remove_leftovers
 from fairseq_headprune.parts import Mask
-from fairseq_headprune.values import first_difference, plain
 
 FORMAT = "headprune.study/1"
 _PARTS = ("masks", "hyps", "figures")

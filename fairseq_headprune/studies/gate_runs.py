@@ -5,9 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_headprune.files import PathLike, read_json, sha256
-from fairseq_headprune.gates import dynamics
-from fairseq_headprune.gates.dynamics import GateRun
-from fairseq_headprune.gates.log import NAME
+from fairseq_headprune.gates import log
+from fairseq_headprune.gates.log import NAME, GateRun
 from fairseq_headprune.parts import PAPER_NAMES
 from fairseq_headprune.report.document import Document
 from fairseq_headprune.report.pictures import GateCurves, HeadsByLayer, HeadsByPenalty, Picture, Points
@@ -38,13 +37,13 @@ def gates_value(runs: Sequence[GateRun], score: str | None = None, at: Sequence[
         groups.setdefault(run.description["kind"], []).append(run)
     value: dict[str, Any] = {"score": name, "runs": [_described(run, name, at) for run in runs]}
     value["distribution"] = {
-        kind: [{"kept": kept, "layers": layers} for kept, layers in dynamics.distribution(group).items()]
+        kind: [{"kept": kept, "layers": layers} for kept, layers in log.distribution(group).items()]
         for kind, group in groups.items()
     }
     if len(runs) == 1:
         value["by_update"] = _by_update(runs[0], name)
     else:
-        value["heads_by_penalty"] = [{"penalty": p, "kept": kept} for p, kept in dynamics.heads_by_penalty([*runs])]
+        value["heads_by_penalty"] = [{"penalty": p, "kept": kept} for p, kept in log.heads_by_penalty([*runs])]
     return value
 
 
@@ -63,7 +62,7 @@ def read_gates(path: PathLike) -> Document:
         ValueError: the log is damaged or empty, or the JSON document is of another verb.
     """
     if Path(path).suffix != ".json":
-        return gates_document(gates_value([dynamics.read_run(path)]), str(path))
+        return gates_document(gates_value([log.read_run(path)]), str(path))
     value = read_json(path)
     if not isinstance(value, dict) or not set(value) >= _KEYS:
         lacks = isinstance(value, dict) and "resamples" in value and not value.get("statistics")
@@ -125,7 +124,7 @@ def _score_name(runs: Sequence[GateRun], asked: str | None) -> str | None:
     if asked is None:
         return next((name for name in SCORES if name in names), None)
     for found in runs:
-        if not dynamics.scores(found, asked):
+        if not log.scores(found, asked):
             known = ", ".join(sorted(names)) or "none, as there was no validation yet"
             raise ValueError(f"{found.path}: the log has no {asked!r} of a validation; there are {known}")
     return asked
@@ -134,8 +133,8 @@ def _score_name(runs: Sequence[GateRun], asked: str | None) -> str | None:
 def _described(run: GateRun, score: str | None, at: Sequence[int] | None) -> dict[str, Any]:
     """Describe a run by JSON values: its settings and the numbers of §5.6."""
     updates = at or [round(share * run.last_update) for share in (0.25, 0.5, 0.75)]
-    first, before = dynamics.settled(run)
-    scores = dynamics.scores(run, score) if score else []
+    first, before = log.settled(run)
+    scores = log.scores(run, score) if score else []
     return {
         "run": str(run.path),
         "sha256": sha256(run.path),
@@ -146,9 +145,9 @@ def _described(run: GateRun, score: str | None, at: Sequence[int] | None) -> dic
         "kept": len(run.final),
         **({"sampled_as_learned": run.sampled[-1][1]} if run.sampled else {}),
         "final_set_of_update": run.sets[-1][0],
-        "components": {c: sum(layers) for c, layers in dynamics.layer_counts(run).items()},
+        "components": {c: sum(layers) for c, layers in log.layer_counts(run).items()},
         "settled": {"from_update": first, "other_at_update": before},
-        "overlap": [{"update": n, "percent": dynamics.overlap_at(run, n)} for n in updates],
+        "overlap": [{"update": n, "percent": log.overlap_at(run, n)} for n in updates],
         "score": {"update": scores[-1][0], "value": scores[-1][1]} if scores else None,
     }
 
@@ -157,11 +156,11 @@ def _by_update(run: GateRun, score: str | None) -> dict[str, list[dict[str, Any]
     """Return the data of the figure of one run."""
     return {
         "sets": [
-            {"update": n, "kept": len(chosen), "percent": dynamics.overlap(chosen, run.final)} for n, chosen in run.sets
+            {"update": n, "kept": len(chosen), "percent": log.overlap(chosen, run.final)} for n, chosen in run.sets
         ],
         "temperature": [{"update": n, "value": tau} for n, tau in run.temperatures],
         "sampled_as_learned": [{"update": n, "value": share} for n, share in run.sampled],
-        "score": [{"update": n, "value": found} for n, found in (dynamics.scores(run, score) if score else [])],
+        "score": [{"update": n, "value": found} for n, found in (log.scores(run, score) if score else [])],
     }
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fairseq_headprune.files import PathLike, sha256
+from fairseq_headprune.json_lines import first_difference
 from fairseq_headprune.report.document import Document
 from fairseq_headprune.studies.epochs import EpochCheckpoints, epoch_list
 from fairseq_headprune.studies.folder import StudyFolder
@@ -19,7 +20,6 @@ from fairseq_headprune.studies.prune import Prune
 from fairseq_headprune.studies.run import run
 from fairseq_headprune.studies.study import UNPRUNED, Cell, Done
 from fairseq_headprune.studies.sweep_result import epoch_path, sweep_document
-from fairseq_headprune.values import first_difference
 
 if TYPE_CHECKING:
     from fairseq_headprune.session import Session

@@ -21,7 +21,7 @@ from fairseq_headprune.models.starting import (
 )
 from fairseq_headprune.modules.attach import GatedParts, attach_gates, find_gates
 from fairseq_headprune.modules.connected import check_connected
-from fairseq_headprune.modules.hold import PrunedWeights
+from fairseq_headprune.modules.shrink import PrunedWeights
 from fairseq_headprune.parts import COMPONENTS, HEADS, Mask
 from fairseq_headprune.tasks.seam import PrunableTask
 from fairseq_headprune.training.fast import FastTraining

@@ -15,12 +15,12 @@ import matplotlib
 from matplotlib.colors import to_hex
 
 from fairseq_headprune import __version__
+from fairseq_headprune.json_lines import plain
 from fairseq_headprune.provenance import git_commit
 from fairseq_headprune.report.document import Document
 from fairseq_headprune.report.drawing import LOOKS, spare_looks
 from fairseq_headprune.report.drawings import svg_of
 from fairseq_headprune.report.head_maps import MAPS
-from fairseq_headprune.values import plain
 
 FORMAT = "headprune.report/1"
 

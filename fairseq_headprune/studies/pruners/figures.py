@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_headprune import files
-from fairseq_headprune.gates.dynamics import mean_counts
+from fairseq_headprune.gates.log import mean_counts
 from fairseq_headprune.jobs.methods import base, in_order, learns, title
 from fairseq_headprune.report import drawing
 from fairseq_headprune.report.drawings import draw_panel
