@@ -195,10 +195,6 @@ class Session:
         return next(iter(Batches(self.dataset(split), [indices], self.device)))
 
 
-#: the function by which verbs open a session
-open_session = Session
-
-
 def _complete(args: argparse.Namespace, state: State) -> None:
     """Fill in task settings from the checkpoint where no flag is given.
 

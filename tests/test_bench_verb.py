@@ -9,7 +9,7 @@ from fairseq_headprune.cli import main
 from fairseq_headprune.modules.attach import find_gates
 from fairseq_headprune.parts import Mask
 from fairseq_headprune.removal.checkpoint import slim_checkpoint
-from fairseq_headprune.session import Session, open_session, parse_generation_args
+from fairseq_headprune.session import Session, parse_generation_args
 from fairseq_headprune.speed.measure import Side, multiply_adds, operations, parameter_shares
 
 #: ES=01 ED=12 DS=10: 5 of 12 heads stay
@@ -100,7 +100,7 @@ def test_classifiers_are_compared_on_whole_examples(tuned, tmp_path, capsys):
     rows = [(row["batch_size"], row["beam"], row["sentences"]) for row in value["rows"][::2]]
     assert rows == [(1, None, 6), (4, None, 6)]
     assert {row["tokens_per_second"] for row in value["rows"]} == {None} and value["length"] is None
-    session = open_session(parse_generation_args("bench", [str(word) for word in call[:4]], lambda parser: None, ""))
+    session = Session(parse_generation_args("bench", [str(word) for word in call[:4]], lambda parser: None, ""))
     examples = session.dataset("dev").sizes
     length = round(sum(map(int, examples)) / len(examples))
     rest = 3 * length * 2 * 24 * 40 + 24 * 24 + 24 * 2

@@ -89,11 +89,11 @@ def main() -> None:
     from fairseq_headprune.export.onnx_graphs import load_onnx
     from fairseq_headprune.files import read_json, write_json
     from fairseq_headprune.provenance import environment
-    from fairseq_headprune.session import open_session, parse_generation_args
+    from fairseq_headprune.session import Session, parse_generation_args
 
     data = str(args.prepared / "data-bin")
     words = [data, "--source-lang", "de", "--target-lang", "en", "--path", str(args.checkpoint), "--cpu"]
-    session = open_session(parse_generation_args("exports", words, lambda parser: None, ""))
+    session = Session(parse_generation_args("exports", words, lambda parser: None, ""))
     split = session.dataset("test")
     pairs = [(split[i]["source"].tolist()[:-1], split[i]["target"].tolist()[:-1]) for i in range(args.sentences)]
     sources = [source for source, _ in pairs]

@@ -58,7 +58,7 @@ def run(argv: list[str]) -> int:
     """Run the verb."""
     args = parse_model_flags("bench", argv, _add_flags, _DESCRIPTION)
     _check(args)
-    from fairseq_headprune.session import open_session
+    from fairseq_headprune.session import Session
     from fairseq_headprune.speed.measure import measure
 
     use_threads(args)
@@ -68,7 +68,7 @@ def run(argv: list[str]) -> int:
     for name, path in zip(names, paths, strict=True):
         mine = copy.copy(args)
         mine.path = path
-        sides[name] = _side(open_session(mine), args)
+        sides[name] = _side(Session(mine), args)
     rows = measure(sides, args.sentences, args.batch_sizes, args.beams, args.rounds)
     for row in rows:
         side = sides[row["model"]]

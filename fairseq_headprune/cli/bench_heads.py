@@ -28,12 +28,12 @@ def run(argv: list[str]) -> int:
     """Run the verb."""
     args = parse_model_flags("bench-heads", argv, _add_flags, _DESCRIPTION)
     _check(args)
-    from fairseq_headprune.session import open_session
+    from fairseq_headprune.session import Session
     from fairseq_headprune.speed.by_heads import named_masks, read_points
 
     named, points = named_masks(args.mask_files), read_points(args.points, args.study) if args.points else []
     use_threads(args)
-    value = _measure(args, open_session(args), named, points)
+    value = _measure(args, Session(args), named, points)
     from fairseq_headprune.files import write_json
 
     write_json(args.output, value)

@@ -23,9 +23,9 @@ def run(argv: list[str]) -> int:
     args = parse_model_flags("evaluate", argv, _add_flags, _DESCRIPTION)
     from fairseq_headprune.glue.predictions import submission_paths, write_submission
     from fairseq_headprune.provenance import environment
-    from fairseq_headprune.session import open_session
+    from fairseq_headprune.session import Session
 
-    session = open_session(args)
+    session = Session(args)
     task = session.task.glue
     if task is None:
         raise ValueError(f"{args.path}: not a checkpoint of the task glue; fairseq-generate is for translation")

@@ -123,14 +123,14 @@ def _export(args: argparse.Namespace, target: str, folder: Path) -> dict[str, An
 
 
 def _mask(args: argparse.Namespace, state: Any) -> Mask:
-    from fairseq_headprune.export.model import own_mask
+    from fairseq_headprune.checkpoints import stored_layout, stored_mask
     from fairseq_headprune.export.uniform import uniform_mask
 
     if args.mask:
         mask = Mask.load(args.mask)
         mask.source = identified(args.mask) | {"source": mask.source}
         return mask
-    mask = own_mask(state)
+    mask = stored_mask(state) or stored_layout(state).mask()
     if args.uniform:
         mask = uniform_mask(mask, Scores.load(args.uniform), args.heads)
         mask.source = {"uniform": identified(args.uniform) | {"heads": args.heads}}

@@ -102,14 +102,14 @@ def _survival(argv: list[str]) -> int:
 def _patterns(argv: list[str]) -> int:
     """Do survivors attend in patterns of their own?"""
     args = parse_model_flags("lottery patterns", argv, _add_patterns_flags, _PATTERNS)
-    from fairseq_headprune.session import open_session
+    from fairseq_headprune.session import Session
     from fairseq_headprune.studies.attention_patterns import PatternSettings, attention_patterns
     from fairseq_headprune.studies.stored import check_folder
 
     check_least(0, args, "sentences", "pattern-seed")
     check_folder(args.output)
     how = PatternSettings(args.sentences, args.annotated_maps, args.pattern_seed)
-    document = attention_patterns(open_session(args), args.gen_subset, how, args.tickets)
+    document = attention_patterns(Session(args), args.gen_subset, how, args.tickets)
     return show_stored(document, "lottery patterns", args)
 
 

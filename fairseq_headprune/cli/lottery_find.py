@@ -34,13 +34,13 @@ def run(argv: list[str]) -> int:
     args, modes = _parse(argv)
     if args.dry_run:
         return _outlook(args, modes, 1)
-    from fairseq_headprune.session import open_session
+    from fairseq_headprune.session import Session
     from fairseq_headprune.studies.lottery import LotteryFind, searches_document
     from fairseq_headprune.studies.masked import WeightWork
 
     args.jobs = 1
     take_place(args)
-    session, studies, folder = open_session(args), [], Path(args.output)
+    session, studies, folder = Session(args), [], Path(args.output)
     for mode, settings in modes.items():
         study = LotteryFind.of(session, args.gen_subset, settings)
         args.output = folder / mode if len(modes) > 1 else folder
@@ -88,10 +88,10 @@ def _many(several: argparse.Namespace, rest: list[str]) -> int:
 
 def _outlook(args: argparse.Namespace, modes: dict[str, Any], models: int) -> int:
     """Print what the searches are going to do; those of several models are taken to be one after the other."""
-    from fairseq_headprune.session import open_session
+    from fairseq_headprune.session import Session
     from fairseq_headprune.studies.lottery import LotteryFind
 
-    args.jobs, session = 1, open_session(args)
+    args.jobs, session = 1, Session(args)
     found = [outlook(LotteryFind.of(session, args.gen_subset, how), args, models) for how in modes.values()]
     return show_outlooks(found, args)
 

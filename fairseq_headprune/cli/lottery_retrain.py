@@ -27,7 +27,7 @@ tested against --path by paired bootstrap. Started again, it resumes."""
 def run(argv: list[str]) -> int:
     """Run the verb."""
     args = parse_model_flags("lottery retrain", argv, _add_flags, _DESCRIPTION)
-    from fairseq_headprune.session import open_session
+    from fairseq_headprune.session import Session
     from fairseq_headprune.studies.lottery_retrain import LotteryRetrain, Retraining
     from fairseq_headprune.studies.masked import WeightWork
 
@@ -37,7 +37,7 @@ def run(argv: list[str]) -> int:
     masks = [ticket for ticket in tickets.values() if isinstance(ticket, Mask)]
     args.ffn = "blocks" if any(set(FFN) & set(mask.rows) for mask in masks) else None
     rewind = rewind_point(args.rewind, Path(args.path))
-    session = open_session(args)
+    session = Session(args)
     if args.reset_embeddings and session.task.translates:
         raise ValueError("--reset-embeddings is for BERT: a translation model always starts from its first embeddings")
     seed = args.training_seed if args.training_seed is not None else session.saved_cfg.common.seed

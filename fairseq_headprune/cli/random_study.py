@@ -29,13 +29,13 @@ fine-tuning that dies is started again from its last epoch, as long as it gets f
 def run(argv: list[str]) -> int:
     """Run the verb."""
     args = parse(argv)
-    from fairseq_headprune.session import open_session
+    from fairseq_headprune.session import Session
     from fairseq_headprune.studies.random_study import RandomStudy
     from fairseq_headprune.studies.samplings import items
 
     comparison, how = comparison_settings(args), fine_tuning(args)
     chosen = items(args.random, args.config, args.triple, args.layers, args.mirror, args.control)
-    study = RandomStudy.of(open_session(args), args.gen_subset, chosen, args.seeds, how, comparison, args.components)
+    study = RandomStudy.of(Session(args), args.gen_subset, chosen, args.seeds, how, comparison, args.components)
     study.generate, study.base, study.margin = generation_flags(argv, _add_flags), args.baseline, args.margin
     return run_trainings("random-study", argv, args, study)
 

@@ -33,7 +33,7 @@ def run(argv: list[str]) -> int:
     args = parse_model_flags("score", argv, _add_flags, _DESCRIPTION)
     from fairseq_headprune.importance.ranks import process_group
     from fairseq_headprune.provenance import environment
-    from fairseq_headprune.session import open_session
+    from fairseq_headprune.session import Session
     from fairseq_headprune.studies.estimates import estimate_scores
 
     settings = scoring_settings(args, args.gen_subset)
@@ -43,7 +43,7 @@ def run(argv: list[str]) -> int:
     number, ranks = rank()
     use_local_rank(args.cpu)
     args.quiet |= number > 0  # one rank tells
-    session = open_session(args)
+    session = Session(args)
     with process_group(ranks):
         scores = estimate_scores(session, settings)
     if number:
@@ -100,12 +100,12 @@ def _text(scores: Scores, files: list) -> str:
 def attention(argv: list[str]) -> int:
     """Run ``headprune attention``: what every head attends to in one sentence."""
     args = parse_model_flags("attention", argv, _add_attention_flags, _ATTENTION)
-    from fairseq_headprune.session import open_session
+    from fairseq_headprune.session import Session
     from fairseq_headprune.studies.attention_maps import attention_maps
     from fairseq_headprune.studies.stored import check_folder
 
     check_folder(args.output)
-    document = attention_maps(open_session(args), args.gen_subset, args.sentence, args.normed)
+    document = attention_maps(Session(args), args.gen_subset, args.sentence, args.normed)
     return show_stored(document, "attention", args)
 
 

@@ -38,11 +38,11 @@ def run_study(
         prepare: checks them before the model is loaded, and returns a function that makes the study of the model.
     """
     args = parse_model_flags(verb, argv, add_flags, description)
-    from fairseq_headprune.session import open_session
+    from fairseq_headprune.session import Session
 
     make = prepare(args)
     take_place(args)
-    study = make(open_session(args))
+    study = make(Session(args))
     if args.dry_run:
         return show_outlooks([outlook(study, args)], args)
     run_opened(verb, argv, args, study)

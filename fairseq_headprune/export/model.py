@@ -13,7 +13,7 @@ from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from torch import Tensor
 
 from fairseq_headprune import plugin  # noqa: F401  (registers)
-from fairseq_headprune.checkpoints import State, head_shape, part_modules, saved_settings, stored_layout, stored_mask
+from fairseq_headprune.checkpoints import State, part_modules, saved_settings, stored_layout
 from fairseq_headprune.files import PathLike
 from fairseq_headprune.modules.attach import without_attention_weights
 from fairseq_headprune.parts import HEADS, Mask
@@ -41,11 +41,6 @@ class Exportable:
     settings: Any
     mask: Mask
     target_lang: str | None = None
-
-
-def own_mask(state: State) -> Mask:
-    """Return the mask of a checkpoint; if it has none, the mask that keeps every head."""
-    return stored_mask(state) or Mask.full(head_shape(state))
 
 
 def load(

@@ -195,10 +195,10 @@ def open_model(checkpoint: PathLike, generate: Sequence[str], split: str) -> Any
     Args:
         generate: data folder and flags of fairseq-generate; their ``--path`` and split are ignored.
     """
-    from fairseq_headprune.session import open_session, parse_generation_args
+    from fairseq_headprune.session import Session, parse_generation_args
 
     argv = [*generate, "--path", str(checkpoint), "--gen-subset", split]
-    return open_session(parse_generation_args("job", argv, lambda parser: None, ""))
+    return Session(parse_generation_args("job", argv, lambda parser: None, ""))
 
 
 def best(checkpoint: PathLike, valid: str) -> dict[str, Any]:

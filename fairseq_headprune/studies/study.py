@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
 from fairseq_headprune.files import PathLike
+from fairseq_headprune.json_lines import first_difference
 from fairseq_headprune.report.document import Document
 from fairseq_headprune.studies.folder import StudyFolder
-from fairseq_headprune.values import first_difference
 
 #: id of the cell that all others are compared with
 UNPRUNED = "unpruned"

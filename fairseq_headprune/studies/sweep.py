@@ -230,11 +230,11 @@ class EpochWork:
 
 def session_of(args: argparse.Namespace, path: Path, task: Any = None) -> "Session":
     """Load a checkpoint with the flags of a command line without ``--path``."""
-    from fairseq_headprune.session import open_session  # torch: a finished study is read without it
+    from fairseq_headprune.session import Session  # torch: a finished study is read without it
 
     own = copy(args)
     own.path = str(path)
-    session = open_session(own, task)
+    session = Session(own, task)
     session.checkpoint  # noqa: B018  (its hash, before training may remove the file)
     return session
 
