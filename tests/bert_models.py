@@ -7,9 +7,9 @@ from types import SimpleNamespace
 import torch
 from fairseq.models import ARCH_CONFIG_REGISTRY
 
-from fairseq_headprune.bert.folder import HEAD
-from fairseq_headprune.bert.vocabulary import Vocabulary
 from fairseq_headprune.export.huggingface import write_folder
+from fairseq_headprune.imports.bert import HEAD
+from fairseq_headprune.imports.wordpieces import Vocabulary
 from fairseq_headprune.models.bert_gated import BertGatedModel
 
 # transformers imports torchaudio wherever it is installed, and its CUDA build does not load beside a CPU torch.

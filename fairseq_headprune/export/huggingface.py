@@ -11,15 +11,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fairseq_headprune.bert import folder as bert_folder
-from fairseq_headprune.bert.vocabulary import Vocabulary
 from fairseq_headprune.checkpoints import State, saved_settings
 from fairseq_headprune.export.model import TOLERANCE, zeroed_weights
 from fairseq_headprune.files import PathLike, write_json, write_text, write_with
+from fairseq_headprune.imports import bert as bert_folder
 from fairseq_headprune.imports.families import family_of
 from fairseq_headprune.imports.folder import read_weights
 from fairseq_headprune.imports.pieces import FOLDER
 from fairseq_headprune.imports.weights import to_fairseq, to_hugging_face
+from fairseq_headprune.imports.wordpieces import Vocabulary
 from fairseq_headprune.models.bert_gated import LABELS, BertGatedModel
 from fairseq_headprune.models.imported import CONFIG
 from fairseq_headprune.modules.attach import attach_gates

@@ -10,10 +10,10 @@ import torch.nn.functional as F
 from fairseq.data import FairseqDataset
 from torch import Tensor, nn
 
-from fairseq_headprune.bert.vocabulary import Encoded, Vocabulary
 from fairseq_headprune.files import PathLike
 from fairseq_headprune.glue.catalogue import GlueTask
 from fairseq_headprune.glue.tsv import Example, read_bytes, read_split, split_path
+from fairseq_headprune.imports.wordpieces import Encoded, Vocabulary
 
 
 @dataclass

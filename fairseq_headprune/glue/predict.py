@@ -10,10 +10,10 @@ import torch
 from fairseq.distributed import utils as distributed
 from torch import Tensor
 
-from fairseq_headprune.bert.folder import HEAD
 from fairseq_headprune.evaluation.memory import Card
 from fairseq_headprune.glue.dataset import Split
 from fairseq_headprune.glue.metrics import LabelMetric
+from fairseq_headprune.imports.bert import HEAD
 from fairseq_headprune.modules.row_masks import RowMasks, branching
 from fairseq_headprune.parts import Mask
 

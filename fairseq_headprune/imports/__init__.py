@@ -1,1 +1,1 @@
-"""Read a translation model's Hugging Face folder: configuration, weights, vocabulary and tokenisation."""
+"""Read Hugging Face folders of translation models and of BERT: configuration, weights, vocabulary, tokenisation."""

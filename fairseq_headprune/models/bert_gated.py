@@ -8,8 +8,8 @@ import torch
 from fairseq.models import FairseqEncoderModel, register_model, register_model_architecture
 from torch import Tensor, nn
 
-from fairseq_headprune.bert import folder as bert_folder
-from fairseq_headprune.bert.folder import HEAD, read_weights, to_ours
+from fairseq_headprune.imports import bert as bert_folder
+from fairseq_headprune.imports.bert import HEAD, read_weights, to_ours
 from fairseq_headprune.models.starting import carry_out_layouts, settings_to_start_from, take_layouts
 from fairseq_headprune.modules.attach import attach_gates
 from fairseq_headprune.modules.bert_encoder import BertEncoder, ClassificationHead

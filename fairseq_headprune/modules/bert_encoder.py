@@ -27,7 +27,7 @@ class BertEncoder(FairseqEncoder):
     """Embeddings of words, positions and token types; the layers; and the pooler.
 
     Args:
-        settings: the model's settings, named as in :mod:`fairseq_headprune.bert.folder`.
+        settings: the model's settings, named as in :mod:`fairseq_headprune.imports.bert`.
     """
 
     def __init__(self, settings: Any) -> None:

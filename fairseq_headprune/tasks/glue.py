@@ -15,8 +15,6 @@ from fairseq.tasks import FairseqTask, register_task
 from omegaconf import II
 from torch import Tensor
 
-from fairseq_headprune.bert.folder import read_config
-from fairseq_headprune.bert.vocabulary import Vocabulary
 from fairseq_headprune.criterions.settings import setting
 from fairseq_headprune.evaluation.evaluator import Evaluator
 from fairseq_headprune.files import PathLike
@@ -26,6 +24,8 @@ from fairseq_headprune.glue.dataset import ExampleLosses, GlueDataset, Holdout, 
 from fairseq_headprune.glue.metrics import AND, metric_of, scores
 from fairseq_headprune.glue.predict import noted_logits, of_all_ranks, predictions
 from fairseq_headprune.glue.tsv import split_path
+from fairseq_headprune.imports.bert import read_config
+from fairseq_headprune.imports.wordpieces import Vocabulary
 from fairseq_headprune.models.bert_gated import BertGatedModel
 from fairseq_headprune.models.starting import state_to_start_from
 from fairseq_headprune.tasks.gated import HEAD_MASK_HELP, WEIGHT_MASK_HELP, GatedTask

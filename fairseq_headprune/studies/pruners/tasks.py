@@ -108,9 +108,9 @@ class Classifying:
         """Return the head counts of the folder's model.
 
         Raises:
-            ValueError, FileNotFoundError: see :func:`~fairseq_headprune.bert.folder.read_config`.
+            ValueError, FileNotFoundError: see :func:`~fairseq_headprune.imports.bert.read_config`.
         """
-        from fairseq_headprune.bert.folder import read_config
+        from fairseq_headprune.imports.bert import read_config
 
         sizes = read_config(self._bert)
         return {"enc_self": [sizes["num_attention_heads"]] * sizes["num_hidden_layers"]}
@@ -121,8 +121,8 @@ class Classifying:
         Raises:
             KeyError, FileNotFoundError: no such split or file.
         """
-        from fairseq_headprune.bert.folder import weights_path
         from fairseq_headprune.glue.tsv import split_path
+        from fairseq_headprune.imports.bert import weights_path
 
         paths = [split_path(data, self._task, self._task.stem(split)) for split in ("train", *splits)]
         return {path.name: sha256(path) for path in [*paths, weights_path(self._bert)]}

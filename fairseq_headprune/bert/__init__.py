@@ -1,1 +1,0 @@
-"""Read BERT from Hugging Face folders (settings, weights, vocabulary) without the package ``transformers``."""
