@@ -56,40 +56,30 @@ NOT_TRIED = {
     **dict.fromkeys(("-h", "--help"), "no setting"),
 }
 
+
+def not_for(name, **more):
+    """What score and prune say of a flag or task, and other verbs of what else is wrong."""
+    return dict.fromkeys(("score", "prune"), f"{name} is not supported") | more
+
+
 #: flags -> what each verb says of them; the verbs that are not named work
 REFUSED = {
-    f"{STOCK} --no-cross-attention": {"score": "--no-cross-attention", "prune": "--no-cross-attention"},
+    f"{STOCK} --no-cross-attention": dict.fromkeys(("score", "prune"), "--no-cross-attention"),
     f"{STOCK} --quant-noise-pq 0.1 --quant-noise-pq-block-size 8": {"slim": "quant_noise_pq"},
-    f"{STOCK} --quant-noise-scalar 0.1": {
-        "score": "--quant-noise-scalar is not supported", "prune": "--quant-noise-scalar is not supported",
-        "slim": "quant_noise_scalar",
-    },
-    f"--arch transformer_tiny --task translation_multi_simple_epoch --langs xx,yy {PAIR}": {
-        "score": "the task translation_multi_simple_epoch is not supported",
-        "prune": "the task translation_multi_simple_epoch is not supported",
-    },
-    "--arch transformer_tiny --task translation_from_pretrained_bart --langs xx,yy": {
-        "score": "the task translation_from_pretrained_bart is not supported",
-        "prune": "the task translation_from_pretrained_bart is not supported",
-    },
-    f"--arch multilingual_transformer --task multilingual_translation {PAIR} {SMALL}": {
-        "score": "the task multilingual_translation is not supported",
-        "prune": "the task multilingual_translation is not supported",
-        "slim": "the architecture 'multilingual_transformer'",
-    },
-    f"--arch levenshtein_transformer --task translation_lev --criterion nat_loss {SMALL}": {
-        "score": "the task translation_lev is not supported", "prune": "the task translation_lev is not supported",
-        "slim": "the architecture 'levenshtein_transformer'",
-    },
-    "--arch lstm --task translation": {
+    f"{STOCK} --quant-noise-scalar 0.1": not_for("--quant-noise-scalar", slim="quant_noise_scalar"),
+    f"--arch transformer_tiny --task translation_multi_simple_epoch --langs xx,yy {PAIR}":
+        not_for("the task translation_multi_simple_epoch"),
+    "--arch transformer_tiny --task translation_from_pretrained_bart --langs xx,yy":
+        not_for("the task translation_from_pretrained_bart"),
+    f"--arch multilingual_transformer --task multilingual_translation {PAIR} {SMALL}":
+        not_for("the task multilingual_translation", slim="the architecture 'multilingual_transformer'"),
+    f"--arch levenshtein_transformer --task translation_lev --criterion nat_loss {SMALL}":
+        not_for("the task translation_lev", slim="the architecture 'levenshtein_transformer'"),
+    **{f"--arch {arch} --task translation": {
         "mask": "holds no attention weights", "score": "nothing to gate", "prune": "nothing to gate",
-    },
-    "--arch fconv_iwslt_de_en --task translation": {
-        "mask": "holds no attention weights", "score": "nothing to gate", "prune": "nothing to gate",
-    },
-    "--arch lightconv_iwslt_de_en --task translation": {"slim": "the architecture 'lightconv_iwslt_de_en'"},
-    f"--arch transformer_align --task translation {SMALL}": {"slim": "the architecture 'transformer_align'"},
-    f"--arch bart_base --task translation {SMALL}": {"slim": "the architecture 'bart_base'"},
+    } for arch in ("lstm", "fconv_iwslt_de_en")},
+    **{f"--arch {arch} --task translation {sizes}": {"slim": f"the architecture '{arch}'"}
+       for arch, sizes in (("lightconv_iwslt_de_en", ""), ("transformer_align", SMALL), ("bart_base", SMALL))},
 }  # fmt: skip
 
 CRITERIONS = (
