@@ -7,6 +7,7 @@ from unittest.mock import Mock
 
 import pytest
 import sentencepiece
+import tiny
 from verbs import refused
 
 from fairseq_headprune.cli import main
@@ -166,33 +167,27 @@ def test_a_foreign_file_is_not_overwritten(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["test.de"]
 
 
-def test_binary_data_has_a_joined_dictionary_and_all_sentences(tmp_path):
-    from fairseq_cli import preprocess
-
-    logs = list(preprocess.logger.handlers)
+def test_binary_data_is_what_fairseq_preprocess_makes(tmp_path, monkeypatch):
     make(tmp_path, SMALL)
-    assert preprocess.logger.handlers == logs  # its log lay in a folder that is gone
-    data = tmp_path / "data-bin"
-    assert (data / "dict.de.txt").read_bytes() == (data / "dict.en.txt").read_bytes()
-    from fairseq.data import Dictionary, data_utils
-
-    dictionary = Dictionary.load(str(data / "dict.en.txt"))
-    loaded = data_utils.load_indexed_dataset(str(data / "test.de-en.en"), dictionary)
-    lines = [dictionary.string(loaded[i], "sentencepiece") for i in range(len(loaded))]
-    assert lines == (tmp_path / "test.en").read_text().splitlines()
+    languages = ["--source-lang=de", "--target-lang=en", "--joined-dictionary", f"--destdir={tmp_path / 'theirs'}"]
+    splits = [f"--{split}pref={tmp_path / split}.spm" for split in ("train", "valid", "test")]
+    tiny.fairseq_here("preprocess", *languages, *splits)
+    ours, theirs = (
+        {path.name: path.read_bytes() for path in (tmp_path / name).iterdir()} for name in ("data-bin", "theirs")
+    )
+    assert ours.pop("corpus.json") and theirs.pop("preprocess.log") and ours == theirs and len(ours) == 14
     assert [path for path in tmp_path.iterdir() if path.name.startswith(".")] == []
-    (data / "corpus.json").write_text("{}")
+    (tmp_path / "data-bin" / "corpus.json").write_text("{}")
     with pytest.raises(ValueError, match="data-bin is of another corpus"):
         make(tmp_path, SMALL)
 
-
-def test_failed_preprocessing_is_said_and_leaves_no_folder(tmp_path, monkeypatch):
-    def fail(_):
+    def fail(*_):
         raise OSError("no space left")
 
-    monkeypatch.setattr("fairseq_cli.preprocess.main", fail)
-    with pytest.raises(RuntimeError, match="fairseq-preprocess failed: no space left"):
-        make(tmp_path, SMALL)
+    # A failure leaves no half of a folder.
+    monkeypatch.setattr("fairseq.data.indexed_dataset.make_builder", fail)
+    with pytest.raises(OSError, match="no space left"):
+        make(tmp_path, SMALL, force=True)
     assert not (tmp_path / "data-bin").exists()
 
 

@@ -25,7 +25,7 @@ def _parser() -> Parser:
         "--binarise",
         action=argparse.BooleanOptionalAction,
         default=True,
-        help="also run fairseq-preprocess into DIR/data-bin",
+        help="also write DIR/data-bin, as fairseq-preprocess does",
     )
     parser.add_argument("--force", action="store_true", help="replace another corpus found in DIR (default: refuse)")
     parser.add_argument("--json", action="store_true", help="print the result as JSON (default: as text)")

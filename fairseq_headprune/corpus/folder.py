@@ -3,17 +3,15 @@
 import hashlib
 import importlib.metadata
 import importlib.util
-import io
 import shutil
 from collections.abc import Callable
-from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from fairseq_headprune.corpus.sentences import distinct_pairs
-from fairseq_headprune.files import PathLike, read_json, write_bytes, write_json
+from fairseq_headprune.files import PathLike, read_json, read_lines, write_bytes, write_json
 from fairseq_headprune.leftovers import new_folder
 from fairseq_headprune.sentencepieces import encode, train_pieces
 
@@ -64,9 +62,8 @@ def make_corpus(directory: PathLike, settings: Settings, binarise: bool = True, 
     Raises:
         ValueError: the folder holds another corpus and ``force`` is not given, or fairseq is not installed.
         OSError: the folder cannot be written.
-        RuntimeError: fairseq-preprocess failed.
     """
-    if binarise and importlib.util.find_spec("fairseq_cli") is None:
+    if binarise and importlib.util.find_spec("fairseq") is None:
         raise ValueError("fairseq is not installed: pip install 'fairseq_headprune[fairseq]', or give --no-binarise")
     folder, text = Path(directory), generate(settings)
     model = train_pieces(text["train.de"] + text["train.en"], settings.vocab)
@@ -104,23 +101,21 @@ def _hashes(path: Path) -> Any:
 
 
 def _binarise(folder: Path, about: dict[str, Any]) -> None:
-    """Run fairseq-preprocess into ``data-bin`` without logs, in this process: it ends when this process is killed."""
-    shutil.rmtree(folder / "data-bin", ignore_errors=True)
-    quiet = io.StringIO()
-    with new_folder(folder / "data-bin") as made, redirect_stdout(quiet), redirect_stderr(quiet):
-        from fairseq import options
-        from fairseq_cli import preprocess
+    """Write ``data-bin``: what fairseq-preprocess with a joined dictionary makes of the pieces."""
+    from fairseq.data import Dictionary, indexed_dataset
 
-        flags = ["--joined-dictionary", "--source-lang=de", "--target-lang=en", f"--destdir={made}"]
-        flags += [f"--{split}pref={folder / split}.spm" for split in ("train", "valid", "test")]
-        before = list(preprocess.logger.handlers)
-        try:
-            preprocess.main(options.get_preprocessing_parser().parse_args(flags))
-        except Exception as error:
-            raise RuntimeError(f"fairseq-preprocess failed: {error}") from error
-        finally:
-            # fairseq opens a log in the folder it writes, and the next call in this process would write there again.
-            for handler in set(preprocess.logger.handlers).difference(before):
-                preprocess.logger.removeHandler(handler)
-                handler.close()
+    lines = {name: read_lines(folder / name) for name in about["sha256"] if ".spm." in name}
+    dictionary = Dictionary()
+    for word in " ".join(lines["train.spm.de"] + lines["train.spm.en"]).split():
+        dictionary.add_symbol(word)
+    dictionary.finalize()
+    shutil.rmtree(folder / "data-bin", ignore_errors=True)
+    with new_folder(folder / "data-bin") as made:
+        for name, content in lines.items():
+            split, _, lang = name.split(".")
+            dictionary.save(str(made / f"dict.{lang}.txt"))
+            builder = indexed_dataset.make_builder(f"{made}/{split}.de-en.{lang}.bin", "mmap", len(dictionary))
+            for line in content:
+                builder.add_item(dictionary.encode_line(line, add_if_not_exist=False))
+            builder.finalize(f"{made}/{split}.de-en.{lang}.idx")
         write_json(made / "corpus.json", about)
