@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import benchmarks
+import shown
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -76,7 +77,7 @@ def main() -> None:
     peak = _matmul_peak(session.device, torch.float16 if session.cfg.common.fp16 else torch.float32)
     floor = {"operations": operations, "peak_operations_per_second": peak, "floor_seconds": operations / peak}
     result = benchmarks.write_document(args, "ablation", **about, **measured, **compared, **floor)
-    _show(result, cuda)
+    shown.tell(shown.ABLATION, result)
 
 
 def _measure(
@@ -235,30 +236,6 @@ def _matmul_peak(device: torch.device, precision: torch.dtype) -> float:
     factor = torch.randn(size, size, device=device, dtype=precision)
     times = [benchmarks.seconds(lambda: factor @ factor, device.type == "cuda") for _ in range(10)]
     return 2 * size**3 / min(times)
-
-
-def _show(result: dict[str, Any], cuda: bool) -> None:
-    grid = f"{result['masks']} masks x {result['sentences']} sentences, beam {result['beam']}"
-    print(f"{grid}, {result['device']}, {result['precision']}, {result['rounds']} rounds: median (min-max)")
-    for name, value in result["seconds"].items():
-        memory = f", peak {result['peak_bytes'][name] / 2**20:,.0f} MiB" if cuda else ""
-        print(f"{name:<5} {benchmarks.shown(value, 2)} s{memory}")
-    floor, many = result["floor_seconds"], result["seconds"]["many"]["median"]
-    for name, value in result["cost_to_half"].items():
-        print(f"cost of a translation, to that with {name.replace('_', ' the ')}: {benchmarks.shown(value, 2)}")
-    print(f"speedup {benchmarks.shown(result['speedup'], 2)}")
-    print(f"floor {floor:.3f} s ({result['operations']:.3g} operations); many takes {many / floor:.1f} times that")
-    share = 100 * result["identical_hypotheses"]
-    print(f"identical hypotheses {share:.3f}% ({result['differing_hypotheses']} differ)")
-    print(f"largest difference in BLEU {result['largest_bleu_difference']:.4f} ({result['signature']})")
-    if result["control_masks"]:
-        sizes = " and ".join(map(str, result["control_batch_sizes"]))
-        again, many = result["control_identical_hypotheses"], result["control_many_identical_hypotheses"]
-        print(
-            f"control, {result['control_masks']} masks: the loop at batch sizes {sizes} {again:.3%} identical "
-            f"({result['control_differing_hypotheses']} differ), many and loop {many:.3%} "
-            f"({result['control_many_differing_hypotheses']} differ)"
-        )
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 from benchmarks import command, environment, seconds, spread
+from shown import BOOTSTRAP, tell
 
 from fairseq_headprune.evaluation.compare_mt import SAMPLE_FRACTION, compare_mt_bootstrap
 from fairseq_headprune.evaluation.significance import paired_bootstrap
@@ -50,7 +51,7 @@ def main() -> None:
     }
     if args.output:
         write_json(args.output, result)
-    print(*(f"{key}: {value}" for key, value in result.items()), sep="\n")
+    tell(BOOTSTRAP, result)
 
 
 def _arguments() -> argparse.Namespace:

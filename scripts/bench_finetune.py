@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import benchmarks
+import shown
 import torch
 from fairseq.tasks import setup_task
 from fairseq.trainer import Trainer
@@ -55,7 +56,7 @@ def main() -> None:
     benchmarks.warm_up(first, args.device == "cuda", f"{args.warm_up} updates")
     timed = {name: benchmarks.repeated(step, items[: args.updates]) for name, (step, items) in sides.items()}
     times, _ = benchmarks.interleave(timed, args.rounds, args.device == "cuda")
-    _print(_result(args, recipe, times, batches[: args.updates]))
+    shown.tell(shown.FINETUNE, _result(args, recipe, times, batches[: args.updates]))
 
 
 def make_trainer(args: argparse.Namespace, name: str, recipe: Recipe, updates: int) -> Trainer:
@@ -147,17 +148,6 @@ def _side(times: dict[str, list[float]], name: str, updates: int, examples: int)
         f"speed_to_{LOOP}": benchmarks.paired_ratios(loop, to=mine),
         "ratio_by_round": [theirs / ours for theirs, ours in zip(loop, mine, strict=True)],
     }
-
-
-def _print(result: dict[str, Any]) -> None:
-    head = f"{result['task']}, {result['device']}, {result['precision']}"
-    print(f"{head}, {result['updates']} updates x {result['rounds']} rounds: median (min-max)")
-    for name, side in result["sides"].items():
-        print(
-            f"{name:<14} {benchmarks.shown(side['ms_per_update'])} ms/update, "
-            f"{benchmarks.shown(side['examples_per_second'], 1)} examples/s, "
-            f"speed {benchmarks.shown(side[f'speed_to_{LOOP}'])} x {LOOP}"
-        )
 
 
 if __name__ == "__main__":

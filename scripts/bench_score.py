@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import benchmarks
+import shown
 import torch
 from fairseq import utils
 
@@ -50,7 +51,7 @@ def main() -> None:
         peak_bytes=peaks,
         gates=_gate_sizes(gated, batches),
     )
-    _show(result, cuda)
+    shown.tell(shown.SCORE, result)
 
 
 def _arguments() -> argparse.Namespace:
@@ -108,17 +109,6 @@ def _gate_sizes(model: Any, batches: list[dict]) -> dict[str, Any]:
         "bytes_per_layer": largest * modules[0].num_heads * size,
         "bytes": sum(largest * module.num_heads * size for module in modules),
     }
-
-
-def _show(result: dict[str, Any], cuda: bool) -> None:
-    print(f"{result['device']}, {result['precision']}, {result['rounds']} rounds: median (min-max)")
-    for name, value in result["seconds"].items():
-        memory = f", peak {result['peak_bytes'][name] / 2**20:,.0f} MiB" if cuda else ""
-        print(f"{name:<6} {benchmarks.shown(value, 3)} s{memory}")
-    print(f"score / plain {benchmarks.shown(result['time_to_plain'])}")
-    print(f"score / stock {benchmarks.shown(result['time_to_stock'])}")
-    gates = result["gates"]
-    print(f"gates: {gates['layers']} of {gates['shape']}, {gates['bytes_per_layer']:,} bytes each")
 
 
 if __name__ == "__main__":

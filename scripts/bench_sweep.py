@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import benchmarks
+import shown
 
 from fairseq_headprune.cli import prune, sweep_epochs
 from fairseq_headprune.files import sha256
@@ -35,10 +36,7 @@ def main() -> None:
         seconds={name: benchmarks.spread(values) for name, values in times.items()},
         sweep_to_curves=benchmarks.paired_ratios(times["sweep"], to=times["curves"]),
     )
-    print(f"{len(paths)} epochs, {args.rounds} rounds: median (min-max)")
-    for name, value in result["seconds"].items():
-        print(f"{name:<7} {benchmarks.shown(value, 1)} s")
-    print(f"sweep / curves {benchmarks.shown(result['sweep_to_curves'])}")
+    shown.tell(shown.SWEEP, result)
 
 
 def _arguments() -> tuple[argparse.Namespace, list[str]]:

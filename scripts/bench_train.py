@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 import benchmarks
+import shown
 import torch
 import whole_trainings
 from fairseq.trainer import Trainer
@@ -34,18 +35,7 @@ def main() -> None:
     torch.set_num_threads(args.threads)
     cuda = torch.cuda.is_available() and not args.cpu
     result = _whole(args, cuda) if args.whole else _alone(args, cuda)
-    print(f"{result['device']}, {result['precision']}, {result['unit']}: median (min-max)")
-    for name, side in result["sides"].items():
-        print(
-            f"{name:<20} {benchmarks.shown(side['ms_per_update'])} ms/update, "
-            f"{benchmarks.shown(side['words_per_second'], 0)} words/s, "
-            f"speed {benchmarks.shown(side['speed_to_stock'])} x stock"
-            + "".join(
-                f", {benchmarks.shown(side[f'speed_to_{to}'])} x {to}" for to in _BASES if f"speed_to_{to}" in side
-            )
-            + (f", {side['operations_an_update']} operations an update" if "operations_an_update" in side else "")
-            + (f", first two epochs {benchmarks.shown(side['first_epochs_seconds'])} s" if args.whole else "")
-        )
+    shown.tell(shown.TRAIN, result)
 
 
 def _alone(args: argparse.Namespace, cuda: bool) -> dict[str, Any]:

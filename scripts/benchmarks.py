@@ -1,4 +1,4 @@
-"""Shared by the benchmark scripts: timing, summaries, tables, the environment, batches and a fairseq model.
+"""Shared by the benchmark scripts: timing, summaries, the environment, batches and a fairseq model.
 
 Importing this module puts the repository's root on ``sys.path``, so that the scripts run from a clone.
 """
@@ -50,11 +50,6 @@ def command() -> str:
 def spread(values: Sequence[float]) -> dict[str, float]:
     """Summarise repeated measurements."""
     return {"median": statistics.median(values), "min": min(values), "max": max(values), "runs": len(values)}
-
-
-def shown(value: dict[str, float], digits: int = 2) -> str:
-    """Format a summary as ``median (min-max)``."""
-    return f"{value['median']:,.{digits}f} ({value['min']:,.{digits}f}-{value['max']:,.{digits}f})"
 
 
 def environment(*packages: str) -> dict[str, Any]:

@@ -39,9 +39,8 @@ def test_in_float32_nothing_differs(bench):
     for name in ("", "control_", "control_many_"):
         assert (value[f"{name}identical_hypotheses"], value[f"{name}differing_hypotheses"]) == (1.0, 0)
     assert value["largest_bleu_difference"] == 0 and "tok:13a" in value["signature"]
-    assert "the loop at batch sizes 4 and 2 100.000% identical (0 differ), many and loop 100.000%" in printed
-    assert "largest difference in BLEU 0.0000 (" in printed
-    assert set(value["cost_to_half"]) == {"half_masks", "half_sentences"} and "with half the masks" in printed
+    assert printed.count("100.000%") == 3 and "0.000\n" in printed and "5 x 6" in printed
+    assert set(value["cost_to_half"]) == {"half_masks", "half_sentences"}
 
 
 def test_cost_is_that_of_one_translation():
@@ -72,7 +71,7 @@ def test_the_control_is_the_loop_at_another_size_on_some_masks(bench, monkeypatc
     assert (value["differing_hypotheses"], value["control_many_differing_hypotheses"]) == (2, 0)
     assert value["control_differing_hypotheses"] == 1 and value["control_identical_hypotheses"] == 17 / 18
     value, printed = bench("--control-masks", "0")
-    assert value["control_masks"] == 0 and "control" not in printed and "(2 differ)" in printed
+    assert value["control_masks"] == 0 and printed.count("%") == 1 and value["differing_hypotheses"] == 2
 
 
 def test_largest_difference_in_bleu():

@@ -5,6 +5,7 @@ import sys
 
 import pytest
 import tiny
+from reports import texts
 from verbs import refused, run_json
 
 from fairseq_headprune.checkpoints import read_state
@@ -16,7 +17,7 @@ from fairseq_headprune.removal.checkpoint import slim_checkpoint
 from fairseq_headprune.speed.by_heads import draw_masks, level, read_points, slim_bytes
 
 sys.path.insert(0, str(tiny.ROOT / "scripts"))
-from bench_tables import speed_by_heads  # noqa: E402
+import shown_studies  # noqa: E402
 
 FULL = Mask.full({"enc_self": [4, 4, 4]})
 
@@ -129,7 +130,7 @@ def test_a_level_counts_every_mask_once():
     }
 
 
-def test_the_table_of_the_readme(tmp_path):
+def test_the_table_of_the_readme():
     batches = {"1": {"examples_per_second": 100.0, "ratio": {"median": 1.0}}}
     whole = {"heads": 12, "parameters": 5000, "bytes": 2_500_000, "batches": batches}
     slim = {"heads": 6, "masks": 10, "parameters": {"median": 4000}, "bytes": {"median": 1_900_000}}
@@ -137,15 +138,17 @@ def test_the_table_of_the_readme(tmp_path):
     value = {"unpruned": whole, "levels": [slim], "device": "cpu", "threads": 2, "precision": "fp32"}
     value |= {"settings": {"rounds": 2, "examples": 64}, "data": {"task": "RTE", "split": "dev"}}
     value["environment"] = {"gpu": None}
-    (tmp_path / "speed-by-heads-cpu.json").write_text(json.dumps(value))
-    table = speed_by_heads(tmp_path)
-    assert [row[1:] for row in table.rows] == [
+    table = shown_studies.speed_by_heads({"speed-by-heads-cpu": value})
+    assert [row[1:] for row in texts(table)] == [
         ["unpruned", "12", "5,000", "2.5", "100 (1.00x)"],
         ["10", "6", "4,000", "1.9", "120 (1.20x)"],
     ]
     assert table.rows[0][0] == "2 CPU threads, fp32" and "64 examples of RTE dev" in table.notes[0]
-    with pytest.raises(FileNotFoundError):
-        speed_by_heads(tmp_path / "nothing")
+    # The other one was measured in half precision, at a batch size of 4.
+    half = json.loads(json.dumps(value).replace('"1":', '"4":').replace("fp32", "fp16"))
+    assert [row[5:] for row in texts(shown_studies.speed_by_heads({"a": half, "b": value}))] == [
+        [None, "100 (1.00x)"], [None, "120 (1.20x)"], ["100 (1.00x)", None], ["120 (1.20x)", None],
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

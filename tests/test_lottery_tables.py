@@ -5,15 +5,15 @@ import sys
 import tiny
 from reports import texts
 
-from fairseq_headprune.files import read_json, write_json
+from fairseq_headprune.files import read_json
 
 sys.path.insert(0, str(tiny.ROOT / "scripts"))
 sys.path.insert(0, str(tiny.ROOT / "examples" / "lottery"))
 import gather  # noqa: E402
-import lottery_tables  # noqa: E402
+import shown_lottery  # noqa: E402
 
 
-def lottery(folder):
+def lottery():
     """Two models of MRPC; what gather.py writes, as far as tables read it."""
     ticket = lambda name, how, mean, p=None: {  # noqa: E731
         "ticket": name, "how": how, "mean": mean, "sd": 0.5, "n": 2, "p": p, "p_holm": p and 2 * p,
@@ -33,41 +33,44 @@ def lottery(folder):
     agreed = {"heads": {"kappa": -0.001, "p": 0.03}, "blocks": {"kappa": None, "p": None}}
     found = {"stability": agreed, "super-survivors": {"enc_self": [[1, 0], [1, 1]], "enc_ffn": [[1], [1]]}}
     value = {"searches": {"holdout-both": searches, "dev-both": searches}, "tickets": {"dev-both": found}}
-    (folder / "results").mkdir()
-    write_json(folder / "results" / "MRPC.json", value | {"tables": {"both": both, "magnitude": weights}})
-    write_json(folder / "results" / "find-speed.json", {"seconds": 1})
-    write_json(folder / "paper-table2.json", read_json(tiny.ROOT / "examples" / "lottery" / "paper-table2.json"))
-    return folder / "results"
+    return {"MRPC": value | {"tables": {"both": both, "magnitude": weights}}}
 
 
-def test_lottery_tickets_beside_the_paper(tmp_path):
+def test_lottery_tickets_beside_the_paper():
     # Source: Prasanna et al. 2020, Table 2 (MRPC: 0.68, and 0.67 for the other three); the rest by hand.
-    results = lottery(tmp_path)
-    assert [row[1:] for row in texts(lottery_tables.paper(results))] == [
+    paper = read_json(tiny.ROOT / "examples" / "lottery" / "paper-table2.json")
+    assert [row[1:] for row in texts(shown_lottery.paper(lottery(), paper))] == [
         ["ours", "66.5"], ["paper", "68"], ["ours", "70.0"], ["paper", "67"],
         ["ours", "50.0"], ["paper", "67"], ["ours", "65.0"], ["paper", "67"],
     ]  # fmt: skip
-    table = lottery_tables.glue(results)
-    assert texts(table) == [
-        ["MRPC", "full", None, "80.00 ± 0.50 (2)", None],
-        ["MRPC", "random", None, None, "65.00 ± 0.50 (2)"],
-        ["MRPC", "bad", "60.00 ± 0.50 (2)", "70.00 ± 0.50 (2)", None],
-        ["MRPC", "bad (weights)", None, "50.00 ± 0.50 (2)", None],
+
+
+def test_lottery_tickets_of_tasks():
+    values = lottery()
+    table = shown_lottery.tickets({**values, "RTE": values["MRPC"]})
+    rows = [
+        ["full", None, "80.00 ± 0.50 (2)", None],
+        ["random", None, None, "65.00 ± 0.50 (2)"],
+        ["bad", "60.00 ± 0.50 (2)", "70.00 ± 0.50 (2)", None],
+        ["bad (weights)", None, "50.00 ± 0.50 (2)", None],
     ]
+    assert table.header == ["Task", "Ticket", "After pruning", "Trained again", "From random weights"]
+    assert texts(table) == [[task, *row] for task in ("MRPC", "RTE") for row in rows]
     # p after Holm's correction: .012 and .008.
     assert [cell.mark for cell in table.rows[2][2:4]] == ["raw", "holm"] and table.rows[3][3].mark == ""
+    assert texts(shown_lottery.tickets(values)) == rows
 
 
-def test_selection_and_agreement_of_lottery_tickets(tmp_path):
-    results = lottery(tmp_path)
+def test_selection_and_agreement_of_lottery_tickets():
     # Kept there: 95 and 90% of 80; reported: 90% of it: 5 and 0 points apart, mean 2.5, deviation 5 / sqrt(2).
     kept = ["15.0 (10 to 20) heads, 2 blocks", "80.0 → 74.0", "80.0 → 72.0", "+2.5 ± 3.5"]
-    assert ["MRPC", "heads and blocks", "holdout", *kept] in texts(lottery_tables.selection(results))
-    [row] = texts(lottery_tables.agreement(results))
-    assert row == ["MRPC", "both", "15.0 (10 to 20)", "3", "0.00 (0.03)", "2", "2", None]
+    table = shown_lottery.SELECTION.table(lottery())
+    assert texts(table) == [["MRPC", "heads and blocks", on, *kept] for on in ("dev", "holdout")]
+    [row] = texts(shown_lottery.AGREEMENT.table(lottery()))
+    assert row == ["MRPC", "both", "15.0 (10 to 20)", "3", "0.00 (0.03)", "2", "2"]
 
 
-def test_survivors_of_lottery_tickets_and_their_attention(tmp_path):
+def test_survivors_of_lottery_tickets_and_their_attention():
     share = lambda mean, sd: {"n": 2, "mean": mean, "sd": sd}  # noqa: E731
     shares = {
         "tickets-dev-heads": {"heads": share(20.4, 5.6), "weights": share(73.0, 2.0)},
@@ -77,35 +80,31 @@ def test_survivors_of_lottery_tickets_and_their_attention(tmp_path):
         "tickets-dev-heads": {"heads": 1, "blocks": 6, "weights": 68.9},
         "tickets-dev-magnitude": {"weights": 39.5},
     }
-    found = {
-        "groups": {"survivors": [{}], "the rest": [{}], "all heads": [{}, {}]},
-        "heads": [{}, {}],
-        "sentences": 100,
-    }
-    found |= {"patterns": ["diagonal", "block"], "classifier": {}, "shares": {}}
-    for kind, f1, survivors in (("raw", 0.924, [0.25, 0.75]), ("normed", 0.9, [0.5, 0.5])):
-        by_group = {"survivors": survivors, "the rest": [0.0, 1.0], "all heads": [0.125, 0.875]}
+    head = {"component": "enc_self"}
+    groups = {"survivors": [head], "the rest": [head], "all heads": [head, head]}
+    found = {"groups": groups, "sentences": 100}
+    found |= {"classifier": {}, "shares": {}}
+    for kind, f1, survivors in (("raw", 0.924, [0.25, 0.75, 0, 0, 0]), ("normed", 0.9, [0.5, 0.5, 0, 0, 0])):
+        by_group = {"survivors": survivors, "the rest": [0.0, 1.0, 0, 0, 0], "all heads": [0.125, 0.875, 0, 0, 0]}
         found["shares"][kind] = {f"Enc-Enc, {name}": of for name, of in by_group.items()}
         found["classifier"][kind] = {"enc_self": {"weighted_f1": f1}}
-    value = {"survival": {"survival": shares, "super_survivors": always}, "patterns": {"model-1": found}}
-    write_json(tmp_path / "MRPC-survivors.json", value)
-    write_json(tmp_path / "MRPC.json", {})
-    assert texts(lottery_tables.survival(tmp_path)) == [
-        ["MRPC", "heads", "20 ± 6", None, "73 ± 2", "1", None, "69"],
-        ["MRPC", "weights", None, None, "44 ± 5", None, None, "40"],
+    survived = {"survival": {"survival": shares, "super_survivors": always}, "patterns": {"model-1": found}}
+    values = {"MRPC-survivors": survived}
+    assert texts(shown_lottery.survival(values)) == [
+        ["MRPC", "heads", "2", "20.4 ± 5.6", "73.0 ± 2.0", "1", "6", "68.9"],
+        ["MRPC", "weights", "2", None, "44.0 ± 5.0", None, None, "39.5"],
     ]
-    table = lottery_tables.patterns(tmp_path)
+    table = shown_lottery.patterns(values)
     assert texts(table)[:2] == [
-        ["MRPC", "survivors", "1", "25 / 50", "75 / 50"],
-        ["MRPC", "the rest", "1", "0 / 0", "100 / 100"],
+        ["MRPC", "Enc-Enc, survivors", "1", "25 / 50", "75 / 50", *["0 / 0"] * 3],
+        ["MRPC", "Enc-Enc, the rest", "1", "0 / 0", "100 / 100", *["0 / 0"] * 3],
     ]
     assert len(table.rows) == 3 and "made-up maps: 0.92 (raw), 0.90 (normed)" in table.notes[0]
     # A model of which nothing survives has one group only, which is all heads.
-    found["groups"] = {"the rest": [{}, {}], "all heads": [{}, {}]}
+    found["groups"] = {"the rest": [head, head], "all heads": [head, head]}
     for kind in ("raw", "normed"):
         del found["shares"][kind]["Enc-Enc, survivors"]
-    write_json(tmp_path / "MRPC-survivors.json", value)
-    assert [row[1] for row in lottery_tables.patterns(tmp_path).rows] == ["all heads"]
+    assert [row[1] for row in shown_lottery.patterns(values).rows] == ["Enc-Enc, all heads"]
 
 
 def test_gathered_results_name_no_place(tmp_path):

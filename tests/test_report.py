@@ -88,7 +88,7 @@ def test_curves_hold_what_the_verbs_say(content, studies):
         assert [point["relative"] for point in row["points"]] == [p["relative"] for p in epoch["curves"]["all"]]
 
 
-@pytest.mark.parametrize("verb, tables", [("ablate", 6), ("keep-one", 1), ("prune", 1), ("sweep-epochs", 2)])
+@pytest.mark.parametrize("verb, tables", [("ablate", 7), ("keep-one", 1), ("prune", 1), ("sweep-epochs", 2)])
 def test_tables_are_those_the_verbs_print(content, studies, verb, tables, capsys):
     assert main([verb, *map(str, studies[verb]["argv"]), "-o", str(studies[verb]["folder"])]) == 0
     printed = capsys.readouterr().out

@@ -108,7 +108,9 @@ def test_started_again_it_does_only_what_is_missing(swept, flags, run, tmp_path,
     assert main([*argv, "--panel", "1,4", "--keep", "2"]) == 0
     assert sum(count) == 2 + 3 and timeless(folder) == timeless(swept["folder"])
     out = capsys.readouterr().out
-    assert "| Epoch | 0% | 50% | 100% |" in out and "the final 2 heads are first reached at epoch" in out
+    assert (
+        "| Epoch | 0% | 50% | 100% | 90% kept up to |" in out and "the final 2 heads are first reached at epoch" in out
+    )
     assert "epoch 3 was skipped: " in out and "can go at epoch 4, " in out
 
 

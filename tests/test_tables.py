@@ -11,7 +11,7 @@ import tiny
 from fairseq_headprune.report.tables import Marked, Table, paper_head_table, render_parts
 
 sys.path.insert(0, str(tiny.ROOT / "scripts"))
-import readme_tables  # noqa: E402
+import tables  # noqa: E402
 
 # Michel et al. (2019), Table 1: layer 1, heads 5 to 8, and layer 5, heads 1 and 3; marks and a pruned head added here.
 DELTAS = [[0.03, -0.53, 0.09, -0.33], [-0.31, None, -0.04]]
@@ -66,24 +66,17 @@ def test_no_table_is_wider_than_100_columns_and_nothing_is_lost(seed):
         assert len(re.sub(r"[^x0-9]", "", text)) >= len(letters)  # labels may be repeated
 
 
-@pytest.mark.parametrize(
-    "results", sorted((tiny.ROOT / "examples").glob("*/results")), ids=lambda path: path.parent.name
-)
-def test_the_tables_of_all_results_fit_with_their_numbers_to_the_right(results):
+@pytest.mark.parametrize("page", tables.pages(), ids=lambda path: path.name)
+def test_the_tables_of_the_manual_fit_with_their_numbers_to_the_right(page):
     number = re.compile(r"[-+<]?[\d.,]+[%x]?")
-    found = 0
-    for make in readme_tables.TABLES.values():
-        try:
-            table = make(results)
-        except FileNotFoundError:
-            continue
-        found += 1
+    documents = [found for line in page.read_text().splitlines() if (found := tables.marked(line, "here"))]
+    for table in (table for document in documents for table in document.tables):
         assert max(map(len, table.render("text").split("\n"))) <= 100
         labels = min(2, len(table.align) - len(table.align.lstrip("l")))
         for title, align, *cells in list(zip(table.header, table.align, *table.rows, strict=True))[labels:]:
             shown = [str(cell) for cell in cells if cell is not None]
             assert align == "r" or not shown or not all(map(number.fullmatch, shown)), title
-    assert found
+    assert documents
 
 
 def test_paper_form_counts_from_one_and_shows_pruned_and_missing_heads():

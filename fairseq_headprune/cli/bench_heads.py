@@ -149,10 +149,11 @@ def _draw(args: argparse.Namespace, value: dict[str, Any]) -> None:
 
 
 def _text(value: dict[str, Any], form: str) -> str:
-    from fairseq_headprune.report.speed import levels_note, levels_table, masks_table
+    from fairseq_headprune.report.speed import levels_table, masks_table
 
-    parts: list[Any] = [levels_table(value), ""]
+    table = levels_table(value)
+    parts: list[Any] = [table, ""]
     if value["named"] or value["points"]:
         parts += [masks_table([*value["named"], *value["points"]]), ""]
-    parts += [f"{value['device']}, {value['precision']}, {value['threads']} threads", levels_note(value)]
+    parts += [f"{value['device']}, {value['precision']}, {value['threads']} threads", *table.notes]
     return render_parts(parts, form)

@@ -1,6 +1,7 @@
 """Speed and size by heads kept, and a method's score against both (Li et al. 2021, Figures 4, 5): tables, figures."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from statistics import mean
@@ -11,50 +12,61 @@ from matplotlib.axes import Axes
 from fairseq_headprune import files
 from fairseq_headprune.jobs.methods import title
 from fairseq_headprune.report import drawing
+from fairseq_headprune.report.described import Column, Described, Row
 from fairseq_headprune.report.tables import Table
 
 
-def levels_table(value: Mapping[str, Any], device: str | None = None) -> Table:
+def _median(found: Any) -> float:
+    return found["median"] if isinstance(found, Mapping) else found
+
+
+def _rate(rows: list[Row]) -> str:
+    return ", ".join(f"{_median(row['examples_per_second']):,.0f} ({_median(row['ratio']):.2f}x)" for row in rows)
+
+
+#: One row per head count, from documents of ``headprune bench-heads`` whose ``levels`` begin with the unpruned model.
+LEVELS = Described(
+    [
+        Column("masks", "masks"),
+        Column("heads kept", "heads"),
+        Column("parameters", "parameters", lambda found: f"{_median(found):,.0f}"),
+        Column("file MB", "bytes", lambda found: f"{_median(found) / 1e6:.1f}"),
+        Column("", form=_rate, over=True),
+    ],
+    rows="levels/batches",
+    across=Column("", "@batches", lambda size: f"batch {size}"),
+)
+
+
+def levels_table(*values: Mapping[str, Any], device: Callable[[Row], str] | None = None) -> Table:
     """One row per head count, with medians over masks; first the unpruned model, timed with every group of masks.
 
     Args:
-        value: the JSON document of ``headprune bench-heads``.
-        device: shown in an additional first column.
+        values: JSON documents of ``headprune bench-heads``.
+        device: what is shown of a document in an additional first column.
     """
-    whole = value["unpruned"]
-    batches = {size: f"{found['examples_per_second']:,.0f} (1.00x)" for size, found in whole["batches"].items()}
-    rows = [_row("unpruned", str(whole["heads"]), whole["parameters"], whole["bytes"], batches.values())]
-    for level in value["levels"]:
-        cells = [
-            f"{found['examples_per_second']['median']:,.0f} ({found['ratio']['median']:.2f}x)"
-            for found in level["batches"].values()
-        ]
-        parameters, size = level["parameters"]["median"], level["bytes"]["median"]
-        rows.append(_row(str(level["masks"]), str(level["heads"]), parameters, size, cells))
-    header = ["masks", "heads kept", "parameters", "file MB", *(f"batch {size}" for size in batches)]
-    if device is not None:
-        return Table(["device", *header], [[device, *row] for row in rows], "ll" + "r" * (len(header) - 1))
-    return Table(header, rows)
+    columns = LEVELS.columns if device is None else [Column("device", form=device), *LEVELS.columns]
+    whole = [{**value, "levels": [{**value["unpruned"], "masks": "unpruned"}, *value["levels"]]} for value in values]
+    sizes = sorted({size for value in values for size in value["unpruned"]["batches"]}, key=int)
+    titles, align = [f"batch {size}" for size in sizes], "l" if device is None else "ll"
+    described = replace(LEVELS, columns=columns, titles=titles, align=align)
+    table = described.table({str(number): value for number, value in enumerate(whole)})
+    return replace(table, notes=[_levels_note(*values)])
 
 
 def masks_table(entries: Sequence[Mapping[str, Any]]) -> Table:
     """One row per mask: named masks, or those of pruning methods with method and score."""
-    rows = []
-    for entry in entries:
-        cells = [
-            f"{found['examples_per_second']:,.0f} ({found['ratio']['median']:.2f}x)"
-            for found in entry["batches"].values()
-        ]
-        score = f"{entry['score']:.2f}" if "score" in entry else None
-        who = entry.get("method", entry.get("name"))
-        rows.append([*_row(who, str(entry["heads"]), entry["parameters"], entry["bytes"], cells), score])
-    sizes = entries[0]["batches"] if entries else {}
-    return Table(
-        ["masks of", "heads kept", "parameters", "file MB", *(f"batch {size}" for size in sizes), "score"], rows
-    )
+    columns = [
+        Column("masks of", form=lambda row: row.get("method", row.get("name"))),
+        *LEVELS.columns[1:-1],
+        Column("seed", "seed"),
+        Column("score", "score", ".2f"),
+        LEVELS.columns[-1],
+    ]
+    return replace(LEVELS, columns=columns).table({"": {"levels": entries}})
 
 
-def levels_note(*values: Mapping[str, Any]) -> str:
+def _levels_note(*values: Mapping[str, Any]) -> str:
     """Describe how the numbers of one or more documents were measured."""
     rounds = " and ".join(dict.fromkeys(str(value["settings"]["rounds"]) for value in values))
     examples = " and ".join(
@@ -67,10 +79,6 @@ def levels_note(*values: Mapping[str, Any]) -> str:
         f"Examples a second (and speed to the unpruned model): median over random masks, timed in turn with it, "
         f"{rounds} rounds; {examples}; file: as headprune slim writes it, in 10^6 bytes."
     )
-
-
-def _row(masks: str | None, heads: str, parameters: float, size: float, cells: Any) -> list[Any]:
-    return [masks, heads, f"{parameters:,.0f}", f"{size / 1e6:.1f}", *cells]
 
 
 def speed_figure(value: Mapping[str, Any], stem: files.PathLike) -> list[Path]:

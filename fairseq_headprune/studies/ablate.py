@@ -1,7 +1,7 @@
 """Studies of single heads, one cell a head; and that of ``headprune ablate`` (Michel et al. 2019, §3.2)."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from fairseq_headprune.evaluation.evaluator import BESIDE
@@ -9,9 +9,10 @@ from fairseq_headprune.files import PathLike, sha256
 from fairseq_headprune.parts import HEADS, PAPER_NAMES, Mask, Part
 from fairseq_headprune.parts.scores import Scores
 from fairseq_headprune.pruning import chosen_components, one_removed
+from fairseq_headprune.report.described import Column, Described, Row
 from fairseq_headprune.report.document import Document, HeadMap, Histogram, map_components
 from fairseq_headprune.report.marks import Family
-from fairseq_headprune.report.tables import Table, paper_head_table
+from fairseq_headprune.report.tables import Marked, Table, paper_head_table
 from fairseq_headprune.studies.folder import StudyFolder
 from fairseq_headprune.studies.mask_study import MaskStudy, model_settings
 from fairseq_headprune.studies.results import beside_text, with_delta, with_holm
@@ -139,6 +140,9 @@ class Ablate(OneHeadStudy):
         document.maps = [head_map]
         if baseline and found:
             document.tables = [self._table(part, measure) for part in head_map.components]
+            listed = {"cells": list(found.values()), "tests": tests, "first": self.first}
+            caption = f"Heads that change {measure} when masked alone, layers and heads from {self.first}"
+            document.tables.append(replace(BY_COMPONENT.table({"": listed}), caption=caption))
             for name in (name for name in BESIDE if name in baseline):
                 tables = [self._table(part, BESIDE[name], f"delta_{name}") for part in head_map.components]
                 document.tables += tables
@@ -169,6 +173,42 @@ class Ablate(OneHeadStudy):
             f"head, counted from {self.first}",
             first=self.first,
         )
+
+
+def _worst(rows: list[Row]) -> Row:
+    return min(rows, key=lambda row: row["delta"])
+
+
+def _changed(rows: list[Row], sign: int) -> int:
+    return sum(row["tests"].raw(row) and sign * row["delta"] > 0 for row in rows)
+
+
+def _loss(rows: list[Row]) -> Marked:
+    worst = _worst(rows)
+    return Marked(f"{worst['delta']:+.2f}", worst["tests"].mark(worst))
+
+
+def _where(rows: list[Row]) -> str:
+    worst = _worst(rows)
+    return f"layer {worst['layer'] + worst['first']}, head {worst['head'] + worst['first']}"
+
+
+#: How many heads matter, by component, from documents with ``cells``, their family of ``tests``, and ``first``, the
+#: number from which layers and heads count.
+BY_COMPONENT = Described(
+    [
+        Column("Component", "component", PAPER_NAMES.get),
+        Column("Heads", form=len, over=True),
+        Column("Lose", form=lambda rows: _changed(rows, -1), over=True),
+        Column("Gain", form=lambda rows: _changed(rows, 1), over=True),
+        Column("Largest loss", form=_loss, over=True),
+        Column("Where", form=_where, over=True),
+    ],
+    rows="cells",
+    only=lambda row: row["component"] is not None,
+    align="lrrrrl",
+    note="lose, gain: by its own test, before Holm's correction",
+)
 
 
 def count(cells: list[Done], tests: Family) -> dict[str, int]:

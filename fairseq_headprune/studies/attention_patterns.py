@@ -1,7 +1,7 @@
 """The patterns of attention of survivors and of other heads (Prasanna et al. 2020, §5.2 and Figure 4)."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from fairseq_headprune.importance.attention_maps import sentence_maps
 from fairseq_headprune.parts import HEADS, PAPER_NAMES, Mask, Part
 from fairseq_headprune.patterns.classifier import classify, quality, train
 from fairseq_headprune.patterns.examples import PATTERNS, Labelled, canvas, divided, made_up, read_annotated
+from fairseq_headprune.report.described import Column, Described, Row
 from fairseq_headprune.report.document import Document, HeadMap, map_components
 from fairseq_headprune.report.pictures import Shares
 from fairseq_headprune.report.tables import Table
@@ -65,7 +66,6 @@ def attention_patterns(session: Any, split: str, how: PatternSettings, tickets: 
     counts = _count(session, session.batches(split, chosen), {kind: net for kind, (net, _) in trained.items()}, heads)
     document = Document(f"Patterns of attention on {split}")
     qualities = {kind: held for kind, (_, held) in trained.items()}
-    document.tables = [_shares_table(counts, groups), _quality_table(qualities)]
     document.notes = _notes(qualities, len(chosen), how)
     document.findings = _findings(counts, groups)
     document.maps = [_heterogeneous(kind, found, session.gates.shape, len(chosen)) for kind, found in counts.items()]
@@ -80,6 +80,8 @@ def attention_patterns(session: Any, split: str, how: PatternSettings, tickets: 
         "classifier": qualities,
         "sentences": len(chosen),
     }
+    caption = f"Share of each pattern among the heads' maps (%), {' / '.join(KINDS)}"
+    document.tables = [replace(SHARES.table({"": document.data}), caption=caption), _quality_table(qualities)]
     settings = {
         **model_settings(session, "attention patterns", split),
         **asdict(how),
@@ -159,13 +161,28 @@ def _rows(groups: Mapping[str, list[Part]]) -> list[tuple[str, list[Part]]]:
     return found
 
 
-def _shares_table(counts: Mapping[str, Counts], groups: Mapping[str, list[Part]]) -> Table:
-    rows = [
-        [f"{label}, {kind}", len(heads), *(f"{100 * share:.1f}" for share in _share(found, heads))]
-        for kind, found in counts.items()
-        for label, heads in _rows(groups)
-    ]
-    return Table(["Heads", "Number", *PATTERNS], rows, caption="Share of each pattern among the heads' maps (%)")
+def _members(row: Row, group: str = "") -> int:
+    """Number of heads of a group (default: the row's), of one component if the row's label names it."""
+    component, _, mine = row["@*"].partition(", ")
+    group = group or mine
+    return sum(PAPER_NAMES[head["component"]] == component or component == "All" for head in row["groups"][group])
+
+
+def _percent(shares: Sequence[float]) -> str:
+    return " / ".join(f"{100 * share:.0f}" for share in shares)
+
+
+#: The share of each pattern in groups of heads, from documents with ``groups`` and ``shares``.
+SHARES = Described(
+    [
+        Column("Heads", "@*"),
+        Column("Number", form=_members),
+        *(Column(name, f"*.{place}", _percent, over=True) for place, name in enumerate(PATTERNS)),
+    ],
+    rows="shares/*",
+    # A group that is all heads is shown once.
+    only=lambda row: row["@*"].endswith(ALL) or _members(row) < _members(row, ALL),
+)
 
 
 def _quality_table(qualities: Mapping[str, Mapping[str, Any]]) -> Table:

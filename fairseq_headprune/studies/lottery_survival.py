@@ -1,7 +1,7 @@
 """What survives over seeds, modes and tasks (Prasanna et al. 2020, §4.1, §5.1, Figures 1, 3, 15)."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import product
 from statistics import mean
 from typing import Any
@@ -14,6 +14,7 @@ from fairseq_headprune.evaluation.p_values import holm
 from fairseq_headprune.evaluation.trainings import Difference, Spread, corrected, paired, spread
 from fairseq_headprune.files import PathLike
 from fairseq_headprune.parts import COMPONENTS, FFN, HEADS, Mask, Part, all_heads
+from fairseq_headprune.report.described import Column, Described, Row
 from fairseq_headprune.report.document import Document, HeadMap, map_components
 from fairseq_headprune.report.pictures import Distribution
 from fairseq_headprune.report.tables import Table, fixed
@@ -34,7 +35,13 @@ def survival(paths: Sequence[PathLike]) -> Document:
     together = _apart_and_together(folders, rows)
     document = Document(f"What survives in {', '.join(folder.name for folder in folders)}")
     agreed = {folder.name: _agreement(folder) for folder in folders}
-    document.tables = [_survival_table(folders, rows), _agreement_table(agreed)]
+    document.data = {
+        "survival": {name: {what: asdict(found) for what, found in row.items()} for name, row in rows.items()},
+        "super_survivors": {folder.name: _always(folder) for folder in folders},
+        "modes": {folder.name: folder.mode for folder in folders},
+    }
+    caption = "What survives: mean ± standard deviation over searches, and what survives in all of them"
+    document.tables = [replace(SURVIVAL.table({"": document.data}), caption=caption), _agreement_table(agreed)]
     document.tables += [_together_table(together)] if together else []
     document.maps = [_over_seeds(folder, n) for n, folder in enumerate(folders, 1)] + _over_tasks(folders)
     importance = {folder.name: _importance(folder) for folder in folders if folder.goods}
@@ -46,9 +53,7 @@ def survival(paths: Sequence[PathLike]) -> Document:
         for about, test in together
     ]
     document.notes = _notes(folders, importance)
-    document.data = {
-        "survival": {name: {what: asdict(found) for what, found in row.items()} for name, row in rows.items()},
-        "super_survivors": {folder.name: _always(folder) for folder in folders},
+    document.data |= {
         "agreement": agreed,
         "apart_and_together": [{**about, **asdict(found)} for about, found in together],
         "importance": importance,
@@ -88,31 +93,31 @@ def _always(folder: TicketFolder) -> dict[str, Any]:
     return found if weights is None else {**found, "weights": weights}
 
 
-def _survival_table(folders: Sequence[TicketFolder], rows: Mapping[str, Mapping[str, Spread]]) -> Table:
-    lines = []
-    for folder in folders:
-        always = _always(folder)
-        weights = f"{always['weights']:.1f}" if "weights" in always else None
-        cells = [_percent(rows[folder.name].get(what)) for what in ("heads", "blocks", "weights")]
-        lines.append(
-            [
-                folder.name,
-                folder.mode,
-                len(folder.checkpoints),
-                *cells,
-                always.get("heads"),
-                always.get("blocks"),
-                weights,
-            ]
-        )
-    header = ["Tickets", "Mode", "Searches", "Heads (%)", "Blocks (%)", "Weights (%)"]
-    header += ["Always: heads", "Always: blocks", "Always: weights (%)"]
-    caption = "What survives: mean ± standard deviation over searches, and what survives in all of them"
-    return Table(header, lines, align="ll" + "r" * 7, caption=caption)
+def _always_of(what: str, form: str = "") -> Column:
+    def shown(row: Row) -> str | None:
+        found = row["super_survivors"][row["@survival"]].get(what)
+        return None if found is None else format(found, form)
+
+    return Column(f"Always: {what}{' (%)' if form else ''}", form=shown)
 
 
-def _percent(found: Spread | None) -> str | None:
-    return None if found is None else f"{found.mean:.1f} ± {found.sd or 0:.1f}"
+def _percent(found: Mapping[str, Any]) -> str:
+    return f"{found['mean']:.1f} ± {found['sd'] or 0:.1f}"
+
+
+#: What survives in each folder of tickets, from documents with ``survival``, ``super_survivors`` and ``modes``.
+SURVIVAL = Described(
+    [
+        Column("Tickets", "@survival"),
+        Column("Mode", form=lambda row: row.get("modes", {}).get(row["@survival"])),
+        Column("Searches", "*", lambda shares: next(iter(shares.values()))["n"] if shares else None),
+        *(Column(f"{what.capitalize()} (%)", f"*.{what}", _percent) for what in (*_GROUPS, "weights")),
+        *map(_always_of, _GROUPS),
+        _always_of("weights", ".1f"),
+    ],
+    rows="survival",
+    align="ll",
+)
 
 
 def _agreement(folder: TicketFolder) -> dict[str, Any]:

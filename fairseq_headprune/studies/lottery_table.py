@@ -1,12 +1,13 @@
 """The tickets of several seeds, tasks and modes in one table (Prasanna et al. 2020, Table 2 and Figure 2)."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from statistics import mean
 from typing import Any
 
 from fairseq_headprune.evaluation.trainings import Difference, Spread, corrected, paired, spread
 from fairseq_headprune.files import PathLike
+from fairseq_headprune.report.described import Column, Described, Row
 from fairseq_headprune.report.document import Document
 from fairseq_headprune.report.marks import TrainingTests
 from fairseq_headprune.report.pictures import TicketScores
@@ -16,6 +17,9 @@ from fairseq_headprune.studies.study import UNPRUNED
 
 #: settings that may differ between seeds
 _OF_A_SEED = ("checkpoint", "tickets", "training_seed", "begin", "fresh")
+
+#: the order of tickets in a table
+ORDER = (FULL, "good", "random", "random-by-component", "bad", "super-survivors")
 
 #: where a score stands: ticket, and the setting in which it is scored
 Place = tuple[str, str]
@@ -51,7 +55,7 @@ class Group:
 
     def label(self, ticket: str) -> str:
         """Name a ticket in a row."""
-        return f"{ticket} ({self.kind})" if self.kind else ticket
+        return _label(ticket, self.kind)
 
     def numbers(self) -> dict[str, Any]:
         """Return all numbers as JSON values."""
@@ -156,26 +160,45 @@ def _name(group: Group) -> str:
     return f"{group.task} ({group.kind})" if group.kind else group.task
 
 
-def _text(group: Group, place: Place, alpha: float) -> Any:
+def _text(found: Mapping[str, Any], alpha: float) -> Any:
     """A cell: mean, deviation and number of trainings, and the mark of its test."""
-    found, test = group.spreads.get(place), group.tests.get(place)
-    if found is None:
-        return None
-    text = f"{found.mean:.2f} ± {found.sd or 0:.2f} ({found.n})"
-    return text if test is None else Marked(text, TrainingTests(alpha, 0).mark(vars(test)))
+    text = f"{found['mean']:.2f} ± {found['sd'] or 0:.2f} ({found['n']})"
+    return text if found["p"] is None else Marked(text, TrainingTests(alpha, 0).mark(found))
+
+
+def _label(ticket: str, kind: str) -> str:
+    return f"{ticket} ({kind})" if kind else ticket
+
+
+def _place(row: Row) -> tuple[Any, ...]:
+    """Files and kinds of tickets apart, then the tickets from the whole model on, then the settings."""
+    ticket = row["ticket"]
+    return (
+        row["@file"],
+        row["kind"],
+        ORDER.index(ticket) if ticket in ORDER else len(ORDER),
+        list(HOW).index(row["how"]),
+    )
+
+
+#: one row per ticket, one column per setting, from documents with ``alpha`` and the numbers of one group
+TICKETS = Described(
+    [
+        Column("Ticket", form=lambda row: _label(row["ticket"], row["kind"])),
+        Column("", form=lambda rows: _text(rows[0], rows[0]["alpha"]), over=True),
+    ],
+    rows="tickets",
+    across=Column("", "how", HOW.__getitem__),
+    titles=list(HOW.values()),
+    order=_place,
+)
 
 
 def _one_task(groups: Sequence[Group], alpha: float) -> Table:
-    """One row per ticket, one column per setting."""
-    hows = [how for how in HOW if any(how == place[1] for group in groups for place in group.spreads)]
-    rows: list[list[Any]] = []
-    for group in groups:
-        for name in dict.fromkeys(ticket for ticket, _ in group.spreads):
-            rows.append([group.label(name), *(_text(group, (name, how), alpha) for how in hows)])
-    if majority := groups[0].majority:
-        rows.append(["most frequent label", f"{majority['score']:.2f}", *[None] * (len(hows) - 1)])
-    first = groups[0].studies[0]
-    return Table(["Ticket", *(HOW[how] for how in hows)], rows, caption=f"{first.measure} on {first.split}")
+    table = TICKETS.table({group.kind: {**group.numbers(), "alpha": alpha} for group in groups})
+    first, majority = groups[0].studies[0], groups[0].majority
+    last = [["most frequent label", f"{majority['score']:.2f}", *[None] * (len(table.header) - 2)]] if majority else []
+    return replace(table, rows=[*table.rows, *last], caption=f"{first.measure} on {first.split}")
 
 
 def _by_task(groups: Sequence[Group], tasks: Sequence[str], alpha: float) -> list[Table]:
@@ -184,6 +207,11 @@ def _by_task(groups: Sequence[Group], tasks: Sequence[str], alpha: float) -> lis
     by_place = {(group.kind, group.task): group for group in groups}
     kinds = list(dict.fromkeys(group.kind for group in groups))
     measures = {group.task: group.studies[0].measure for group in groups}
+    texts = {
+        (group.task, group.kind, entry["ticket"], entry["how"]): _text(entry, alpha)
+        for group in groups
+        for entry in group.numbers()["tickets"]
+    }
     for how in HOW:
         rows: list[list[Any]] = []
         for kind in kinds:
@@ -191,7 +219,7 @@ def _by_task(groups: Sequence[Group], tasks: Sequence[str], alpha: float) -> lis
             for name in dict.fromkeys(
                 place[0] for group in mine.values() for place in group.spreads if place[1] == how
             ):
-                cells = [_text(mine[task], (name, how), alpha) if task in mine else None for task in tasks]
+                cells = [texts.get((task, kind, name, how)) for task in tasks]
                 means = [group.spreads[name, how].mean for group in mine.values() if (name, how) in group.spreads]
                 label = next(iter(mine.values())).label(name)
                 rows.append([label, *cells, f"{mean(means):.2f}" if len(means) == len(tasks) else None])

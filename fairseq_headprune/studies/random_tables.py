@@ -16,7 +16,13 @@ Entry = Mapping[str, Any]
 
 
 def paper_tables(
-    baseline: float, start: Mask, items: Sequence[Entry], tests: TrainingTests, measure: str, noun: str = "heads"
+    baseline: float,
+    start: Mask,
+    items: Sequence[Entry],
+    tests: TrainingTests,
+    measure: str,
+    noun: str = "heads",
+    theirs: Mapping[str, Any] | None = None,
 ) -> list[Table]:
     """Return the paper's tables: percentages (Table 1), configurations (2), triples (3), layers (5 and 6).
 
@@ -27,7 +33,10 @@ def paper_tables(
             :func:`~fairseq_headprune.studies.random_means.over_samplings`. Empty tables are omitted.
         tests: the tests of the entries' means.
         noun: the word for what is pruned.
+        theirs: the paper's numbers: titles of ``columns``, and the cells of each of its ``items``.
     """
+    columns, of_paper = (theirs["columns"], theirs["items"]) if theirs else ([], {})
+    none = [None] * len(columns)
     full = {component: n["kept"] for component, n in start.counts().items()}
     config = format_config(start)
     forms: list[tuple[str, tuple[str, ...], list[str], list[Any], Callable[[Entry], list[Any]]]] = [
@@ -62,10 +71,11 @@ def paper_tables(
     ]
     tables = []
     for caption, kinds, header, first, cells in forms:
-        rows = [[*cells(item), *_score(item, tests)] for item in items if item["kind"] in kinds]
+        mine = [item for item in items if item["kind"] in kinds]
+        rows = [[*cells(item), *_score(item, tests), *of_paper.get(item.get("item"), none)] for item in mine]
         if rows:
-            whole = [[*first, f"{baseline:.2f}", None, None, None], *rows]
-            tables.append(Table([*header, measure, "95% interval", "sd", "n"], whole, caption=caption))
+            whole = [[*first, f"{baseline:.2f}", None, None, None, *none], *rows]
+            tables.append(Table([*header, measure, "95% interval", "sd", "n", *columns], whole, caption=caption))
     return tables
 
 

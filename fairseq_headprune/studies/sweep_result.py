@@ -97,7 +97,8 @@ def sweep_document(study: Any, cells: Mapping[str, Done]) -> Document:
     if not rows:
         return document
     for label, ranking in value["ranking"].items():
-        document.tables += _tables(rows, label, ranking, family, measure)
+        table = epoch_table(rows, label, value["kept_within"][label], family, measure)
+        document.tables += [table, ranking_table(ranking)]
         document.charts.append(_chart(study, rows, label))
     document.notes = [family.legend(), rows[0]["baseline"]["signature"]]
     document.findings = _found(rows, value["kept_within"])
@@ -116,17 +117,25 @@ def _missing(folder: StudyFolder, epochs: Sequence[Done]) -> list[str]:
     return missing + ([f"no result for epochs {epoch_list(gaps)}"] if gaps else [])
 
 
-def _tables(rows: list[dict], label: str, ranking: dict[str, Any], family: Family, measure: str) -> list[Table]:
-    """The scores of a curve by epoch, and how its ranking evolves."""
+def epoch_table(
+    rows: Sequence[Mapping[str, Any]], label: str, kept: Mapping[str, float | None], family: Family, measure: str
+) -> Table:
+    """Tabulate the scores of a curve by epoch, and how far it keeps most of the unpruned score.
+
+    Args:
+        rows, kept: ``epochs``, and the curve's ``kept_within``, of :func:`read_sweep`.
+    """
     body: list[list[Any]] = []
     for row in rows:
         points = row["curves"][label]
         texts = [f"{p['score']:.2f}" + ("" if p["relative"] is None else f" ({p['relative']:.0%})") for p in points]
         marks = [family.mark(point) for point in points]
-        body.append([str(row["epoch"]), texts[0].split()[0], *map(Marked, texts[1:], marks[1:])])
+        most = kept[str(row["epoch"])]
+        last = None if most is None else f"{most:.0f}%"
+        body.append([str(row["epoch"]), texts[0].split()[0], *map(Marked, texts[1:], marks[1:]), last])
     percents = [f"{point['percent']:.0f}%" for point in rows[0]["curves"][label]]
     caption = f"{measure} by epoch and share of heads pruned ({curve_name(label)})"
-    return [Table(["Epoch", *percents], body, caption=caption), ranking_table(ranking)]
+    return Table(["Epoch", *percents, f"{KEPT:.0%} kept up to"], body, caption=caption)
 
 
 def ranking_table(ranking: dict[str, Any]) -> Table:

@@ -1,0 +1,237 @@
+"""How the results of benchmarks and examples are shown: one description each, for the terminal and the manual's tables.
+
+A benchmark prints its own result by its description here; tables.py shows several results together by the same one.
+"""
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import benchmarks  # noqa: F401  (puts the repository's root on sys.path)
+
+from fairseq_headprune.evaluation.trainings import spread, welch
+from fairseq_headprune.report.described import Column, Described, Row
+from fairseq_headprune.report.document import Document
+from fairseq_headprune.report.marks import difference_text, p_said, small
+
+Values = Mapping[str, Mapping[str, Any]]
+
+
+def tell(described: Described, value: Mapping[str, Any]) -> None:
+    """Print the result of a benchmark."""
+    print(Document("", [described.table({"": value})]).render())
+
+
+def where(row: Row) -> str:
+    """Return the GPU, or the number of CPU threads if known, and the precision."""
+    threads = row.get("threads", row["environment"].get("threads"))
+    gpu = row["environment"]["gpu"] if row.get("device") != "cpu" else None
+    return f"{gpu or (f'{threads} CPU threads' if threads else 'CPU')}, {row['precision']}"
+
+
+def mean_text(numbers: Sequence[float]) -> str:
+    """Return mean ± standard deviation (number)."""
+    found = spread(numbers)
+    return f"{found.mean:.2f}{'' if found.sd is None else f' ± {found.sd:.2f}'} ({found.n})"
+
+
+def counted(row: Row) -> str:
+    """Return parameters in millions and their change by pruning."""
+    before, after = row["parameters"]["before"], row["parameters"]["after"]
+    return f"{after / 1e6:.1f} M ({after / before - 1:+.0%})"
+
+
+def _extra_peak(peaks: Mapping[str, int]) -> str | None:
+    return f"{(peaks['score'] - peaks['plain']) / 2**20:+,.1f}" if peaks["score"] else None
+
+
+def _machines(values: Values) -> str:
+    places = [
+        f"{value['environment']['gpu'] or 'CPU'}, torch {value['environment']['torch']}" for value in values.values()
+    ]
+    return "; ".join(dict.fromkeys(places))
+
+
+def _trained(values: Values) -> str:
+    (value,) = values.values()
+    sides = [[run for run in value["runs"] if ("gated" in run["arch"]) is gated] for gated in (False, True)]
+    texts = []
+    for name in _TEST_SETS:
+        found = welch(*([run[name]["bleu"] for run in side] for side in sides))
+        assert found.mean is not None
+        texts.append(f"{name} {difference_text(found.mean, found.ci)}, {p_said(small(found.p))}")
+    signature, python = value["runs"][0]["test2016"]["signature"], value["environment"]["python"]
+    return (
+        f"BLEU, {signature}; {_machines(values)}, Python {python}. Gated minus stock, means with 95% intervals, "
+        f"Welch's t-test over seeds: {'; '.join(texts)}."
+    )
+
+
+def _floors(values: Values) -> str:
+    """Explain a table of speeds: what multiply-adds promise, and operations of a batch in the last rows if counted."""
+    counts = ""
+    for value in values.values():
+        last = value["rows"][-1]
+        if "operations" in last:
+            same = [row for row in value["rows"] if all(row[key] == last[key] for key in ("beam", "batch_size"))]
+            counts = f" Operations of a batch with beam {last['beam']}, unpruned and then as in the columns: "
+            counts += ", ".join(f"{row['operations']:,}" for row in same) + "."
+    _, *models = value["models"].items()
+    floors = ", ".join(f"{name} {model['floor_speed']:.2f}" for name, model in models)
+    return (
+        "Speed against the unpruned model: median (min-max) of interleaved rounds. By multiply-adds: " + floors + "."
+    ) + counts
+
+
+_ROUNDS = "Median (min-max) of {rounds} interleaved rounds."
+_TEST_SETS = ("test2016", "test2017", "mscoco2017")
+
+TRAIN = Described(
+    [
+        Column("device", form=where),
+        Column("model", "@sides"),
+        Column("ms/update", "ms_per_update", ",.1f"),
+        Column("words/s", "words_per_second", ",.0f"),
+        Column("speed (stock = 1)", "speed_to_stock", ",.2f"),
+        Column("speed (gated = 1)", "speed_to_gated", ",.2f"),
+        Column("speed (graphs = 1)", "speed_to_gated-graphs", ",.2f"),
+        Column("operations", "operations_an_update", ","),
+        Column("first two epochs, s", "first_epochs_seconds", ",.2f"),
+    ],
+    rows="sides",
+    align="ll",
+    note=_ROUNDS,
+)
+
+SCORE = Described(
+    [
+        Column("device", form=where),
+        Column("seconds", "seconds.score", ",.2f"),
+        Column("time / plain", "time_to_plain", ",.2f"),
+        Column("time / stock", "time_to_stock", ",.2f"),
+        Column("extra peak MiB", "peak_bytes", _extra_peak),
+        Column("gates", "gates", lambda gates: f"{gates['layers']} x {gates['bytes_per_layer'] / 1024:.1f} KiB"),
+    ],
+    note=_ROUNDS,
+)
+
+BOOTSTRAP = Described(
+    [
+        Column("systems", "systems"),
+        Column("headprune compare, all, s", "ours_seconds_all_systems", ",.2f"),
+        Column("compare-mt, one pair, s", "compare_mt_seconds_per_pair", ",.2f"),
+        Column("compare-mt, all pairs (extrapolated), s", "compare_mt_seconds_all_pairs_extrapolated", ",.0f"),
+        Column("times faster (extrapolated)", "times_faster_extrapolated", ",.0f"),
+    ],
+    align="r",
+    note="{sentences} sentences, {resamples} resamples, {environment[cpus]} CPUs; median (min-max) of {repeats} "
+    "repeats.",
+)
+
+SWEEP = Described(
+    [
+        Column("epochs", "checkpoints", lambda checkpoints: len(checkpoints)),
+        Column("sweep, s", "seconds.sweep", ",.1f"),
+        Column("separate curves, s", "seconds.curves", ",.1f"),
+        Column("sweep / curves", "sweep_to_curves", ",.2f"),
+    ],
+    align="r",
+    note=_ROUNDS,
+)
+
+ABLATION = Described(
+    [
+        # The number of threads says nothing of these: the check runs on few sentences.
+        Column("device", form=lambda row: where(row.new_child({"threads": None}))),
+        Column("masks x sentences", form=lambda row: f"{row['masks']} x {row['sentences']}"),
+        Column("in one batch, s", "seconds.many", ",.1f"),
+        Column("one by one, s", "seconds.loop", ",.1f"),
+        Column("faster", "speedup", ",.1f"),
+        Column("floor, s", "floor_seconds", ".1f"),
+        Column("equal", "identical_hypotheses", ".3%"),
+        Column("equal on control masks", "control_many_identical_hypotheses", ".3%"),
+        Column("one by one twice", "control_identical_hypotheses", ".3%"),
+        Column("BLEU differs by", "largest_bleu_difference", ".3f"),
+    ],
+    note="Beam {beam}; median (min-max) of {rounds} rounds; floor: its arithmetic at the speed of one large matrix "
+    "product; equal: translations that are the same on both sides; one by one twice: the same for the loop at two "
+    "batch sizes, on the control masks; BLEU differs by: at most, over the masks.",
+)
+
+FINETUNE = Described(
+    [
+        Column("device", form=where),
+        Column("task", "task"),
+        Column("loop", "@sides"),
+        Column("examples/s", "examples_per_second", ",.0f"),
+        Column("speed", "speed_to_huggingface", ",.2f"),
+    ],
+    rows="sides",
+    align="lll",
+    note="The same batches; median (min-max) of {rounds} interleaved rounds.",
+)
+
+SPEED = Described(
+    [
+        Column("device", form=where),
+        Column("beam", "beam"),
+        Column("batch", "batch_size", lambda size: size or "max-tokens"),
+        Column("", "speed", ",.2f", over=True),
+    ],
+    rows="rows",
+    across=Column("", "model"),
+    only=lambda row: row["model"] != next(iter(row["models"])),
+    order=lambda row: (where(row), row["beam"] or 0, row["batch_size"] or math.inf),
+    note=_floors,
+)
+
+TRAINED = Described(
+    [
+        Column("architecture", "arch"),
+        Column("seed", "seed"),
+        *(Column(name, f"{name}.bleu", ".2f") for name in _TEST_SETS),
+        Column("best epoch", "best_epoch"),
+        Column("valid loss", "valid_loss", ".3f"),
+    ],
+    rows="runs",
+)
+
+TRAINED_MEANS = Described(
+    [
+        Column("architecture", "arch"),
+        *(Column(name, f"{name}.bleu", mean_text, over=True) for name in _TEST_SETS),
+        Column("valid loss", "valid_loss", lambda found: f"{statistics.mean(found):.3f}", over=True),
+    ],
+    rows="runs",
+    note=_trained,
+)
+
+SLIM = Described(
+    [
+        Column("", "commands.unpruned", lambda command: "fp16" if "--fp16" in command else "fp32"),
+        Column("removed", "percent", lambda percent: f"{percent}%"),
+        Column("heads kept", "config", lambda config: " ".join(f"{part}={kept}" for part, kept in config.items())),
+        Column("parameters", form=counted),
+        Column("file", "bytes.after", lambda size: f"{size / 2**20:.0f} MiB"),
+        Column("BLEU unpruned", "bleu_unpruned", ".2f"),
+        Column("masked", "bleu_masked", ".2f"),
+        Column("slim", "bleu_slim", ".2f"),
+        Column("equal translations", form=lambda row: f"{row['identical']} of {row['sentences']}"),
+    ],
+    rows="rows",
+    align="lll",
+    note=lambda values: f"BLEU, {next(iter(values.values()))['signature']}; {_machines(values)}.",
+)
+
+#: What ``headprune evaluate`` (tuned-TASK-SEED.json) and reference.py (reference-TASK-SEED.json) found.
+FINE_TUNED = Described(
+    [
+        Column("task", "task"),
+        Column("metric", "metric"),
+        Column("bert_gated", "results.0.scores.score", mean_text, over=True),
+        Column("transformers", "best.score", mean_text, over=True),
+    ],
+    align="ll",
+    note="Best epoch of three on the development set: mean ± standard deviation (number of seeds).",
+)
