@@ -7,7 +7,7 @@ import tiny
 from fairseq_cli import train
 from learning import same, weights
 from trainings import Here
-from verbs import SHAPE, generated
+from verbs import SHAPE, count_masks, generated
 
 from fairseq_headprune.checkpoints import read_state, stored_mask
 from fairseq_headprune.cli import main
@@ -110,6 +110,19 @@ def test_variants_keep_heads_that_other_methods_chose(run, tmp_path):
     command = found[f"{once}+tuned"]["training"]["command"]
     assert "--lr 0.02 --max-update 4 " in command and "--finetune-from-model runs/unpruned-1/" in command
     assert found[f"{once}+tuned"]["updates"] == 16 and "--max-update 12 " in found[layers]["training"]["command"]
+
+
+def test_masks_of_a_model_are_translated_together(run, tmp_path, monkeypatch):
+    """Source: by hand: the unpruned model with four random masks, then two of the ranking; all in one process."""
+    methods = "unpruned,michel,random-after+order=1,random-after+order=2"
+    words = [*arguments(run["data"], tmp_path), "--methods", methods, "--counts", "5,2", "--splits", "test"]
+    packs = count_masks(monkeypatch)
+    with Here().instead() as here:
+        assert script(*words, "--stages", "train,translate") == 0
+    assert here.started == ["unpruned-1", "translate-0-0"] and packs == [5, 2]
+    # Source: those of the comparison of all methods, whose random heads are of the same seed.
+    found = read_lines(tmp_path / "work" / "hyps" / "random-after+order=1-5-1@test.txt")
+    assert found == read_lines(run["folder"] / "work" / "hyps" / "random-after-5-1@test.txt")
 
 
 def test_translations_are_fairseq_s(run):

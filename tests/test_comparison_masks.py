@@ -14,7 +14,8 @@ from fairseq_headprune.parts import all_heads
 from fairseq_headprune.parts.scores import Scores
 from fairseq_headprune.pruning import next_heads
 from fairseq_headprune.studies.estimates import estimate_scores
-from fairseq_headprune.studies.pruners.answers import importance_masks, random_mask
+from fairseq_headprune.studies.pruners.answers import importance_masks, in_rounds, random_mask
+from fairseq_headprune.studies.pruners.study import groups
 from fairseq_headprune.studies.samplings import Item
 
 SHAPE = {"enc_self": [2, 1], "dec_self": [3]}
@@ -97,3 +98,31 @@ def test_masks_do_not_depend_on_which_numbers_are_asked_for(session):
     assert alone.mask == importance_masks(session, [10, 7, 4, 3, 1], settings, 4)[3].mask
     with pytest.raises(ValueError, match="cannot keep 13 heads of 12"):
         importance_masks(session, [13, 2], settings, 4)
+
+
+def cells(model, *methods, counts=(5, 2)):
+    return [{"checkpoint": model, "method": method, "count": count} for method in methods for count in counts]
+
+
+def methods_of(found):
+    return [[(cell["checkpoint"], cell["method"]) for cell in group if cell["count"] == 5] for group in found]
+
+
+def test_a_process_takes_all_of_a_model():
+    """Source: by hand. A ranking anew costs 3 a mask, other masks 1; what costs most is given away first."""
+    rankings = ["michel", "michel+none", "michel+none+once", "random-after"]
+    mine, other = cells("u1", *rankings), cells("u2", *rankings)
+    assert methods_of(groups([*mine, *other], 2)) == [[(m, r) for r in rankings] for m in ("u1", "u2")]
+    # Two processes a model: 6 + 2 and 6 + 2.
+    parts = [["michel", "michel+none+once"], ["michel+none", "random-after"]]
+    assert methods_of(groups([*mine, *other], 5)) == [[(m, r) for r in part] for m in ("u1", "u2") for part in parts]
+    # More processes than there is to do; and more models than processes: 16 with the rankings, 2 + 2 + 2 without.
+    assert len(groups(mine, 9)) == 4 and groups([], 3) == []
+    trained = [cell for number in range(3) for cell in cells(f"t{number}", "ste")]
+    found = groups([*trained, *mine], 2)
+    assert [sum(cell["checkpoint"] == "u1" for cell in group) for group in found] == [8, 0]
+    assert [[cell["checkpoint"] for cell in group] for group in found][1] == ["t0", "t0", "t1", "t1", "t2", "t2"]
+    # Within a process: what needs no estimates is saved first, then each ranking.
+    assert [{cell["method"] for cell in some} for some in in_rounds(mine)] == [
+        {"random-after"}, {"michel"}, {"michel+none"}, {"michel+none+once"},
+    ]  # fmt: skip

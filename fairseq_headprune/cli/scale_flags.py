@@ -7,7 +7,7 @@ from typing import Any
 
 from fairseq_headprune.cli.common import check_least
 from fairseq_headprune.jobs import processes
-from fairseq_headprune.jobs.processes import JOBS_ON_GPU, end_with_parent, gpus, on_fullest, threads
+from fairseq_headprune.jobs.processes import end_with_parent, gpus, jobs_on_gpu, on_fullest, threads
 from fairseq_headprune.jobs.submitted import Submitted, check_launcher
 
 LAUNCHERS = ("processes", "local", "slurm")
@@ -100,7 +100,7 @@ def _jobs_on_gpu(args: Any) -> int:
     if rank()[1] > 1:
         return on_fullest(int(os.environ.get("LOCAL_WORLD_SIZE", 1)), here)
     if args.worker:
-        return int(os.environ.get(JOBS_ON_GPU, 1))
+        return jobs_on_gpu()
     return on_fullest(args.jobs, here) if args.launcher == "processes" else 1
 
 

@@ -106,6 +106,11 @@ def ranks(method: str) -> bool:
     return base(method) in AFTER_TRAINING and "tuned" not in options(method)
 
 
+def estimates(method: str) -> bool:
+    """Whether a method chooses heads of the trained, unpruned model by estimates of their importance."""
+    return ranks(method) and base(method) != "random-after"
+
+
 def learns(method: str) -> bool:
     """Whether the training of a method learns gates."""
     return base(method) in LEARNED and "tuned" not in options(method)

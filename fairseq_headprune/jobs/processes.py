@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 
 #: Environment variable that is set for a process whose standard input is the leash.
 LEASH = "HEADPRUNE_LEASH"
-#: Environment variable: how many processes of the study share the worker's GPU.
+#: Environment variable: how many processes of a study share the GPU of the process that gets it.
 JOBS_ON_GPU = "HEADPRUNE_JOBS_ON_GPU"
 
 
@@ -74,6 +74,11 @@ def least_used(in_use: Sequence[str]) -> str:
 def on_fullest(processes: int, devices: int) -> int:
     """Return the largest number of processes per device when processes are spread evenly over devices."""
     return -(-processes // max(1, devices))
+
+
+def jobs_on_gpu() -> int:
+    """Return how many processes of the study that started this one share its GPU; 1 if no study did."""
+    return int(os.environ.get(JOBS_ON_GPU, 1))
 
 
 def threads(processes: int) -> int:

@@ -135,7 +135,9 @@ def _idle(died: _Attempt) -> int | None:
 def _start(command: Command, running: Sequence[_Attempt], at_once: int, idle: int = 0) -> _Attempt:
     gpu = processes.least_used([entry.gpu for entry in running])
     threads = os.environ.get("OMP_NUM_THREADS", str(processes.threads(at_once)))
-    settings = {"CUDA_VISIBLE_DEVICES": gpu, "OMP_NUM_THREADS": threads, **command.settings}
+    side_by_side = str(processes.on_fullest(at_once, len(processes.visible_gpus())))
+    settings = {"CUDA_VISIBLE_DEVICES": gpu, "OMP_NUM_THREADS": threads, processes.JOBS_ON_GPU: side_by_side}
+    settings |= command.settings
     reached = command.progress() if command.progress else None
     command.log.parent.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as files:

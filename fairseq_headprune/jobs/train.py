@@ -13,8 +13,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from fairseq_headprune.evaluation.answering import answers_under
 from fairseq_headprune.files import PathLike, sha256, write_json, write_text, write_with
-from fairseq_headprune.jobs.processes import end_with_parent
+from fairseq_headprune.jobs.processes import end_with_parent, jobs_on_gpu
 from fairseq_headprune.jobs.training import Run, TrainingJob
 
 #: parameters of BERT's embeddings: words, positions, token types, and their layer norm
@@ -186,7 +187,8 @@ def _settle(run: Run) -> None:
 
 def answers(checkpoint: PathLike, generate: Sequence[str], split: str) -> list[str]:
     """Return a checkpoint's outputs (translations or predictions) for a split, under its stored mask."""
-    return open_model(checkpoint, generate, split).evaluator(split).answers()
+    session = open_model(checkpoint, generate, split)
+    return answers_under(session, session.evaluator(split), [session.gates.mask()])[0]
 
 
 def open_model(checkpoint: PathLike, generate: Sequence[str], split: str) -> Any:
@@ -198,7 +200,9 @@ def open_model(checkpoint: PathLike, generate: Sequence[str], split: str) -> Any
     from fairseq_headprune.session import Session, parse_generation_args
 
     argv = [*generate, "--path", str(checkpoint), "--gen-subset", split]
-    return Session(parse_generation_args("job", argv, lambda parser: None, ""))
+    args = parse_generation_args("job", argv, lambda parser: None, "")
+    args.jobs_on_gpu = jobs_on_gpu()
+    return Session(args)
 
 
 def best(checkpoint: PathLike, valid: str) -> dict[str, Any]:

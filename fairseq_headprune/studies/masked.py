@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from fairseq_headprune.evaluation.answering import answers_under, masks_at_once
 from fairseq_headprune.evaluation.significance import bootstrap_statistics
 from fairseq_headprune.files import read_lines
 from fairseq_headprune.jobs.training import Run, run_trainings
 from fairseq_headprune.parts import Mask
-from fairseq_headprune.studies.run import MASKS_AT_ONCE
 from fairseq_headprune.studies.scored import ScoredSplit, mask_key
 from fairseq_headprune.studies.study import Cell
 
@@ -33,12 +33,11 @@ class MaskWork:
 
     def size(self) -> int:
         """How many masks are evaluated in one batch; 1 if model or settings do not allow more."""
-        asked = getattr(self.session.args, "masks_at_once", 0)
-        obstacle = self._of(self.split).evaluator.obstacle
-        if obstacle and asked > 1 and not self._warned:
-            logger.warning(f"--masks-at-once {asked}: one by one instead, since {obstacle}")
+        asked, evaluator = getattr(self.session.args, "masks_at_once", 0), self._of(self.split).evaluator
+        if evaluator.obstacle and asked > 1 and not self._warned:
+            logger.warning(f"--masks-at-once {asked}: one by one instead, since {evaluator.obstacle}")
             self._warned = True
-        return 1 if obstacle else asked or MASKS_AT_ONCE.get(self.session.device.type, 1)
+        return masks_at_once(self.session, evaluator)
 
     def compute(self, cells: Sequence[Cell]) -> Iterator[None]:
         """Run the model under each mask, compare with the cell that each cell names, and append."""
@@ -49,7 +48,7 @@ class MaskWork:
             # In small models rounding can make steps coincide; the same mask is not evaluated twice.
             same = here.seen(first.against).get(mask_key(first.mask))
             pack = self._pack(first, waiting.values()) if same is None else [first]
-            answers = [here.answers(same)] if same else self._answer(here, [cell.mask for cell in pack])
+            answers = [here.answers(same)] if same else self.answers([cell.mask for cell in pack], first.split)
             seconds = (time.perf_counter() - began) / len(pack)
             for cell, found in zip(pack, answers, strict=True):
                 self.save(waiting.pop(cell.id), found, seconds)
@@ -64,14 +63,9 @@ class MaskWork:
                 pack[key] = cell
         return list(pack.values())
 
-    def _answer(self, here: ScoredSplit, masks: Sequence[Mask]) -> list[list[str]]:
-        if self.size() > 1:
-            return here.evaluator.answers_of(masks)
-        found = []
-        for mask in masks:
-            with self.session.gates.masked(mask):
-                found.append(here.evaluator.answers())
-        return found
+    def answers(self, masks: Sequence[Mask], split: str | None) -> list[list[str]]:
+        """Run the model under each mask; None: on the study's split."""
+        return answers_under(self.session, self._of(split).evaluator, masks)
 
     def save(self, cell: Cell, answers: list[str], seconds: float, source: Mapping[str, Any] | None = None) -> None:
         """Test the outputs of a cell and store it.
@@ -118,7 +112,7 @@ class WeightWork(MaskWork):
         for cell in [cell for cell in cells if "weights" in cell.facts]:
             began, matrices = time.perf_counter(), layer_matrices(self.session.model)
             with zeroed(matrices, self.study.kept_weights(cell, matrices)):
-                answers = self._of(cell.split).evaluator.answers()
+                [answers] = self.answers([cell.mask], cell.split)
             self.save(cell, answers, time.perf_counter() - began)
             yield
         yield from super().compute([cell for cell in cells if "weights" not in cell.facts])

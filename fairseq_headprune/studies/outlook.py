@@ -13,10 +13,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from fairseq_headprune.evaluation.answering import answers_under, masks_at_once
 from fairseq_headprune.jobs.processes import with_package
 from fairseq_headprune.jobs.training import TrainingJob
 from fairseq_headprune.studies.folder import StudyFolder
-from fairseq_headprune.studies.run import MASKS_AT_ONCE
 from fairseq_headprune.studies.study import Study
 
 #: seconds after which a measurement is long enough
@@ -123,26 +123,22 @@ def trained(name: str, jobs: Sequence[TrainingJob], at_once: int) -> Outlook:
 def time_answers(study: Any, cells: int) -> tuple[float, int, str]:
     """Measure the model on some sentences: seconds of one answer under one mask, bytes at the peak, and how."""
     session, split = study.session, study.split
-    heads, obstacle = study.start.kept(), session.evaluator(split).obstacle
-    asked = getattr(session.args, "masks_at_once", 0) or MASKS_AT_ONCE.get(session.device.type, 1)
-    masks = 1 if obstacle else max(1, min(asked, cells, len(heads)))
+    size = min(masks_at_once(session, session.evaluator(split)), cells)
+    masks = [study.start.without([head]) for head in study.start.kept()[:size]] or [study.start]
     total, count, taken = session.scored(split)["scored"], 8, 0.0
     try:
         while True:
             session.sample = count = min(count, total)
             evaluator, began = session.evaluator(split), time.perf_counter()
-            if masks > 1:
-                evaluator.answers_of([study.start.without([head]) for head in heads[:masks]])
-            else:
-                evaluator.answers()
+            answers_under(session, evaluator, masks)
             taken = time.perf_counter() - began
             if taken > ENOUGH or count == total:
                 break
             count *= 4
     finally:
         session.sample = None
-    each = taken / (count * masks)
-    how = f"an answer takes {1000 * each:.2g} ms, measured on {count} sentences with {masks} masks at once"
+    each = taken / (count * len(masks))
+    how = f"an answer takes {1000 * each:.2g} ms, measured on {count} sentences with {len(masks)} masks at once"
     return each, _peak(session.device.type), how
 
 

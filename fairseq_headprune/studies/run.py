@@ -6,9 +6,6 @@ from typing import Any, Protocol
 from fairseq_headprune.studies.folder import StudyFolder
 from fairseq_headprune.studies.study import Cell, Done, Study
 
-#: Default of ``--masks-at-once`` by device type; a killed study loses up to that many cells.
-MASKS_AT_ONCE = {"cpu": 8, "cuda": 128}
-
 
 class Work(Protocol):
     """Computes cells: runs the model under masks, or trains."""

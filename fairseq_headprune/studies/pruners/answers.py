@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_headprune.choosing.random_heads import parse_amount, prune_random
+from fairseq_headprune.evaluation.answering import answers_under, masks_at_once
 from fairseq_headprune.files import PathLike, read_json, write_text
 from fairseq_headprune.importance.settings import METHODS, REDUCTIONS, ScoreSettings
-from fairseq_headprune.jobs.methods import base, learns, option, options, ranks
+from fairseq_headprune.jobs.methods import base, estimates, learns, option, options, ranks
 from fairseq_headprune.jobs.processes import end_with_parent
 from fairseq_headprune.jobs.train import best, open_model
 from fairseq_headprune.parts import HEADS, Mask, Shape
@@ -52,40 +53,73 @@ def run(job: dict[str, Any]) -> None:
 
 def _of_one_model(study: StudyFolder, job: dict[str, Any], checkpoint: str, cells: list[dict[str, Any]]) -> None:
     session = open_model(study.path / checkpoint, job["generate"], cells[0]["split"])
-    facts = {"checkpoint_sha256": session.checkpoint["sha256"], "best": best(session.path, job["valid"])}
-    masks = _masks(session, job, cells)
-    evaluators: dict[str, Any] = {}
-    for cell, made in zip(cells, masks, strict=True):
-        split = cell["split"]
-        if split not in evaluators:
-            evaluators[split] = session.evaluator(split)
-            _write_references(study.path, split, evaluators[split].references)
-        began = time.perf_counter()
-        with session.gates.masked(made.mask):
-            sentences = evaluators[split].answers()
-        seconds = round(time.perf_counter() - began, 2)
-        study.write_hypotheses(cell["id"], sentences)
-        study.write_mask(cell["id"], made.mask.to_dict())
-        kept = {component: ["".join(map(str, row)) for row in rows] for component, rows in made.mask.rows.items()}
-        study.append({**cell, **facts, **made.facts, "kept": kept, "translate_seconds": seconds})
-
-
-def _masks(session: Any, job: dict[str, Any], cells: list[dict[str, Any]]) -> list[MadeMask]:
     stored = session.gates.mask()
     session.gates.set_mask(None)
+    model = _Model(study, session, job["valid"])
+    for some in in_rounds(cells):
+        model.answer(some, _masks(session, job, some, stored))
+
+
+def in_rounds(cells: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    """Group a model's cells by what is saved together: first all masks that need no estimates, then each ranking."""
+    rounds: dict[str, list[dict[str, Any]]] = {"": []}
+    for cell in cells:
+        rounds.setdefault(cell["method"] if estimates(cell["method"]) else "", []).append(cell)
+    return [found for found in rounds.values() if found]
+
+
+class _Model:
+    """A checkpoint that is run on the splits of a study.
+
+    Args:
+        valid: the validation result that the checkpoint was chosen by.
+    """
+
+    def __init__(self, study: StudyFolder, session: Any, valid: str) -> None:
+        self._study, self._session, self._evaluators = study, session, dict[str, Any]()
+        self._facts = {"checkpoint_sha256": session.checkpoint["sha256"], "best": best(session.path, valid)}
+
+    def answer(self, cells: Sequence[dict[str, Any]], masks: Sequence[MadeMask]) -> None:
+        """Run the model under the mask of each cell, several at once, and store the cells."""
+        for split in dict.fromkeys(cell["split"] for cell in cells):
+            evaluator = self._evaluator(split)
+            here = [pair for pair in zip(cells, masks, strict=True) if pair[0]["split"] == split]
+            size = masks_at_once(self._session, evaluator)
+            for pack in (here[start : start + size] for start in range(0, len(here), size)):
+                began = time.perf_counter()
+                answers = answers_under(self._session, evaluator, [made.mask for _, made in pack])
+                seconds = round((time.perf_counter() - began) / len(pack), 2)
+                for (cell, made), sentences in zip(pack, answers, strict=True):
+                    self._save(cell, made, sentences, seconds)
+
+    def _save(self, cell: dict[str, Any], made: MadeMask, sentences: list[str], seconds: float) -> None:
+        self._study.write_hypotheses(cell["id"], sentences)
+        self._study.write_mask(cell["id"], made.mask.to_dict())
+        kept = {component: ["".join(map(str, row)) for row in rows] for component, rows in made.mask.rows.items()}
+        self._study.append({**cell, **self._facts, **made.facts, "kept": kept, "translate_seconds": seconds})
+
+    def _evaluator(self, split: str) -> Any:
+        if split not in self._evaluators:
+            self._evaluators[split] = self._session.evaluator(split)
+            _write_references(self._study.path, split, self._evaluators[split].references)
+        return self._evaluators[split]
+
+
+def _masks(session: Any, job: dict[str, Any], cells: list[dict[str, Any]], stored: Mask) -> list[MadeMask]:
+    """Return the mask of each cell of a model; ``stored`` is that of the checkpoint, no longer in force."""
     ranked: dict[str, dict[int, MadeMask]] = {}
     masks = []
     for cell in cells:
         method, count = cell["method"], cell["count"]
-        if ranks(method) and base(method) == "random-after":
-            seed = int(option(method, "order") or cell["seed"])
-            masks.append(MadeMask(random_mask(session.gates.shape, count, seed), {}))
-        elif ranks(method):
+        if estimates(method):
             if method not in ranked:
                 counts = [other["count"] for other in cells if other["method"] == method]
                 step = len(session.gates.mask().kept()) if "once" in options(method) else job["step"]
                 ranked[method] = importance_masks(session, counts, ranking(method, job["sentences"]), step)
             masks.append(ranked[method][count])
+        elif ranks(method):
+            seed = int(option(method, "order") or cell["seed"])
+            masks.append(MadeMask(random_mask(session.gates.shape, count, seed), {}))
         elif learns(method):
             masks.append(learned_mask(session.path, count))
         else:

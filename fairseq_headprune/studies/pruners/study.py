@@ -9,7 +9,7 @@ from typing import Any
 from fairseq_headprune.choosing.per_layer import keep_per_layer, picking_by_chance
 from fairseq_headprune.choosing.random_heads import keep_random
 from fairseq_headprune.files import read_json, write_json
-from fairseq_headprune.jobs.methods import COUNTS, DEFAULT, base, in_order, options, ranks
+from fairseq_headprune.jobs.methods import COUNTS, DEFAULT, base, estimates, in_order, options, ranks
 from fairseq_headprune.jobs.scheduler import Command, run_commands
 from fairseq_headprune.jobs.training import Run, TrainingJob, run_trainings
 from fairseq_headprune.parts import Mask, Shape
@@ -204,14 +204,26 @@ class ComparePruners(Study):
 
 
 def groups(cells: Sequence[Done], at_once: int) -> list[list[Done]]:
-    """Divide cells among processes: each ranking of a model gets its own, the other cells are spread by model."""
-    rankings: dict[tuple, list[Done]] = {}
-    models: dict[str, list[Done]] = {}
+    """Divide cells among at most ``at_once`` processes, each of which loads as few models as possible.
+
+    The cells of a model stay together; only where there are fewer models than processes, its methods are divided.
+    """
+    models: dict[str, dict[str, list[Done]]] = {}
     for cell in cells:
-        if ranks(cell["method"]):
-            rankings.setdefault((cell["method"], cell["seed"]), []).append(cell)
-        else:
-            models.setdefault(cell["checkpoint"], []).append(cell)
-    slots = max(1, at_once - len(rankings))
-    spread = [[cell for of_model in list(models.values())[k::slots] for cell in of_model] for k in range(slots)]
-    return [*rankings.values(), *(group for group in spread if group)]
+        models.setdefault(cell["checkpoint"], {}).setdefault(cell["method"], []).append(cell)
+    each = max(1, at_once // max(1, len(models)))
+    return _spread([part for methods in models.values() for part in _spread(list(methods.values()), each)], at_once)
+
+
+def _spread(parts: Sequence[list[Done]], count: int) -> list[list[Done]]:
+    """Join parts to at most ``count``: the dearest first, each to what costs least so far."""
+    found: list[list[Done]] = [[] for _ in range(count)]
+    for part in sorted(parts, key=_cost, reverse=True):
+        min(found, key=_cost).extend(part)
+    return [joined for joined in found if joined]
+
+
+def _cost(cells: Sequence[Done]) -> int:
+    """The work of cells, in translations of a split; about two estimates precede a mask that is ranked anew."""
+    anew = [cell for cell in cells if estimates(cell["method"]) and "once" not in options(cell["method"])]
+    return len(cells) + 2 * len(anew)
