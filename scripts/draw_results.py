@@ -18,11 +18,18 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from fairseq_headprune.files import read_json  # noqa: E402
 from fairseq_headprune.parts import PAPER_NAMES  # noqa: E402
-from fairseq_headprune.report.drawings import draw_panel  # noqa: E402
-from fairseq_headprune.report.epochs import epoch_figure  # noqa: E402
-from fairseq_headprune.report.figures import ablation_scatter, pruning_curve, score_histogram  # noqa: E402
-from fairseq_headprune.report.head_maps import head_map  # noqa: E402
+from fairseq_headprune.report.document import (  # noqa: E402
+    Curves,
+    EpochCurves,
+    HeadMap,
+    Histogram,
+    Scatter,
+    number_components,
+)
+from fairseq_headprune.report.drawings import draw_figure  # noqa: E402
 from fairseq_headprune.report.speed import accuracy_figure, speed_figure  # noqa: E402
+from fairseq_headprune.report.tables import mark_of  # noqa: E402
+from fairseq_headprune.studies.curves import curve_name  # noqa: E402
 from fairseq_headprune.studies.gate_runs import gates_document  # noqa: E402
 from fairseq_headprune.studies.pruners.figures import comparison_figure, set_figures  # noqa: E402
 
@@ -35,21 +42,23 @@ def _measure(value: dict[str, Any]) -> str:
 
 def curves(value: dict[str, Any], stem: str) -> None:
     """The curves of ``headprune prune``."""
-    pruning_curve(value["curves"], _measure(value), value["baseline"]["score"], f"{stem}-pruning", value["alpha"])
+    curves = [{"name": curve_name(label), "points": points} for label, points in value["curves"].items()]
+    chart = Curves("", _measure(value), value["baseline"]["score"], curves, alpha=value["alpha"])
+    draw_figure(chart, f"{stem}-pruning")
 
 
 def heads(value: dict[str, Any], stem: str) -> None:
     """Histogram and head map of ``headprune ablate``."""
-    measure, deltas, marks = _measure(value), {}, {}
-    for cell in value["cells"][1:]:
-        mark = "holm" if cell["p_holm"] < value["alpha"] else "raw" if cell["p"] < value["alpha"] else ""
-        for rows, entry in ((deltas, cell["delta"]), (marks, mark)):
-            layers = rows.setdefault(cell["component"], [])
-            layers.extend([] for _ in range(cell["layer"] + 1 - len(layers)))
-            layers[cell["layer"]].append(entry)
-    score_histogram([c["score"] for c in value["cells"][1:]], value["baseline"]["score"], measure, f"{stem}-histogram")
-    title = f"Difference in {measure} without each head"
-    head_map(deltas, title, f"{stem}-deltas", "delta", f"difference in {measure}", marks, value["alpha"])
+    measure, baseline, cells = _measure(value), value["baseline"]["score"], value["cells"][1:]
+    draw_figure(Histogram("", measure, [cell["score"] for cell in cells], baseline), f"{stem}-histogram")
+    components: dict[str, list[list[dict[str, Any]]]] = {}
+    for cell in cells:
+        layers = components.setdefault(cell["component"], [])
+        layers.extend([] for _ in range(cell["layer"] + 1 - len(layers)))
+        layers[cell["layer"]].append({**cell, "mark": mark_of(cell["p"], cell["p_holm"], value["alpha"])})
+    drawn = [{"component": component, "layers": layers} for component, layers in components.items()]
+    caption, label = f"Difference in {measure} without each head", f"difference in {measure}"
+    draw_figure(HeadMap(caption, "delta", drawn, label, alpha=value["alpha"]), f"{stem}-deltas")
 
 
 def effects(value: dict[str, Any], stem: str) -> None:
@@ -62,16 +71,16 @@ def effects(value: dict[str, Any], stem: str) -> None:
         points.setdefault(head["component"], []).append(scores)
     names = tuple(f"{study['measure']} on {study['data']['split']}" for study in value["studies"])
     caption = f"Head ablation scores (Pearson r = {value['pearson']['value']:.2f})"
-    ablation_scatter(points, unpruned, names, caption, stem)
+    draw_figure(Scatter("", caption, names, points, unpruned), stem)
 
 
 def epochs(value: dict[str, Any], stem: str) -> None:
     """The curves of ``headprune sweep-epochs``; the right panel has the first two and the last two epochs."""
     numbers = [row["epoch"] for row in value["epochs"]]
     for label in value["ranking"]:
-        found = {row["epoch"]: row["curves"][label] for row in value["epochs"]}
+        found = [{"epoch": row["epoch"], "points": row["curves"][label]} for row in value["epochs"]]
         chosen, title = sorted({*numbers[:2], *numbers[-2:]}), f"Heads pruned: {PAPER_NAMES.get(label, label)}"
-        epoch_figure(found, chosen, f"{stem}-epochs-{label}", title, _measure(value))
+        draw_figure(EpochCurves("", _measure(value), title, found, chosen), f"{stem}-epochs-{label}")
 
 
 def by_chance(value: dict[str, Any], stem: str) -> None:
@@ -80,18 +89,21 @@ def by_chance(value: dict[str, Any], stem: str) -> None:
     baseline = value["baseline"]["score"]
     if points:
         curve = [{"percent": 0.0, "score": baseline}, *points]
-        pruning_curve({"Random": curve}, _measure(value), baseline, stem, value["alpha"])
+        chart = Curves("", _measure(value), baseline, [{"name": "Random", "points": curve}], alpha=value["alpha"])
+        draw_figure(chart, stem)
 
 
 def changes(value: dict[str, Any], stem: str) -> None:
     """The head map of ``headprune weight-change``."""
     change = value["quantities"]["change"]
-    head_map(change["heads"], "Change of each head's q, k and v weights", stem, "importance", change["what"])
+    components = number_components(change["heads"], "importance")
+    draw_figure(HeadMap("Change of each head's q, k and v weights", "importance", components, change["what"]), stem)
 
 
 def importance(value: dict[str, Any], stem: str) -> None:
     """The head map of ``headprune score``."""
-    head_map(value["scores"], f"Importance of heads ({value['estimator']})", stem)
+    components = number_components(value["scores"], "importance")
+    draw_figure(HeadMap(f"Importance of heads ({value['estimator']})", "importance", components), stem)
 
 
 def methods(value: dict[str, Any], stem: str) -> None:
@@ -104,7 +116,7 @@ def methods(value: dict[str, Any], stem: str) -> None:
 
 def dynamics(value: dict[str, Any], stem: str) -> None:
     """The first figure of ``headprune dynamics``: one training by update, or heads by lambda."""
-    draw_panel(gates_document(value).panels[0], stem)
+    draw_figure(gates_document(value).panels[0], stem)
 
 
 def speed(value: dict[str, Any], stem: str) -> None:

@@ -14,7 +14,7 @@ from fairseq_headprune.cli.report import document
 from fairseq_headprune.files import sha256
 from fairseq_headprune.gates import log
 from fairseq_headprune.parts import Part
-from fairseq_headprune.report.drawings import draw_panel, svg_of
+from fairseq_headprune.report.drawings import draw_figure, svg_of
 from fairseq_headprune.report.pictures import GateCurves, HeadsByPenalty
 
 #: two layers of two heads in the encoder, one layer of two in the decoder
@@ -146,7 +146,7 @@ def test_other_json_on_the_report_page_is_refused(tmp_path, capsys, text, messag
 @pytest.mark.parametrize("points", [[(0.001, 9), (0.02, 3)], [(0.0, 12), (0.001, 9), (0.02, 3)]])
 def test_lambdas_are_written_as_numbers(tmp_path, points):
     # As text in the picture: a formula would stand there as it is written.
-    draw_panel(HeadsByPenalty("lambda", "title", points, 12), tmp_path / "figure")
+    draw_figure(HeadsByPenalty("lambda", "title", points, 12), tmp_path / "figure")
     found = re.findall(r"<text[^>]*>([^<]+)</text>", (tmp_path / "figure.svg").read_text())
     assert {"0.001", "0.01", "All heads (12)"} <= set(found) and not [text for text in found if "$" in text]
 

@@ -11,8 +11,8 @@ import pytest
 from matplotlib.image import imread
 
 from fairseq_headprune.report import drawing, figures
-from fairseq_headprune.report.figures import ablation_scatter, pruning_curve, score_histogram
-from fairseq_headprune.report.head_maps import head_map
+from fairseq_headprune.report.document import Curves, HeadMap, Histogram, Scatter, number_components
+from fairseq_headprune.report.drawings import draw_figure
 
 SVG = "{http://www.w3.org/2000/svg}"
 # Ends of viridis (van der Walt and Smith 2015), and ends and middle of ColorBrewer's PuOr with 11 classes.
@@ -55,6 +55,20 @@ def curve(scores, p=None, ci=0.0):
     return [{**point, "ci": [point["score"] - ci, point["score"] + ci]} if ci else point for point in points]
 
 
+def head_map(scores, caption, stem, scale="importance", label="", marks=None, alpha=None):
+    components = number_components(scores, scale)
+    for part in components if marks else []:
+        for row, its in zip(part["layers"], marks[part["component"]], strict=True):
+            for cell, mark in zip(row, its, strict=True):
+                cell["mark"] = mark
+    return draw_figure(HeadMap(caption, scale, components, label, alpha=alpha), stem)
+
+
+def pruning_curve(curves, measure, baseline, stem, alpha=0.01):
+    drawn = [{"name": name, "points": points} for name, points in curves.items()]
+    return draw_figure(Curves("", measure, baseline, drawn, alpha=alpha), stem)
+
+
 def test_head_map_colours_run_from_the_lowest_score_to_the_highest(tmp_path):
     _, svg = head_map(SCORES, "importance of heads", tmp_path / "map")
     colours = fills(svg, "enc_self")
@@ -77,7 +91,7 @@ def test_head_map_hatches_pruned_and_absent_heads(tmp_path):
 
 def test_head_map_of_differences_is_centred_on_zero(tmp_path):
     # -2 is the farthest from 0, so +2 would be the other end, and 1 lies half way there.
-    _, svg = head_map({"enc_self": [[-2.0, 0.0, 2.0]]}, "t", tmp_path / "map", kind="delta", label="change in BLEU")
+    _, svg = head_map({"enc_self": [[-2.0, 0.0, 2.0]]}, "t", tmp_path / "map", scale="delta", label="change in BLEU")
     low, middle, high = fills(svg, "enc_self")
     assert (low, high) == (PUOR[0], PUOR[2])
     # 256 steps have no middle one: the colour beside it differs by no more than 2 in 255.
@@ -110,7 +124,7 @@ def test_png_shows_the_colours_at_the_right_place(tmp_path):
 
 
 def test_points_of_a_curve_are_where_their_numbers_say(tmp_path):
-    _, svg = pruning_curve({"joint": curve([30.0, 15.0, 0.0])}, "BLEU", 30.0, tmp_path / "curve")
+    _, svg = pruning_curve({"All": curve([30.0, 15.0, 0.0])}, "BLEU", 30.0, tmp_path / "curve")
     places = [(float(u.get("x")), float(u.get("y"))) for u in group(svg, "All:same").iter(f"{SVG}use")]
     (x0, y30), (x50, y15), (x100, y0) = places
     # Percentages 0, 50, 100 and scores 30, 15, 0 are evenly spaced on linear axes.
@@ -124,7 +138,7 @@ def test_points_of_a_curve_are_where_their_numbers_say(tmp_path):
 def test_filled_markers_are_the_points_that_do_not_differ(tmp_path):
     # p >= .01 is no difference: .01 itself is filled, .009 hollow; 0% is the unpruned model, filled without a test.
     points = curve([30.0, 29.0, 28.0, 10.0, 0.0], p=[None, 0.5, 0.01, 0.009, None])
-    _, svg = pruning_curve({"enc_dec": points}, "BLEU", 30.0, tmp_path / "curve")
+    _, svg = pruning_curve({"Enc-Dec": points}, "BLEU", 30.0, tmp_path / "curve")
     counts = {s: len(list(group(svg, f"Enc-Dec:{s}").iter(f"{SVG}use"))) for s in ("same", "differs", "untested")}
     assert counts == {"same": 3, "differs": 1, "untested": 1}
     style = {s: next(group(svg, f"Enc-Dec:{s}").iter(f"{SVG}use")).get("style") for s in counts}
@@ -133,27 +147,26 @@ def test_filled_markers_are_the_points_that_do_not_differ(tmp_path):
 
 
 def test_level_of_significance_is_the_callers(tmp_path):
-    points = {"all": curve([30.0, 20.0], p=[None, 0.03])}
+    points = {"All": curve([30.0, 20.0], p=[None, 0.03])}
     _, svg = pruning_curve(points, "BLEU", 30.0, tmp_path / "curve", alpha=0.05)
     assert group(svg, "All:differs") is not None
     assert "p < 0.05 before Holm's correction" in all_texts(svg)
 
 
 def test_nothing_tested_says_nothing_about_significance(tmp_path):
-    _, svg = pruning_curve({"all": curve([30.0, 20.0])}, "chrF", None, tmp_path / "curve")
+    _, svg = pruning_curve({"All": curve([30.0, 20.0])}, "chrF", 30.0, tmp_path / "curve")
     everything = all_texts(svg)
-    assert not any(text.startswith("p ") or "Unpruned" in text for text in everything)
+    assert not any(text.startswith("p ") for text in everything)
     assert {"All", "chrF", "Percentage pruned", "0%", "100%"} <= set(everything)
 
 
 def test_curves_differ_in_colour_marker_and_dashes(tmp_path):
-    names = ["all", "enc_self", "enc_dec", "dec_self", "random", "oracle"]
+    names = ["All", "Enc-Enc", "Enc-Dec", "Dec-Dec", "random", "oracle"]
     curves = {name: curve([30.0 - i, 10.0 + i]) for i, name in enumerate(names)}
     _, svg = pruning_curve(curves, "BLEU", 36.05, tmp_path / "curve")
-    assert {"All", "Enc-Enc", "Enc-Dec", "Dec-Dec", "random", "oracle", "Unpruned (36.05)"} <= set(all_texts(svg))
-    shown = ["All", "Enc-Enc", "Enc-Dec", "Dec-Dec", "random", "oracle"]
-    markers = {next(group(svg, f"{name}:same").iter(f"{SVG}path")).get("d") for name in shown}
-    colours = {next(group(svg, f"{name}:same").iter(f"{SVG}use")).get("style") for name in shown}
+    assert {*names, "Unpruned (36.05)"} <= set(all_texts(svg))
+    markers = {next(group(svg, f"{name}:same").iter(f"{SVG}path")).get("d") for name in names}
+    colours = {next(group(svg, f"{name}:same").iter(f"{SVG}use")).get("style") for name in names}
     lines = [p.get("style") for p in group(svg, "axes_1").iter(f"{SVG}path") if p.get("style")]
     dashes = {re.search(r"stroke-dasharray: ([\d.,]+)", s).group(1) for s in lines if "dasharray: " in s}
     assert len(markers) == len(colours) == 6
@@ -161,7 +174,7 @@ def test_curves_differ_in_colour_marker_and_dashes(tmp_path):
 
 
 def test_confidence_band_spans_the_interval(tmp_path):
-    _, svg = pruning_curve({"all": curve([30.0, 20.0], ci=2.0)}, "BLEU", None, tmp_path / "curve")
+    _, svg = pruning_curve({"All": curve([30.0, 20.0], ci=2.0)}, "BLEU", 30.0, tmp_path / "curve")
     ys = [float(u.get("y")) for u in group(svg, "All:same").iter(f"{SVG}use")]
     band = next(p.get("d") for p in group(svg, "FillBetweenPolyCollection_1").iter(f"{SVG}path"))
     heights = [float(y) for y in re.findall(r"[ML] \S+ (-?[\d.]+)", band)]
@@ -173,7 +186,7 @@ def test_confidence_band_spans_the_interval(tmp_path):
 def test_same_bytes_whatever_the_users_settings_and_settings_stay(tmp_path):
     def draw(name):
         written = head_map(SCORES, "t", tmp_path / f"{name}-map")
-        written += pruning_curve({"all": curve([3.0, 1.0], ci=0.1)}, "BLEU", 3.0, tmp_path / f"{name}-curve")
+        written += pruning_curve({"All": curve([3.0, 1.0], ci=0.1)}, "BLEU", 3.0, tmp_path / f"{name}-curve")
         return [path.read_bytes() for path in written]
 
     first = draw("a")
@@ -192,40 +205,19 @@ def test_drawing_needs_no_pyplot_and_no_display(tmp_path):
     # A process of its own, since other tests may have imported pyplot; named as the command, it does not load fairseq.
     code = (
         "import sys; sys.argv = ['headprune']\n"
-        "from fairseq_headprune.report.head_maps import head_map\n"
-        f"head_map({{'enc_self': [[1.0]]}}, 't', {str(tmp_path / 'map')!r})\n"
+        "from fairseq_headprune.report.document import HeadMap, number_components\n"
+        "from fairseq_headprune.report.drawings import draw_figure\n"
+        "drawn = HeadMap('t', 'importance', number_components({'enc_self': [[1.0]]}, 'importance'))\n"
+        f"draw_figure(drawn, {str(tmp_path / 'map')!r})\n"
         "assert 'matplotlib.pyplot' not in sys.modules and 'torch' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
     assert (tmp_path / "map.svg").exists()
 
 
-def of_map(scores, kind="importance"):
-    return lambda stem: head_map({"enc_self": scores}, "t", stem, kind=kind)
-
-
-def of_curve(*points, **more):
-    return lambda stem: pruning_curve({"all": list(points), **more}, "BLEU", None, stem)
-
-
-@pytest.mark.parametrize(
-    ("drawn", "message"),
-    [
-        (of_map([[1.0, float("nan")]], "delta"), "enc_self layer 0 head 1: the score is nan"),
-        (of_map([[float("inf")]]), "the score is inf"),
-        (of_map([[], []]), "no heads to draw"),
-        (of_map([[1.0]], "oracle"), "unknown kind 'oracle' of head map; kinds are importance, delta"),
-        (lambda stem: pruning_curve({}, "BLEU", None, stem), "no curves"),
-        (of_curve(), "'All' has no points|'all' has no points"),
-        (of_curve({"percent": 110, "score": 1.0}), "110%; percentages go from 0 to 100"),
-        (of_curve({"percent": 10, "score": float("nan")}), "not finite"),
-        (of_curve({"percent": 10, "score": 1.0, "ci": [float("inf"), 2.0]}), "not finite"),
-        (of_curve(*curve([1.0, 0.0]), joint=curve([1.0, 0.0])), "same name in the legend: all, joint"),
-    ],
-)
-def test_wrong_input_is_named(tmp_path, drawn, message):
-    with pytest.raises(ValueError, match=message):
-        drawn(tmp_path / "figure")
+def test_wrong_input_is_named(tmp_path):
+    with pytest.raises(ValueError, match="no heads to draw"):
+        head_map({"enc_self": [[], []]}, "t", tmp_path / "map")
     assert not list(tmp_path.iterdir())
     with pytest.raises(FileNotFoundError, match="there is no folder .*nowhere"):
         head_map(SCORES, "t", tmp_path / "nowhere" / "map")
@@ -247,7 +239,7 @@ def test_significant_heads_are_framed(tmp_path):
 
 def test_histogram_counts_heads(tmp_path):
     # By hand: of 20 equal intervals from 1 to 3, the first holds 1 and 1.05, the last 2.95, 2.98 and 3.
-    _, svg = score_histogram([1.0, 1.05, 2.95, 2.98, 3.0], 2.0, "BLEU", tmp_path / "h")
+    _, svg = draw_figure(Histogram("h", "BLEU", [1.0, 1.05, 2.95, 2.98, 3.0], 2.0), tmp_path / "h")
     drawn = ET.parse(svg).getroot()
     bars = [bounds(g) for g in drawn.iter(f"{SVG}g") if g.get("id") == "heads"]
     assert len(bars) == 20
@@ -256,30 +248,23 @@ def test_histogram_counts_heads(tmp_path):
     # The baseline, 2, is where the tenth and the next bar meet.
     assert bounds(group(svg, "baseline"))[0] == pytest.approx(bars[9][1], abs=1e-3)
     assert {"BLEU", "Number of heads", "Baseline BLEU (2.00)"} <= set(all_texts(svg))
-    with pytest.raises(ValueError, match="no scores"):
-        score_histogram([], 2.0, "BLEU", tmp_path / "h")
-    with pytest.raises(ValueError, match="no finite number"):
-        score_histogram([float("nan")], 2.0, "BLEU", tmp_path / "h")
 
 
 def test_scatter_has_the_unpruned_scores_as_lines(tmp_path):
     # By hand: the only head has the unpruned scores, so both lines run through its marker.
     points = {"enc_dec": [(30.0, 20.0)], "dec_self": [(29.0, 21.0)]}
-    _, svg = ablation_scatter(points, (30.0, 20.0), ("x", "y"), "c", tmp_path / "s")
+    _, svg = draw_figure(Scatter("s", "c", ("x", "y"), points, (30.0, 20.0)), tmp_path / "s")
     marker = next(group(svg, "heads-enc_dec").iter(f"{SVG}use"))
     assert float(marker.get("x")) == pytest.approx(bounds(group(svg, "baseline-x"))[0], abs=1e-3)
     assert float(marker.get("y")) == pytest.approx(bounds(group(svg, "baseline-y"))[2], abs=1e-3)
-    with pytest.raises(ValueError, match="no heads"):
-        ablation_scatter({}, (1.0, 1.0), ("x", "y"), "c", tmp_path / "s")
-    with pytest.raises(ValueError, match="no finite number"):
-        ablation_scatter({"enc_dec": [(1.0, float("inf"))]}, (1.0, 1.0), ("x", "y"), "c", tmp_path / "s")
 
 
 def test_a_legend_is_no_wider_than_its_figure():
     # Source: matplotlib's own layout.
     points = [{"percent": x, "score": 40.0 - x / 10, "p": p, "ci": [30.0, 41.0]} for x, p in ((0, 1.0), (50, 0.001))]
     with drawing.style():
-        drawn = figures._pruning_curve(dict.fromkeys(("Enc-Enc", "Enc-Dec", "Dec-Dec"), points), "BLEU", 40.0, 0.01)
+        curves = [{"name": name, "points": points} for name in ("Enc-Enc", "Enc-Dec", "Dec-Dec")]
+        drawn = figures.pruning_curve(Curves("", "BLEU", 40.0, curves))
         drawing.encoded(drawn, "png")
         box = drawn.legends[0].get_window_extent()
     assert 0 <= box.x0 and box.x1 <= drawn.bbox.x1

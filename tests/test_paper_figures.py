@@ -11,9 +11,9 @@ from matplotlib.text import Text
 
 from fairseq_headprune.cli.common import Parser, add_figure_flag, as_for_paper
 from fairseq_headprune.report import drawing
+from fairseq_headprune.report.document import HeadMap, number_components
 from fairseq_headprune.report.drawing import DASHES, LOOKS, WIDTHS, for_paper, spare_looks
-from fairseq_headprune.report.drawings import draw_panel
-from fairseq_headprune.report.head_maps import head_map
+from fairseq_headprune.report.drawings import draw_figure
 from fairseq_headprune.report.pictures import Distribution, Shares, TicketScores
 
 sys.path.insert(0, str(tiny.ROOT / "scripts"))
@@ -60,9 +60,9 @@ def test_figures_of_lottery_tickets_have_it_too(drawn, tmp_path, width):
     task = {"measure": "accuracy", "line": 80.0, "baseline": 50.0, "points": points}
     tasks = [task | {"task": name} for name in ("MRPC", "CoLA", "SST-2", "RTE")]
     with for_paper(width):
-        draw_panel(TicketScores("t", "Mean and one standard deviation over seeds", tasks), tmp_path / "t")
-        draw_panel(Shares("s", "Patterns", ["vertical+diagonal", "block"], {"all heads": [0.2, 0.8]}), tmp_path / "s")
-        draw_panel(
+        draw_figure(TicketScores("t", "Mean and one standard deviation over seeds", tasks), tmp_path / "t")
+        draw_figure(Shares("s", "Patterns", ["vertical+diagonal", "block"], {"all heads": [0.2, 0.8]}), tmp_path / "s")
+        draw_figure(
             Distribution("d", "Before", "Importance", {"Heads": [0, 1], "Feed-forward blocks": [2]}), tmp_path / "d"
         )
     check_all_fits(drawn, width)
@@ -83,12 +83,16 @@ def test_looks_differ_without_their_colours():
     assert len({look[1:] for look in looks}) == len(looks) and len(set(DASHES)) == 3
 
 
+def head_map(rows, stem, scale="importance"):
+    return draw_figure(HeadMap("t", scale, number_components(rows, scale)), stem)
+
+
 def test_losses_are_marked_where_a_map_has_no_numbers(tmp_path):
     # PuOr is as dark at both ends; 9 heads are too many for numbers, and only the first of them is below 0.
     deltas = {"enc_self": [[-1.0, *[1.0] * 8]]}
-    texts = [text.text for text in ET.parse(head_map(deltas, "t", tmp_path / "m", "delta")[1]).iter() if text.text]
+    texts = [text.text for text in ET.parse(head_map(deltas, tmp_path / "m", "delta")[1]).iter() if text.text]
     assert texts.count("−") == 1 and "delta (−: below 0)" in texts
-    texts = [text.text for text in ET.parse(head_map(deltas, "t", tmp_path / "m")[1]).iter() if text.text]
+    texts = [text.text for text in ET.parse(head_map(deltas, tmp_path / "m")[1]).iter() if text.text]
     assert "−" not in texts
 
 
@@ -106,7 +110,7 @@ def test_which_files_the_flags_ask_for(tmp_path, monkeypatch, words, written):
     add_figure_flag(parser)
     args = parser.parse_args(words.split())
     with as_for_paper(args):
-        head_map({"enc_self": [[1.0, 2.0]]}, "t", args.figure)
+        head_map({"enc_self": [[1.0, 2.0]]}, args.figure)
     assert sorted(path.name for path in tmp_path.iterdir()) == written
     [size] = re.findall(r'<svg [^>]*width="([\d.]+)pt"', (tmp_path / "m.svg").read_text())
     assert (float(size) == pytest.approx(72 * 3.03, abs=0.5)) == ("column" in words)

@@ -11,7 +11,8 @@ from verbs import BEAM, count_masks, refused, run_json, stopped
 from verbs import cells as timeless
 
 from fairseq_headprune.cli import main
-from fairseq_headprune.report.epochs import epoch_figure
+from fairseq_headprune.report.document import EpochCurves
+from fairseq_headprune.report.drawings import draw_figure
 from fairseq_headprune.studies import sweep as sweep_module
 from fairseq_headprune.tasks.translation_headprune import TranslationHeadpruneTask
 
@@ -236,7 +237,8 @@ def test_the_figure(tmp_path):
         epoch: [point(percent, base * (1 - percent / 100), base) for percent in range(0, 101, 10)]
         for epoch, base in ((1, 3.0), (2, 6.2), (39, 34.8), (40, 34.9), (3, 0.0))
     }
-    paths = epoch_figure(epochs, [1, 40], tmp_path / "f", "Heads pruned: all")
+    drawn = [{"epoch": epoch, "points": points} for epoch, points in epochs.items()]
+    paths = draw_figure(EpochCurves("", "BLEU", "Heads pruned: all", drawn, [1, 40]), tmp_path / "f")
     svg = (tmp_path / "f.svg").read_text()
     # Source: Michel et al. (2019), Figure 5: a line for each share up to 90%, the unpruned BLEU in brackets.
     assert [p.name for p in paths] == ["f.png", "f.svg"]
@@ -247,4 +249,4 @@ def test_the_figure(tmp_path):
     assert "[34.8]" not in svg and "[0.0]" not in svg
     assert (tmp_path / "f.png").read_bytes()[:4] == b"\x89PNG"
     with pytest.raises(ValueError, match="score is 0 in every epoch"):
-        epoch_figure({3: epochs[3]}, [3], tmp_path / "g")
+        draw_figure(EpochCurves("", "BLEU", "t", drawn[-1:], [3]), tmp_path / "g")

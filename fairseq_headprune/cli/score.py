@@ -53,10 +53,13 @@ def run(argv: list[str]) -> int:
         scores.save(args.output)
     figures = []
     if args.figure:
-        from fairseq_headprune.report.head_maps import head_map
+        from fairseq_headprune.report.document import HeadMap, number_components
+        from fairseq_headprune.report.drawings import draw_figure
 
+        components = number_components(scores.only(HEADS).rows, "importance")
+        drawn = HeadMap(f"Importance of heads ({scores.estimator})", "importance", components)
         with as_for_paper(args):
-            figures = head_map(scores.only(HEADS).rows, f"Importance of heads ({scores.estimator})", args.figure)
+            figures = draw_figure(drawn, args.figure)
     emit(scores.to_dict(), args.json, _text(scores, [args.output, *figures]))
     return 0
 

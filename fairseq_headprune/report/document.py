@@ -62,6 +62,16 @@ def map_components(
     ]
 
 
+def number_components(rows: Mapping[str, Sequence[Sequence[float | None]]], scale: str) -> list[dict[str, Any]]:
+    """Return the ``components`` of a :class:`HeadMap` of numbers, one list per layer; None is a pruned head."""
+
+    def values(part: Part) -> dict[str, Any]:
+        number = rows[part.component][part.layer][part.index]
+        return {"state": "pruned"} if number is None else {scale: number}
+
+    return map_components({component: [*map(len, layers)] for component, layers in rows.items()}, values)
+
+
 @dataclass(frozen=True)
 class Curves:
     """Scores by the share of pruned heads.
@@ -69,7 +79,8 @@ class Curves:
     Attributes:
         caption, measure: title, and name of the score.
         baseline: score of the unpruned model.
-        curves: list of ``{"name", "points"}``; a point has ``percent``, ``pruned``, ``score``, and ``ci``, ``p``, …
+        curves: list of ``{"name", "points"}``; a point has ``percent`` (0 to 100), ``score``, and perhaps ``ci`` (95%,
+            drawn as a band), ``p``, ``pruned``, ….
         name: see :class:`HeadMap`.
         alpha: points with p below it are drawn hollow.
     """
@@ -110,7 +121,7 @@ class EpochCurves:
 
 @dataclass(frozen=True)
 class Histogram:
-    """A histogram of scores, with the unpruned model's score; figure only."""
+    """A histogram of the scores with one head masked, with the unpruned model's score (``baseline``); figure only."""
 
     name: str
     measure: str

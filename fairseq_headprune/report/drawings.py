@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from fairseq_headprune.files import PathLike
 from fairseq_headprune.report import gate_figures
-from fairseq_headprune.report.document import Curves, Document, EpochCurves, HeadMap
+from fairseq_headprune.report.document import Curves, Document, EpochCurves, HeadMap, Histogram, Scatter
 from fairseq_headprune.report.drawing import WIDTHS, encoded, legend, paper_width, save, style
 from fairseq_headprune.report.epochs import epoch_figure
 from fairseq_headprune.report.figures import ablation_scatter, pruning_curve, score_histogram
@@ -42,48 +42,20 @@ def draw(document: Document, stem: Callable[[str], Path]) -> list[Path]:
     Args:
         stem: maps a figure's name to its path without extension.
     """
-    drawn: list[Path] = []
-    for histogram in document.histograms:
-        drawn += score_histogram(histogram.scores, histogram.baseline, histogram.measure, stem(histogram.name))
-    for plot in document.scatters:
-        drawn += ablation_scatter(plot.points, plot.baselines, plot.labels, plot.caption, stem(plot.name))
-    for panel in document.panels:
-        drawn += draw_panel(panel, stem(panel.name))
-    for chart in document.charts:
-        drawn += _chart(chart, stem(chart.name)) if chart.name else []
-    for entry in document.maps:
-        drawn += _head_map(entry, stem(entry.name)) if entry.name else []
-    return drawn
+    charts = [chart for chart in document.charts if isinstance(chart, Curves) or chart.drawable]
+    figures = [*document.histograms, *document.scatters, *document.panels, *charts, *document.maps]
+    return [path for figure in figures if figure.name for path in draw_figure(figure, stem(figure.name))]
 
 
-def _chart(chart: Curves | EpochCurves, stem: Path) -> list[Path]:
-    if isinstance(chart, Curves):
-        curves = {curve["name"]: curve["points"] for curve in chart.curves}
-        return pruning_curve(curves, chart.measure, chart.baseline, stem, chart.alpha)
-    epochs = {row["epoch"]: row["points"] for row in chart.epochs}
-    if not chart.drawable:
-        return []
-    return epoch_figure(epochs, chart.panel, stem, chart.title, chart.measure)
-
-
-def _head_map(entry: HeadMap, stem: Path) -> list[Path]:
-    layers = {part["component"]: part["layers"] for part in entry.components}
-    values = {c: [[cell.get(entry.scale) for cell in row] for row in rows] for c, rows in layers.items()}
-    marks = {c: [[cell.get("mark", "") for cell in row] for row in rows] for c, rows in layers.items()}
-    if entry.alpha is None:
-        return head_map(values, entry.caption, stem, entry.scale, entry.label)
-    return head_map(values, entry.caption, stem, entry.scale, entry.label, marks, entry.alpha)
-
-
-def draw_panel(panel: Picture, path_stem: PathLike) -> list[Path]:
-    """Draw a panel to ``path_stem.png`` and ``.svg``.
+def draw_figure(figure: Any, path_stem: PathLike) -> list[Path]:
+    """Draw one figure of a document to ``path_stem.png`` and ``.svg``, byte-identical for equal data.
 
     Raises:
-        ValueError: it has no points, or a number that is NaN or infinite.
+        ValueError: it has nothing to draw.
         FileNotFoundError: the folder does not exist.
     """
     with style():
-        return save(_FIGURES[type(panel)](panel), path_stem)
+        return save(_FIGURES[type(figure)](figure), path_stem)
 
 
 def svg_of(panel: Picture) -> str:
@@ -217,6 +189,11 @@ def _distribution(panel: Distribution) -> Figure:
 
 
 _FIGURES: dict[type, Callable[[Any], Figure]] = {
+    Histogram: score_histogram,
+    Scatter: ablation_scatter,
+    Curves: pruning_curve,
+    EpochCurves: epoch_figure,
+    HeadMap: head_map,
     AttentionMaps: _attention,
     Shares: _shares,
     TicketScores: _tickets,

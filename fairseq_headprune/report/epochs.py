@@ -1,16 +1,15 @@
 """The figure of a sweep over epochs: Michel et al. (2019), Figure 5."""
 
 import math
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Mapping
 
 import matplotlib
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullLocator, PercentFormatter
 
-from fairseq_headprune import files
-from fairseq_headprune.report.drawing import LOOKS, panels, paper_width, save, style
+from fairseq_headprune.report.document import EpochCurves
+from fairseq_headprune.report.drawing import LOOKS, panels, paper_width
 
 _MARKERS = ("o", "s", "^", "D", "v", "p", "<", "h", ">", "X", "*")
 
@@ -18,36 +17,23 @@ _MARKERS = ("o", "s", "^", "D", "v", "p", "<", "h", ">", "X", "*")
 _APART = 0.1
 
 
-def epoch_figure(
-    epochs: Mapping[int, Sequence[Mapping[str, Any]]],
-    chosen: Sequence[int],
-    path_stem: files.PathLike,
-    title: str = "",
-    measure: str = "BLEU",
-) -> list[Path]:
+def epoch_figure(chart: EpochCurves) -> Figure:
     """Draw scores relative to the unpruned model's, by epoch (left) and by share of pruned heads (right).
 
-    Args:
-        epochs: epoch -> points ``{"percent": 0 to 100, "score": …, "relative": share of the unpruned score or None}``,
-            the unpruned model first. Epochs without a relative score are left out.
-        chosen: epochs shown in the right panel.
-        measure: name of the score.
-        path_stem: the figure is written to ``path_stem.png`` and ``path_stem.svg``.
+    Epochs without a relative score are left out.
 
     Raises:
         ValueError: no epoch has a relative score.
-        FileNotFoundError: the folder does not exist.
     """
-    shown = {epoch: list(points) for epoch, points in sorted(epochs.items()) if points[0]["relative"] is not None}
-    if not shown:
+    if not chart.drawable:
         raise ValueError("nothing to draw: the unpruned score is 0 in every epoch")
-    with style():
-        figure, (left, right) = panels(9.6, 4.6, width_ratios=(3, 2), sharey=True)
-        _by_epoch(left, shown, measure)
-        _by_share(right, {epoch: shown[epoch] for epoch in chosen if epoch in shown})
-        if title:
-            figure.suptitle(title, fontsize=12)
-        return save(figure, path_stem)
+    epochs = {row["epoch"]: row["points"] for row in chart.epochs}
+    shown = {epoch: points for epoch, points in sorted(epochs.items()) if points[0]["relative"] is not None}
+    figure, (left, right) = panels(9.6, 4.6, width_ratios=(3, 2), sharey=True)
+    _by_epoch(left, shown, chart.measure)
+    _by_share(right, {epoch: shown[epoch] for epoch in chart.panel if epoch in shown})
+    figure.suptitle(chart.title, fontsize=12)
+    return figure
 
 
 def _by_epoch(axes: Axes, epochs: Mapping[int, list], measure: str) -> None:

@@ -1,9 +1,8 @@
-"""The papers' head maps: one number per head as a heat map per component, as byte-identical PNG and SVG."""
+"""The papers' head maps: one number per head as a heat map per component."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import matplotlib
@@ -13,9 +12,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from fairseq_headprune import files
 from fairseq_headprune.parts import PAPER_NAMES
-from fairseq_headprune.report.drawing import folded, paper_width, save, style
+from fairseq_headprune.report.document import HeadMap
+from fairseq_headprune.report.drawing import folded, paper_width
 
 #: Colour-blind safe colour maps: perceptually uniform for importance, diverging for differences.
 MAPS = {"importance": "viridis", "delta": "PuOr"}
@@ -36,57 +35,29 @@ Box = tuple[float, float, float, float]
 _SMALLEST = 0.07
 
 
-def head_map(
-    scores: Scores,
-    title: str,
-    path_stem: files.PathLike,
-    kind: str = "importance",
-    label: str | None = None,
-    marks: Mapping[str, Sequence[Sequence[str]]] | None = None,
-    alpha: float = 0.01,
-) -> list[Path]:
+def head_map(entry: HeadMap) -> Figure:
     """Draw one heat map per component side by side: layers down, heads across, both from 1 as in the papers.
 
-    Args:
-        scores: component -> one list per layer -> one number per head; ``None`` is a pruned head. Pruned heads, and
-            positions that a layer with fewer heads lacks, are hatched grey. All components share one colour scale.
-        title: text above the maps.
-        path_stem: the figure is written to ``path_stem.png`` and ``path_stem.svg``.
-        kind: ``importance`` (sequential colours, from the lowest value to the highest) or ``delta`` (diverging, 0 in
-            the middle).
-        label: label of the colour bar (default: the kind).
-        marks: same shape as the scores; ``"holm"`` or ``"raw"`` frames a head as significant at alpha.
+    Pruned heads, and positions that a layer with fewer heads lacks, are hatched grey. All components share one colour
+    scale: for ``importance`` from the lowest value to the highest, for ``delta`` with 0 in the middle. Significant
+    heads are framed.
 
     Raises:
-        ValueError: no heads, a number that is NaN or infinite, or an unknown kind.
-        FileNotFoundError: the folder does not exist.
+        ValueError: no heads.
     """
-    shown = {component: layers for component, layers in scores.items() if any(len(layer) for layer in layers)}
-    if kind not in MAPS:
-        raise ValueError(f"unknown kind {kind!r} of head map; kinds are {', '.join(MAPS)}")
-    if not shown:
+    layers = {part["component"]: part["layers"] for part in entry.components if any(map(len, part["layers"]))}
+    if not layers:
         raise ValueError("no heads to draw: every component is empty")
-    norm = _norm(_finite(shown), kind)
-    with style():
-        label = label or kind
-        if marks is not None:
-            label += f"\nframed: p < {alpha:g} after Holm's correction; dashed: only before it"
-        mappable = cm.ScalarMappable(norm, matplotlib.colormaps[MAPS[kind]])
-        figure = _head_map(shown, title, mappable, label, kind == "delta")
-        for axes in figure.axes if marks else []:
-            _draw_frames(axes, (marks or {}).get((axes.get_gid() or "").removeprefix("map-"), []))
-        return save(figure, path_stem)
-
-
-def _finite(scores: Scores) -> list[float]:
-    values = []
-    for component, layers in scores.items():
-        for layer, heads in enumerate(layers):
-            for head, value in enumerate(heads):
-                if value is not None and not math.isfinite(value):
-                    raise ValueError(f"{component} layer {layer} head {head}: the score is {value}, no finite number")
-                values += [] if value is None else [float(value)]
-    return values
+    scores = {c: [[cell.get(entry.scale) for cell in row] for row in rows] for c, rows in layers.items()}
+    norm = _norm([value for rows in scores.values() for row in rows for value in row if value is not None], entry.scale)
+    label = entry.label or entry.scale
+    if entry.alpha is not None:
+        label += f"\nframed: p < {entry.alpha:g} after Holm's correction; dashed: only before it"
+    mappable = cm.ScalarMappable(norm, matplotlib.colormaps[MAPS[entry.scale]])
+    figure = _head_map(scores, entry.caption, mappable, label, entry.scale == "delta")
+    for axes in figure.axes if entry.alpha is not None else []:
+        _draw_frames(axes, layers.get((axes.get_gid() or "").removeprefix("map-"), []))
+    return figure
 
 
 def _norm(values: Sequence[float], kind: str) -> colors.Normalize:
@@ -230,10 +201,10 @@ def _draw_component(
     axes.spines[:].set_color("#9a9a9a")
 
 
-def _draw_frames(axes: Axes, marks: Sequence[Sequence[str]]) -> None:
-    for y, layer in enumerate(marks, 1):
-        for x, mark in enumerate(layer, 1):
-            if mark:
+def _draw_frames(axes: Axes, layers: Sequence[Sequence[Mapping[str, Any]]]) -> None:
+    for y, layer in enumerate(layers, 1):
+        for x, cell in enumerate(layer, 1):
+            if mark := cell.get("mark"):
                 frame = Rectangle((x - 0.42, y - 0.42), 0.84, 0.84, fill=False, edgecolor="black", **_FRAMES[mark])
                 frame.set_gid(f"{mark}-{y}-{x}")
                 axes.add_patch(frame)

@@ -7,10 +7,10 @@ from typing import Any
 
 from fairseq_headprune.importance.normalize import concerns_of_files
 from fairseq_headprune.importance.settings import ScoreSettings
-from fairseq_headprune.parts import Mask, Part
+from fairseq_headprune.parts import Mask
 from fairseq_headprune.parts.scores import Scores
 from fairseq_headprune.pruning import Step, curves, next_heads, steps
-from fairseq_headprune.report.document import Curves, Document, HeadMap, map_components
+from fairseq_headprune.report.document import Curves, Document, HeadMap, number_components
 from fairseq_headprune.studies.curves import (
     curve_found,
     curve_name,
@@ -258,13 +258,9 @@ def _facts(label: str | None, step: Step, mask: Mask) -> dict[str, Any]:
 
 def _importance(scores: Scores) -> HeadMap:
     """The map of the scores that determine the order."""
-
-    def values(head: Part) -> dict[str, Any]:
-        return {"state": "pruned"} if scores[head] is None else {"importance": scores[head]}
-
     how = f"{scores.estimator}, normalised by {scores.normalize}" if scores.normalize else scores.estimator
     caption, label = f"Importance of heads ({how})", "importance, the lowest pruned first"
-    return HeadMap(caption, "importance", map_components(scores.shape, values), label, "scores")
+    return HeadMap(caption, "importance", number_components(scores.rows, "importance"), label, "scores")
 
 
 def _used(scores: Scores) -> dict[str, Any]:

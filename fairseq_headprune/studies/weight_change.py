@@ -9,7 +9,7 @@ from scipy import stats
 from fairseq_headprune.checkpoints import State, part_modules, stored_layout, stored_mask
 from fairseq_headprune.parts import HEADS, PAPER_NAMES, Mask
 from fairseq_headprune.removal.surgery import split_joined
-from fairseq_headprune.report.document import Document, HeadMap, map_components
+from fairseq_headprune.report.document import Document, HeadMap, number_components
 from fairseq_headprune.report.tables import Table, paper_head_table
 
 #: quantity -> what it is
@@ -141,8 +141,7 @@ def document(before: State, after: State, files: dict[str, Any], shown: str = "r
     caption = "Do layers differ? Means of the layers, their spread (largest over smallest), and Kruskal-Wallis"
     tables.append(Table(["Component", "Smallest", "Largest", "Spread", "H", "p"], rows, caption=caption))
     scale = "delta" if shown == "magnitude" else "importance"
-    shape = {component: [len(row) for row in layers] for component, layers in values[shown].items()}
-    drawn = map_components(shape, lambda head: {scale: values[shown][head.component][head.layer][head.index]})
+    drawn = number_components(values[shown], scale)
     title = "Change of each head's q, k and v weights"
     return Document(title, tables, maps=[HeadMap(title, scale, drawn, what, name="change")], data=data)
 

@@ -8,7 +8,7 @@ from fairseq_headprune import files
 from fairseq_headprune.gates.log import mean_counts
 from fairseq_headprune.jobs.methods import base, in_order, learns, title
 from fairseq_headprune.report import drawing
-from fairseq_headprune.report.drawings import draw_panel
+from fairseq_headprune.report.drawings import draw_figure
 from fairseq_headprune.report.pictures import HeadsByLayer, HeadsByPenalty
 
 #: method -> colour (Okabe and Ito), marker, dashes
@@ -62,10 +62,10 @@ def set_figures(rows: Sequence[Mapping[str, Any]], stem: files.PathLike, total: 
             continue
         if method == "l0-lambda":
             points = [(row["penalty"], row["learned"]) for row in mine]
-            written += draw_panel(HeadsByPenalty("lambda", title(method), points, total), f"{stem}-lambda")
+            written += draw_figure(HeadsByPenalty("lambda", title(method), points, total), f"{stem}-lambda")
         else:
             by_layer = HeadsByLayer(f"layers-{method}", title(method), layer_counts(mine))
-            written += draw_panel(by_layer, f"{stem}-{by_layer.name}")
+            written += draw_figure(by_layer, f"{stem}-{by_layer.name}")
     return written
 
 
