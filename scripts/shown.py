@@ -6,6 +6,7 @@ A benchmark prints its own result by its description here; tables.py shows sever
 import math
 import statistics
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import benchmarks  # noqa: F401  (puts the repository's root on sys.path)
@@ -14,6 +15,7 @@ from fairseq_headprune.evaluation.trainings import spread, welch
 from fairseq_headprune.report.described import Column, Described, Row
 from fairseq_headprune.report.document import Document
 from fairseq_headprune.report.marks import difference_text, p_said, small
+from fairseq_headprune.report.speed import TIMES
 
 Values = Mapping[str, Mapping[str, Any]]
 
@@ -84,12 +86,13 @@ def _floors(values: Values) -> str:
     ) + counts
 
 
+_DEVICE = Column("device", form=where)
 _ROUNDS = "Median (min-max) of {rounds} interleaved rounds."
 _TEST_SETS = ("test2016", "test2017", "mscoco2017")
 
 TRAIN = Described(
     [
-        Column("device", form=where),
+        _DEVICE,
         Column("model", "@sides"),
         Column("ms/update", "ms_per_update", ",.1f"),
         Column("words/s", "words_per_second", ",.0f"),
@@ -106,7 +109,7 @@ TRAIN = Described(
 
 SCORE = Described(
     [
-        Column("device", form=where),
+        _DEVICE,
         Column("seconds", "seconds.score", ",.2f"),
         Column("time / plain", "time_to_plain", ",.2f"),
         Column("time / stock", "time_to_stock", ",.2f"),
@@ -161,7 +164,7 @@ ABLATION = Described(
 
 FINETUNE = Described(
     [
-        Column("device", form=where),
+        _DEVICE,
         Column("task", "task"),
         Column("loop", "@sides"),
         Column("examples/s", "examples_per_second", ",.0f"),
@@ -172,15 +175,11 @@ FINETUNE = Described(
     note="The same batches; median (min-max) of {rounds} interleaved rounds.",
 )
 
-SPEED = Described(
-    [
-        Column("device", form=where),
-        Column("beam", "beam"),
-        Column("batch", "batch_size", lambda size: size or "max-tokens"),
-        Column("", "speed", ",.2f", over=True),
-    ],
-    rows="rows",
-    across=Column("", "model"),
+#: Results of ``headprune bench`` side by side: a column for each model but the first.
+SPEED = replace(
+    TIMES,
+    columns=[_DEVICE, *TIMES.columns[1:3], replace(TIMES.columns[-1], title="", over=True)],
+    across=TIMES.columns[0],
     only=lambda row: row["model"] != next(iter(row["models"])),
     order=lambda row: (where(row), row["beam"] or 0, row["batch_size"] or math.inf),
     note=_floors,

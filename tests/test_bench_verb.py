@@ -108,7 +108,8 @@ def test_classifiers_are_compared_on_whole_examples(tuned, tmp_path, capsys):
     assert [model["multiply_adds"] for model in value["models"].values()] == [rest + attention[12], rest + attention[4]]
     assert [model["heads"] for model in value["models"].values()] == [12, 4]
     assert main(["bench", *map(str, call), "--sentences", "2"]) == 0
-    assert "examples/s" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "sentences/s" in printed and "tokens/s" not in printed and "sentences: examples" in printed
     assert "--beams: a classifier translates nothing" in refused(capsys, "bench", *call, "--beams", "1")
 
 

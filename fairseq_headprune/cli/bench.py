@@ -7,7 +7,7 @@ from typing import Any
 
 from fairseq_headprune.cli.common import add_output_flags, check_least, emit, numbers
 from fairseq_headprune.cli.model_flags import parse_model_flags
-from fairseq_headprune.report.tables import Table, render_parts
+from fairseq_headprune.report.tables import render_parts
 
 
 def add_timing_flags(group: Any, rounds: int) -> None:
@@ -156,46 +156,14 @@ def _value(args: argparse.Namespace, sides: dict, paths: dict[str, str], rows: l
 
 
 def _text(value: dict[str, Any], form: str) -> str:
-    header = ["model", "heads", "parameters", "bytes", "multiply-adds", "floor", "attention", "a head"]
-    sizes = [
-        [
-            name,
-            str(m["heads"]),
-            f"{m['parameters']:,}",
-            f"{m['bytes']:,}",
-            f"{m['multiply_adds']:,}",
-            f"{m['floor_speed']:.2f}x",
-            f"{m['attention_share']:.1%}",
-            f"{m['head_share']:.3%}",
-        ]
-        for name, m in value["models"].items()
-    ]
-    translates = value["length"] is not None
-    times = [
-        [
-            row["model"],
-            *([str(row["beam"])] if translates else []),
-            str(row["batch_size"] or "max-tokens"),
-            f"{row['sentences_per_second']:.1f}",
-            *([f"{row['tokens_per_second']:.0f}"] if translates else []),
-            f"{row['speed']['median']:.2f}x ({row['speed']['min']:.2f}-{row['speed']['max']:.2f})",
-        ]
-        for row in value["rows"]
-    ]
-    if translates:
-        columns = ["model", "beam", "batch", "sentences/s", "tokens/s", "speed to the first"]
+    from fairseq_headprune.report.speed import MODELS, TIMES
+
+    if value["length"] is not None:
         about = (
             f"{value['length']} tokens a sentence; floor: speed to the first by multiply-adds of a sentence, source as "
         )
         about += "long as target, beam 1"
     else:
-        columns = ["model", "batch", "examples/s", "speed to the first"]
-        about = "floor: speed to the first by multiply-adds of an example of mean length"
-    parts = [
-        Table(header, sizes),
-        "",
-        Table(columns, times),
-        "",
-        f"{value['device']}, {value['precision']}, {value['threads']} threads; {about}",
-    ]
-    return render_parts(parts, form)
+        about = "sentences: examples; floor: speed to the first by multiply-adds of an example of mean length"
+    where = f"{value['device']}, {value['precision']}, {value['threads']} threads; {about}"
+    return render_parts([MODELS.table({"": value}), "", TIMES.table({"": value}), "", where], form)

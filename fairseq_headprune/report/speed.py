@@ -1,4 +1,4 @@
-"""Speed and size by heads kept, and a method's score against both (Li et al. 2021, Figures 4, 5): tables, figures."""
+"""Speed and size of models, and a method's score against both (Li et al. 2021, Figures 4 and 5): tables, figures."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -14,6 +14,35 @@ from fairseq_headprune.jobs.methods import title
 from fairseq_headprune.report import drawing
 from fairseq_headprune.report.described import Column, Described, Row
 from fairseq_headprune.report.tables import Table
+
+#: The models of ``headprune bench``: sizes, and what multiply-adds promise.
+MODELS = Described(
+    [
+        Column("model", "@models"),
+        Column("heads", "heads"),
+        Column("parameters", "parameters", ","),
+        Column("bytes", "bytes", ","),
+        Column("multiply-adds", "multiply_adds", ","),
+        Column("floor", "floor_speed", ".2f"),
+        Column("attention", "attention_share", ".1%"),
+        Column("a head", "head_share", ".3%"),
+    ],
+    rows="models",
+)
+
+#: Its measurements; the speed to the first model is a median over rounds, with its range.
+TIMES = Described(
+    [
+        Column("model", "model"),
+        Column("beam", "beam"),
+        Column("batch", "batch_size", lambda size: size or "max-tokens"),
+        Column("sentences/s", "sentences_per_second", ",.1f"),
+        Column("tokens/s", "tokens_per_second", ",.0f"),
+        Column("operations", "operations", ","),
+        Column("speed to the first", "speed", ",.2f"),
+    ],
+    rows="rows",
+)
 
 
 def _median(found: Any) -> float:
