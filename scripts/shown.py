@@ -223,6 +223,33 @@ SLIM = Described(
     note=lambda values: f"BLEU, {next(iter(values.values()))['signature']}; {_machines(values)}.",
 )
 
+
+def _over_seeds(rows: Sequence[Row]) -> str:
+    """Return mean and deviation at one number of heads; of the mean over all, also the difference and its interval."""
+    (row,) = rows
+    text = f"{row['mean']:.2f} ± {row['sd']:.2f}"
+    found = row["difference"]
+    return text if row["heads"] or not found else f"{text}; {difference_text(found['mean'], found['ci'])}"
+
+
+def _compared(values: Values) -> str:
+    (value,) = values.values()
+    text = (
+        f"BLEU on {value['split']}: mean ± standard deviation over {value['rows'][0]['n']} trainings, by heads kept. "
+    )
+    text += f"Mean: over these numbers of heads; then its difference from {value['against']}, paired by training, "
+    return text + "with a 95% interval."
+
+
+#: What over_trainings.py found.
+DIFFERENCES = Described(
+    [Column("method", "method"), Column("", form=_over_seeds, over=True)],
+    rows="rows",
+    across=Column("", form=lambda row: str(row["heads"] or "mean")),
+    order=lambda row: row["heads"] is None,
+    note=_compared,
+)
+
 #: What ``headprune evaluate`` (tuned-TASK-SEED.json) and reference.py (reference-TASK-SEED.json) found.
 FINE_TUNED = Described(
     [

@@ -42,6 +42,7 @@ KINDS: dict[str, Make] = {
     "bench-score": _made(shown.SCORE.table),
     "bench-train": _made(shown.TRAIN.table),
     "curves": _made(shown_studies.curves),
+    "differences": _made(shown.DIFFERENCES.table),
     "epochs": _made(shown_studies.epochs),
     "fine-tuned": _made(shown.FINE_TUNED.table),
     "heads": _made(shown_studies.heads),
