@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from fairseq_headprune.export.uniform import uniform_mask
+from fairseq_headprune.choosing.scored import uniform_mask
 from fairseq_headprune.parts import Mask, all_heads
 from fairseq_headprune.parts.scores import Scores
 

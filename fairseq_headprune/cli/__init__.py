@@ -40,7 +40,7 @@ VERBS = {
 }
 
 #: verbs that share a file with others -> the file, which has a function of the verb's name
-SHARED = {"ablate": "prune", "keep-one": "prune", "attention": "score"}
+SHARED = {"ablate": "prune", "keep-one": "prune", "attention": "score", "correlate": "results", "dynamics": "results"}
 SHARED |= dict.fromkeys(("slim", "average", "weight-change"), "checkpoints")
 
 

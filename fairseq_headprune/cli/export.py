@@ -124,7 +124,7 @@ def _export(args: argparse.Namespace, target: str, folder: Path) -> dict[str, An
 
 def _mask(args: argparse.Namespace, state: Any) -> Mask:
     from fairseq_headprune.checkpoints import stored_layout, stored_mask
-    from fairseq_headprune.export.uniform import uniform_mask
+    from fairseq_headprune.choosing.scored import uniform_mask
 
     if args.mask:
         mask = Mask.load(args.mask)

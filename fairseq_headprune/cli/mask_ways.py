@@ -19,6 +19,7 @@ from fairseq_headprune.choosing.per_layer import (
 from fairseq_headprune.choosing.random_heads import keep_random, parse_amount, prune_random
 from fairseq_headprune.choosing.scored import (
     ROUNDING,
+    best_uniform,
     fastest,
     keep_highest,
     keep_highest_ffn,
@@ -29,7 +30,6 @@ from fairseq_headprune.choosing.scored import (
     parse_speed,
 )
 from fairseq_headprune.cli.mask_flags import DEFAULT_SEED
-from fairseq_headprune.export.uniform import best_uniform
 from fairseq_headprune.files import PathLike, identified
 from fairseq_headprune.parts import FFN, FFN_PARTS, HEADS, Mask, ffn_parts, has_ffn
 from fairseq_headprune.parts.layout import Layout

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fairseq_headprune.choosing.scored import STACKS
 from fairseq_headprune.export.model import Exportable, Pairs
-from fairseq_headprune.export.uniform import STACKS
 from fairseq_headprune.files import PathLike
 from fairseq_headprune.imports.dictionary import ImportedDictionary
 from fairseq_headprune.modules.attach import find_gates

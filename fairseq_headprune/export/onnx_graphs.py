@@ -73,7 +73,7 @@ class EncoderGraph(nn.Module):
         output = self.encoder(src_tokens, src_lengths=None)
         states, padding = output["encoder_out"][0], output["encoder_padding_mask"][0]
         cross: Any = self.cross
-        pairs = [heads_first(m, p(states)) for m in cross for p in (m.k_proj, m.v_proj)]
+        pairs = [m._heads_first(p(states)) for m in cross for p in (m.k_proj, m.v_proj)]
         return states.transpose(0, 1), padding, *pairs
 
 
@@ -126,11 +126,6 @@ def cross_attention(model: Any) -> dict[int, Any]:
 def self_attention(model: Any) -> dict[int, Any]:
     """Return the decoder's self-attention modules that have heads, by layer."""
     return {i: layer.self_attn for i, layer in enumerate(model.decoder.layers) if layer.self_attn.num_heads}
-
-
-def heads_first(module: Any, x: Tensor) -> Tensor:
-    """Reshape (time, batch, heads * head_dim) to (batch, heads, time, head_dim)."""
-    return x.view(x.size(0), x.size(1), module.num_heads, module.head_dim).permute(1, 2, 0, 3)
 
 
 def save(exported: Exportable, folder: PathLike) -> dict[str, Any]:

@@ -1,27 +1,35 @@
-"""``headprune correlate``: are the important heads the same on two test sets?"""
+"""Verbs that read results alone: ``correlate`` the studies of two test sets, and ``dynamics`` of learned gates."""
 
 import argparse
 import sys
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
-from fairseq_headprune.cli.common import Parser, add_figure_flag, add_output_flags
+from fairseq_headprune.cli.common import Parser, add_figure_flag, add_output_flags, add_width_flag
 from fairseq_headprune.cli.study import show_document
 from fairseq_headprune.evaluation.correlation import correlations
+from fairseq_headprune.gates.log import read_run
 from fairseq_headprune.report.document import Document, Scatter
 from fairseq_headprune.report.marks import p_said, small
 from fairseq_headprune.report.tables import Table
 from fairseq_headprune.studies.ablate import Ablation
+from fairseq_headprune.studies.gate_runs import SCORES, gates_document, gates_value
 
-_DESCRIPTION = """The effect of each head (difference in the score without it) in one study of headprune ablate against
+_CORRELATE = """The effect of each head (difference in the score without it) in one study of headprune ablate against
 another one: of the same checkpoint on another test set (Michel et al. 2019, §3.4, Figure 2), or of the same encoder
 fine-tuned on another task of GLUE. Pearson's and Spearman's correlation with 95% confidence intervals (Fisher z; for
 Spearman with Bonett and Wright's standard error) and p."""
 
+_DYNAMICS = """How the set of kept heads came about while gates were learned (Li et al. 2021, §5.2, §5.5, §5.6), from
+the log gates.jsonl of trainings. The final set is the one of the last logged update, so a training may still be
+running. One training is drawn by update (Figures 7 and 8); of several, heads against lambda (Figure 2, L0 penalties)
+and the distribution of the kept heads over layers (Figure 6, one figure a method)."""
 
-def run(argv: list[str]) -> int:
-    """Run the verb."""
-    args = _parser().parse_args(argv)
+
+def correlate(argv: list[str]) -> int:
+    """Run ``headprune correlate``: are the important heads the same on two test sets?"""
+    args = _correlate_parser().parse_args(argv)
     first, second = Ablation(args.first), Ablation(args.second)
     check_comparable(first, second)
     names = tuple(args.names) if args.names else _names(first, second)
@@ -31,8 +39,8 @@ def run(argv: list[str]) -> int:
     return show_document(found, args, (lambda _: args.figure) if args.figure else None)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = Parser(prog="headprune correlate", description=_DESCRIPTION)
+def _correlate_parser() -> argparse.ArgumentParser:
+    parser = Parser(prog="headprune correlate", description=_CORRELATE)
     parser.add_argument("first", metavar="STUDY_A", help="folder of a study of headprune ablate")
     parser.add_argument("second", metavar="STUDY_B", help="folder of another one, on another test set")
     add_figure_flag(parser)
@@ -139,3 +147,55 @@ def document(first: Ablation, second: Ablation, names: tuple[str, str]) -> Docum
     drawn = Scatter("correlation", caption, labels, points, (first.baseline["score"], second.baseline["score"]))
     table = Table(["", "coefficient", "95% interval", "p"], rows)
     return Document(caption, [table], [finding], notes=notes, scatters=[drawn], data=data)
+
+
+def dynamics(argv: list[str]) -> int:
+    """Run ``headprune dynamics``: how gates were learned, from training logs."""
+    args = _dynamics_parser().parse_args(argv)
+    document = gates_document(gates_value([read_run(path, args.until) for path in args.runs], args.score, args.at))
+    if args.output is None:
+        return show_document(document, args, None)
+    folder = Path(args.output)
+    folder.mkdir(parents=True, exist_ok=True)
+    return show_document(document, args, lambda name: folder / name)
+
+
+def _dynamics_parser() -> argparse.ArgumentParser:
+    parser = Parser(prog="headprune dynamics", description=_DYNAMICS)
+    parser.add_argument("runs", metavar="RUN", nargs="+", help="--save-dir of a training, or its gates.jsonl")
+    parser.add_argument(
+        "-o", "--output", metavar="FOLDER", help="draw figures into this folder, as PNG and SVG (default: no figures)"
+    )
+    parser.add_argument(
+        "--until",
+        metavar="N",
+        type=int,
+        help="read the logs up to this update, as where runs are compared that have come to different ones (default: "
+        "all of them)",
+    )
+    parser.add_argument(
+        "--at",
+        metavar="N,N…",
+        type=_updates,
+        help="updates at which to tell how much of the set is in the final one (default: 25%%, 50%%, 75%% of each run)",
+    )
+    parser.add_argument(
+        "--score",
+        metavar="NAME",
+        help="result of the validations to show, by its name in the log (default: the first there is of "
+        + ", ".join(SCORES)
+        + ")",
+    )
+    add_output_flags(parser)
+    add_width_flag(parser)
+    return parser
+
+
+def _updates(text: str) -> list[int]:
+    try:
+        updates = [int(part) for part in text.split(",")]
+    except ValueError:
+        updates = [-1]
+    if min(updates) < 0:
+        raise argparse.ArgumentTypeError(f"{text!r}: give updates as in 1000,16000")
+    return updates
