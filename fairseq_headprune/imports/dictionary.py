@@ -2,11 +2,11 @@
 
 import json
 from collections.abc import Sequence
-from functools import cache
 from typing import Any, Optional
 
 from fairseq.data import Dictionary
 from fairseq.data.data_utils import post_process
+from fairseq.data.encoders.gpt2_bpe_utils import bytes_to_unicode
 
 from fairseq_headprune.files import PathLike, write_text
 from fairseq_headprune.imports.vocabulary import LANGUAGE
@@ -16,6 +16,9 @@ MARK = "#headprune:numbers "
 
 #: value of ``--post-process`` for models with byte-level symbols (BART)
 BYTES = "byte-level"
+
+#: character of a byte-level symbol -> the byte it stands for
+_BYTES = {character: byte for byte, character in bytes_to_unicode().items()}
 
 
 class ImportedDictionary(Dictionary):
@@ -111,17 +114,9 @@ class ImportedDictionary(Dictionary):
         return joined(text) if bpe_symbol == BYTES else post_process(text, bpe_symbol)
 
 
-@cache
-def byte_of() -> dict[str, int]:
-    """Return the byte of each character: printable Latin-1 stands for itself, other bytes are U+0100 and up."""
-    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = [byte for byte in range(256) if byte not in printable]
-    return {chr(byte): byte for byte in printable} | {chr(256 + place): byte for place, byte in enumerate(others)}
-
-
 def joined(text: str) -> str:
     """Decode space-joined byte-level symbols to text; other characters are kept."""
-    known, data = byte_of(), bytearray()
+    data = bytearray()
     for character in text.replace(" ", ""):
-        data += bytes([known[character]]) if character in known else character.encode()
+        data += bytes([_BYTES[character]]) if character in _BYTES else character.encode()
     return data.decode("utf-8", errors="replace").strip()
