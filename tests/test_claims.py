@@ -15,8 +15,7 @@ import pytest
 from fairseq_headprune.jobs import claims
 from fairseq_headprune.jobs.claims import Claims, living_workers
 from fairseq_headprune.studies.folder import StudyFolder
-from fairseq_headprune.studies.run import shared
-from fairseq_headprune.studies.study import Cell
+from fairseq_headprune.studies.study import Cell, shared
 
 CELLS = 60
 
@@ -25,7 +24,7 @@ WORKER = """
 import sys; sys.argv = ["headprune", *sys.argv[1:]]
 import hashlib, random, time
 from fairseq_headprune.studies.folder import StudyFolder
-from fairseq_headprune.studies.run import shared
+from fairseq_headprune.studies.study import shared
 from fairseq_headprune.studies.study import Cell
 folder, size, cells = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 study = StudyFolder.open(folder, {"seed": 0})

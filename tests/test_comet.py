@@ -20,7 +20,7 @@ from fairseq_headprune.studies.ablate import Ablate
 from fairseq_headprune.studies.mask_study import Comparison
 from fairseq_headprune.studies.masked import MaskWork
 from fairseq_headprune.studies.prune import Prune, PruneSettings
-from fairseq_headprune.studies.run import run
+from fairseq_headprune.studies.study import run
 
 
 @pytest.fixture

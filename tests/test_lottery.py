@@ -19,7 +19,7 @@ from fairseq_headprune.parts.scores import Scores
 from fairseq_headprune.studies import estimates, lottery_seeds
 from fairseq_headprune.studies.lottery import LotteryFind, LotterySettings
 from fairseq_headprune.studies.masked import WeightWork
-from fairseq_headprune.studies.run import run
+from fairseq_headprune.studies.study import run
 
 
 def played(search, holds):

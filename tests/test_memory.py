@@ -11,8 +11,7 @@ from torch.cuda._utils import _get_device_index
 
 from fairseq_headprune.cli import scale_flags
 from fairseq_headprune.evaluation import memory
-from fairseq_headprune.evaluation.memory import SHARE, WAITS, Card
-from fairseq_headprune.evaluation.packing import Packer
+from fairseq_headprune.evaluation.memory import SHARE, WAITS, Card, Packer
 from fairseq_headprune.glue.predict import Predictor
 from fairseq_headprune.jobs import processes
 

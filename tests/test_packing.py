@@ -7,8 +7,7 @@ import tiny
 import torch
 
 from fairseq_headprune.evaluation.beams import Beams, _grouped_top_values
-from fairseq_headprune.evaluation.memory import SHARE, Card
-from fairseq_headprune.evaluation.packing import Packer, fitting_rows
+from fairseq_headprune.evaluation.memory import SHARE, Card, Packer, fitting_rows
 from fairseq_headprune.modules.attach import find_gates
 from fairseq_headprune.modules.shrink import shrink
 from fairseq_headprune.parts import Mask

@@ -14,8 +14,8 @@ from fairseq_headprune.glue.metrics import label_subject
 from fairseq_headprune.studies.ablate import Ablate
 from fairseq_headprune.studies.mask_study import Comparison
 from fairseq_headprune.studies.masked import MaskWork
-from fairseq_headprune.studies.run import run
 from fairseq_headprune.studies.stored import recomputed_p
+from fairseq_headprune.studies.study import run
 
 
 def test_statistics_come_back_whole_through_json():

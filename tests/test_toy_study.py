@@ -1,6 +1,5 @@
 """A study added in one file: its cells and its result; all else (running, resuming, every form of output) is shared."""
 
-import json
 import shutil
 from dataclasses import asdict
 from fractions import Fraction
@@ -20,9 +19,8 @@ from fairseq_headprune.studies.mask_study import Comparison, MaskStudy, model_se
 from fairseq_headprune.studies.masked import MaskWork
 from fairseq_headprune.studies.prune import Prune, PruneSettings
 from fairseq_headprune.studies.results import with_delta, with_holm
-from fairseq_headprune.studies.run import run
 from fairseq_headprune.studies.stored import read_study
-from fairseq_headprune.studies.study import UNPRUNED, Cell
+from fairseq_headprune.studies.study import UNPRUNED, Cell, run
 
 
 class WholeComponents(MaskStudy):
@@ -114,7 +112,7 @@ def test_it_is_shown_in_every_form(finished):
     assert (entry["heading"], entry["done"], entry["planned"]) == ("Components masked whole", 5, 5)
     assert entry["parts"][1]["table"]["rows"][0][1] == {"text": delta, "mark": "holm"}
     page = render(page_document([("mine", finished.name, document)], "title"))
-    assert "Each component masked whole" in page and json.dumps(document.to_dict(), allow_nan=False)
+    assert "Each component masked whole" in page
 
 
 def test_other_settings_are_refused(finished):

@@ -76,7 +76,7 @@ def run_opened(
     """Check and run a study of a loaded model in the folder ``args.output``; ``trains``: its cells are trainings."""
     from fairseq_headprune.provenance import environment
     from fairseq_headprune.studies.masked import MaskWork
-    from fairseq_headprune.studies.run import run
+    from fairseq_headprune.studies.study import run
 
     study.check()
     folder = study.open(args.output, environment(args.headprune_command))

@@ -26,7 +26,7 @@ def run(argv: list[str]) -> int:
     args = parse_model_flags("sweep-epochs", argv, _add_flags, _DESCRIPTION, one_model=False)
     from fairseq_headprune.provenance import environment
     from fairseq_headprune.studies.epochs import EpochCheckpoints, epoch_list, parse_epochs
-    from fairseq_headprune.studies.run import run as run_cells
+    from fairseq_headprune.studies.study import run as run_cells
     from fairseq_headprune.studies.sweep import EpochWork, Sweep, first_session
 
     if prune_settings(args).order == "oracle":

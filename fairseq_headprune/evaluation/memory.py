@@ -1,9 +1,10 @@
-"""GPU memory: the share that a process may use of a GPU shared with others, and waiting when none is free."""
+"""GPU memory: a process' share of it, waiting when none is free, and batches of translation that fit into it."""
 
 import contextlib
 import logging
+import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Optional, TypeVar
 
 import torch
@@ -20,6 +21,16 @@ WAITS = (5, 15, 30, 60)
 
 #: Wait for others only if they hold more bytes than this; less is the driver's own memory.
 _OTHERS = 2**30
+
+#: Rows of a batch on a CPU: more was slower on two cores.
+_CPU_ROWS = 640
+
+#: Maximum rows of a batch on CUDA even if more fit: matrix products of this many rows take much longer than their
+#: launch, so that more rows only cost memory.
+_CUDA_ROWS = 2**16
+
+#: Translates these sentences under these masks.
+Work = Callable[[Sequence[int], Sequence[int]], None]
 
 
 class Card:
@@ -96,3 +107,92 @@ class Card:
     def _state(self) -> str:
         free, total, others = self.free() / 2**30, self._total() / 2**30, self._others() / 2**30
         return f"{free:.1f} of {total:.1f} GiB are free, others hold {others:.1f}"
+
+
+class Packer:
+    """Divides sentences times masks into batches.
+
+    Attributes:
+        rows: maximum number of hypotheses in a batch; it is reduced when memory runs out, until the next run.
+    """
+
+    def __init__(self, rows: Callable[[int], int], beam: int, card: Optional[Card] = None) -> None:
+        """Store the limits.
+
+        Args:
+            rows: length of the longest sentence -> how many hypotheses fit.
+            beam: hypotheses per sentence.
+            card: the GPU; None on a CPU.
+        """
+        self._fitting, self._beam, self._card = rows, beam, card
+        self.rows: float = math.inf
+
+    def run(self, sentences: Sequence[int], lengths: Sequence[int], masks: int, work: Work) -> None:
+        """Do the work in batches, the longest sentences first, so that memory runs out early if it does.
+
+        On a GPU each batch is limited to its share of the memory, and torch's cache is released at the end.
+
+        Args:
+            lengths: of the sentences; sentences of similar length share a batch.
+
+        Raises:
+            torch.OutOfMemoryError: there is too little memory for a single sentence under a single mask.
+        """
+        self.rows = math.inf
+        order = sorted(zip(lengths, sentences, strict=True), reverse=True)
+        while order:
+            fitting = min(self.rows, self._fitting(order[0][0])) / (self._beam * masks)
+            batch, order = order[: max(1, int(fitting))], order[max(1, int(fitting)) :]
+            with self._card.limited() if self._card else contextlib.nullcontext():
+                self._try([sentence for _, sentence in batch], range(masks), work)
+        torch.cuda.empty_cache()
+
+    def _try(self, sentences: Sequence[int], masks: Sequence[int], work: Work) -> None:
+        try:
+            work(sentences, masks)
+            return
+        except torch.OutOfMemoryError:
+            count = len(sentences) * len(masks)
+            if count == 1 and self._card is None:
+                raise
+        # Outside the handler, which would keep the tensors of the failed batch alive.
+        torch.cuda.empty_cache()
+        if count == 1 and self._card is not None:
+            self._card.patiently(lambda: work(sentences, masks))
+            # Others have released memory, so determine again how much fits.
+            self.rows = math.inf
+            return
+        self.rows = min(self.rows, count * self._beam // 2)
+        logger.warning(f"out of memory with {count * self._beam} hypotheses in a batch; going on with half as many")
+        for half in _halves(sentences) if len(sentences) > 1 else [sentences]:
+            for part in [masks] if len(sentences) > 1 else _halves(masks):
+                self._try(half, part, work)
+
+
+def _halves(items: Sequence[int]) -> Iterator[Sequence[int]]:
+    yield items[: len(items) // 2]
+    yield items[len(items) // 2 :]
+
+
+def fitting_rows(model: Any, card: Optional[Card], beam: int, limit: Callable[[int], int]) -> Callable[[int], int]:
+    """Return how many hypotheses fit into a batch, as a function of the length of its longest sentence.
+
+    On CUDA this is the current share of the free memory divided by the memory of one hypothesis (its caches and the
+    activations of a layer); translations are assumed to be no longer than twice the sentence plus 10 tokens.
+
+    Args:
+        card: the GPU; None on a CPU.
+        limit: length of the sentence -> maximum length of its translation.
+    """
+    if card is None:
+        return lambda length: _CPU_ROWS
+    size = model.decoder.embed_tokens.weight.element_size()
+    width, inner = model.decoder.embed_dim, max(layer.fc2.in_features for layer in model.decoder.layers)
+
+    def fitting(length: int) -> int:
+        positions = min(limit(length), 2 * length + 10)
+        # Keys and values of all layers, and of one more while its rows are reordered; the activations of one layer.
+        caches = 2 * (len(model.decoder.layers) + 1) * width * (positions + length / beam)
+        return min(_CUDA_ROWS, int(card.share() / (size * (caches + 2 * inner + 20 * width))))
+
+    return fitting

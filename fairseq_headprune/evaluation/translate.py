@@ -15,8 +15,7 @@ from fairseq_headprune.evaluation.evaluator import AnswerMetric
 from fairseq_headprune.evaluation.generation import built, check_generation, check_prefix
 from fairseq_headprune.evaluation.hypotheses import empty_references, looks_detokenised, refuse_marks, warning
 from fairseq_headprune.evaluation.many_masks import ManyMasks, obstacle
-from fairseq_headprune.evaluation.memory import Card
-from fairseq_headprune.evaluation.packing import Packer, fitting_rows
+from fairseq_headprune.evaluation.memory import Card, Packer, fitting_rows
 from fairseq_headprune.evaluation.statistics import TOKENISED, Metric, corpus_metric
 from fairseq_headprune.parts import Mask
 

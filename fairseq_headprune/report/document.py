@@ -5,13 +5,13 @@ captions, marks and legends are written once.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from fairseq_headprune.parts import PAPER_NAMES, Part
 from fairseq_headprune.report.marks import marks_named
 from fairseq_headprune.report.pictures import Picture
-from fairseq_headprune.report.tables import Marked, Table, render_parts
+from fairseq_headprune.report.tables import Table, render_parts
 
 
 @dataclass(frozen=True)
@@ -200,30 +200,6 @@ class Document:
             look = f"look at {figures[0]}, or" if figures else "see it with"
             closing = [f"study {study}: {look} headprune open {study}"]
         return render_parts([*self.parts(form), *lines, *self.missing, *self.findings, *closing], form)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the document as plain JSON values."""
-        plain = {
-            name: value for name, value in vars(self).items() if name not in ("tables", "maps", "charts", "panels")
-        }
-        plain["histograms"] = [asdict(entry) for entry in self.histograms]
-        plain["scatters"] = [asdict(entry) for entry in self.scatters]
-        plain["maps"] = [asdict(entry) for entry in self.maps]
-        kinds = {Curves: "pruning", EpochCurves: "epochs"}
-        plain["charts"] = [{"kind": kinds[type(chart)], **asdict(chart)} for chart in self.charts]
-        plain["parts"] = [_part(part) for part in self.parts()]
-        return plain
-
-
-def _part(part: str | Table) -> dict[str, Any]:
-    if isinstance(part, str):
-        return {"text": part}
-    rows = [[_cell(cell) for cell in row] for row in part.rows]
-    return {"table": {"header": list(part.header), "align": part.align, "rows": rows}}
-
-
-def _cell(cell: Any) -> dict[str, str]:
-    return {"text": "-" if cell is None else str(cell), "mark": cell.mark if isinstance(cell, Marked) else ""}
 
 
 def input_notes(settings: Mapping[str, Any]) -> list[str]:

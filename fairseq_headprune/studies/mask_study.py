@@ -12,8 +12,7 @@ from fairseq_headprune.parts import Mask
 from fairseq_headprune.report.document import Document
 from fairseq_headprune.report.marks import Family, resamples_notice
 from fairseq_headprune.studies.folder import StudyFolder
-from fairseq_headprune.studies.results import finished_cells
-from fairseq_headprune.studies.scored import ScoredSplit
+from fairseq_headprune.studies.results import ScoredSplit, finished_cells
 from fairseq_headprune.studies.study import UNPRUNED, Cell, Done, Study
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from fairseq_headprune.evaluation.significance import bootstrap_statistics
 from fairseq_headprune.files import read_lines
 from fairseq_headprune.jobs.training import Run, run_trainings
 from fairseq_headprune.parts import Mask
-from fairseq_headprune.studies.scored import ScoredSplit, mask_key
+from fairseq_headprune.studies.results import ScoredSplit, mask_key
 from fairseq_headprune.studies.study import Cell
 
 logger = logging.getLogger(__name__)

@@ -1,11 +1,17 @@
-"""Reading finished cells of masks: their numbers, differences, and Holm's correction."""
+"""Finished cells of masks: their numbers, differences and Holm's correction, and the statistics of their outputs."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
-from fairseq_headprune.evaluation.evaluator import BESIDE
+import numpy as np
+
+from fairseq_headprune.evaluation.evaluator import BESIDE, AnswerMetric, Evaluator
 from fairseq_headprune.evaluation.p_values import holm
+from fairseq_headprune.parts import Mask
 from fairseq_headprune.studies.folder import StudyFolder
+from fairseq_headprune.studies.study import UNPRUNED
 
 
 def finished_cells(folder: StudyFolder) -> dict[str, dict[str, Any]]:
@@ -37,3 +43,54 @@ def with_delta(cell: dict[str, Any], baseline: dict[str, Any]) -> dict[str, Any]
 def beside_text(cell: dict[str, Any]) -> str:
     """Return the metrics that stand beside a cell's score, with their signatures; empty if there are none."""
     return "".join(f"; {BESIDE[n]}: {cell[n]:.2f} ({cell[f'{n}_signature']})" for n in BESIDE if n in cell)
+
+
+class ScoredSplit:
+    """One split of a study, whose outputs are scored: evaluator and metric, statistics, and which masks are evaluated.
+
+    Attributes:
+        statistics: id of a cell -> its sentence statistics (sentences, stats), of all cells scored or read here.
+    """
+
+    def __init__(self, folder: StudyFolder, evaluator: Evaluator, comparison: Any) -> None:
+        self.folder, self.evaluator = folder, evaluator
+        self.metric: AnswerMetric = evaluator.metric(comparison)
+        self.statistics: dict[str, np.ndarray] = {}
+        self._seen: dict[str, dict[str, str]] = {}
+
+    def seen(self, against: str) -> dict[str, str]:
+        """Evaluated mask -> id of its cell, among the cells compared with the given one."""
+        if against not in self._seen:
+            prefix = against.removesuffix(UNPRUNED)
+            # Outputs of a fine-tuned model, or without single weights, are not those of the study's model.
+            done = finished_cells(self.folder).items()
+            names = [name for name, cell in done if name.startswith(prefix) and not {"tuned", "weights"} & set(cell)]
+            self._seen[against] = {mask_key(self.folder.read_mask(name)): name for name in names}
+        return self._seen[against]
+
+    def answers(self, cell_id: str) -> list[str]:
+        """The outputs of a finished cell."""
+        return self.folder.read_hypotheses(cell_id, len(self.evaluator.references))
+
+    @cached_property
+    def _beside(self) -> Mapping[str, AnswerMetric]:
+        return self.evaluator.beside()
+
+    def told_beside(self, answers: list[str]) -> dict[str, Any]:
+        """Score outputs by the additional metrics; return each score and signature by name."""
+        found: dict[str, Any] = {}
+        for name, metric in self._beside.items():
+            found[name] = float(metric.score(metric.extract(answers).sum(axis=0)))
+            found[f"{name}_signature"] = metric.signature
+        return found
+
+    def of(self, cell_id: str) -> np.ndarray:
+        """The statistics of a finished cell; its outputs are read only if it was not scored here."""
+        if cell_id not in self.statistics:
+            self.statistics[cell_id] = self.metric.extract(self.answers(cell_id))
+        return self.statistics[cell_id]
+
+
+def mask_key(mask: Mask) -> str:
+    """Return a text that equal masks share."""
+    return json.dumps(mask.rows, sort_keys=True)

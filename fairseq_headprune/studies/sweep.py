@@ -17,8 +17,7 @@ from fairseq_headprune.studies.folder import StudyFolder
 from fairseq_headprune.studies.mask_study import MaskStudy
 from fairseq_headprune.studies.masked import MaskWork
 from fairseq_headprune.studies.prune import Prune
-from fairseq_headprune.studies.run import run
-from fairseq_headprune.studies.study import UNPRUNED, Cell, Done
+from fairseq_headprune.studies.study import UNPRUNED, Cell, Done, run
 from fairseq_headprune.studies.sweep_result import epoch_path, sweep_document
 
 if TYPE_CHECKING:

@@ -6,6 +6,7 @@ import html
 import importlib.metadata
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
 from string import Template
@@ -17,10 +18,11 @@ from matplotlib.colors import to_hex
 from fairseq_headprune import __version__
 from fairseq_headprune.json_lines import plain
 from fairseq_headprune.provenance import git_commit
-from fairseq_headprune.report.document import Document
+from fairseq_headprune.report.document import Curves, Document, EpochCurves
 from fairseq_headprune.report.drawing import LOOKS, spare_looks
 from fairseq_headprune.report.drawings import svg_of
 from fairseq_headprune.report.head_maps import MAPS
+from fairseq_headprune.report.tables import Marked, Table
 
 FORMAT = "headprune.report/1"
 
@@ -83,21 +85,33 @@ def together(studies: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def page_entry(name: str, kind: str, document: Document) -> dict[str, Any]:
     """Return what the page shows of one document: numbers, tables, figures, provenance."""
-    where = document.provenance
+    where, kinds = document.provenance, {Curves: "pruning", EpochCurves: "epochs"}
     entry = {
-        **document.to_dict(),
         **document.state,
         "name": name,
         "path": where["study"],
         "kind": kind,
         "heading": document.title,
         "found": document.findings,
+        "missing": document.missing,
+        "parts": [_part(part) for part in document.parts()],
+        "maps": [asdict(head_map) for head_map in document.maps],
+        "charts": [{"kind": kinds[type(chart)], **asdict(chart)} for chart in document.charts],
+        "pictures": [{"caption": panel.caption, "svg": svg_of(panel)} for panel in document.panels],
         "provenance": {key: where[key] for key in ("settings", "runs")},
     }
-    for key in ("data", "notes", "state", "title", "findings", "histograms"):
-        del entry[key]
-    entry["pictures"] = [{"caption": panel.caption, "svg": svg_of(panel)} for panel in document.panels]
     return plain(entry, where["study"])
+
+
+def _part(part: str | Table) -> dict[str, Any]:
+    if isinstance(part, str):
+        return {"text": part}
+    rows = [[_cell(cell) for cell in row] for row in part.rows]
+    return {"table": {"header": list(part.header), "align": part.align, "rows": rows}}
+
+
+def _cell(cell: Any) -> dict[str, str]:
+    return {"text": "-" if cell is None else str(cell), "mark": cell.mark if isinstance(cell, Marked) else ""}
 
 
 def _add_differences(entries: list[dict[str, Any]]) -> None:
