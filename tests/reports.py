@@ -74,6 +74,7 @@ def hand_random(path, done=9, **more):
     folder = StudyFolder.open(path, settings, {"command": "headprune random-study"})
     first = {"id": "unpruned", "item": "unpruned", "kind": "unpruned", "percent": 0.0, "pruned": 0, "seed": 0}
     folder.append({**first, "score": 30.0, "ci": [29.0, 31.0], "p": 1.0, "signature": "s"})
+    folder.write_hypotheses("unpruned", REFERENCES)
     cells = [
         {"id": f"{name}-{seed}", "item": name, **item, "seed": seed, "score": score, "p": p}
         for (name, found), item in zip(SAMPLINGS.items(), items, strict=True)
@@ -83,6 +84,7 @@ def hand_random(path, done=9, **more):
         percent = float(cell["text"].strip("%") or 0)
         ci = [cell["score"] - 1, cell["score"] + 1]
         folder.append({**cell, "percent": percent, "pruned": int(percent / 20), "ci": ci, "signature": "s"})
+        folder.write_hypotheses(cell["id"], REFERENCES)
     return path
 
 
