@@ -1,6 +1,5 @@
 """Small BERT models for the tests: folders, models and GLUE data, all made on the spot."""
 
-import sys
 from argparse import Namespace
 from types import SimpleNamespace
 
@@ -11,10 +10,6 @@ from fairseq_headprune.export.huggingface import write_folder
 from fairseq_headprune.imports.bert import HEAD
 from fairseq_headprune.imports.wordpieces import Vocabulary
 from fairseq_headprune.models.bert_gated import BertGatedModel
-
-# transformers imports torchaudio wherever it is installed, and its CUDA build does not load beside a CPU torch.
-# None is Python's own word for a module that is not to be imported.
-sys.modules.setdefault("torchaudio", None)
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *LETTERS, *(f"##{x}" for x in LETTERS), "good", "bad", ".", "'"]

@@ -4,6 +4,7 @@ import copy
 import functools
 import multiprocessing
 import subprocess
+import sys
 import types
 from pathlib import Path
 
@@ -15,6 +16,10 @@ from hydra._internal.config_repository import CachingConfigRepository
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
 torch.set_num_threads(1)
+
+# transformers imports torchaudio wherever it is installed, and its CUDA build does not load beside a CPU torch.
+# None is Python's own word for a module that is not to be imported.
+sys.modules.setdefault("torchaudio", None)
 
 
 def quick_hydra():
@@ -50,12 +55,21 @@ def pytest_collection_modifyitems(items):
             item.add_marker(marker)
 
 
+def is_ours(file):
+    return Path(file).parent == Path(__file__).parent
+
+
+def may_start(module):
+    """Tell whether to look into a module: others would load what they have for the first time."""
+    return module in (subprocess, multiprocessing) or is_ours(getattr(module, "__file__", None) or "")
+
+
 def starts_something(function, seen):
     """Tell whether a function, or a function of the tests that it calls, trains a model or starts a process."""
     if function in PROCESSES or not isinstance(function, types.FunctionType) or function in seen:
         return function in PROCESSES
     seen.add(function)
-    ours = Path(function.__code__.co_filename).parent == Path(__file__).parent
+    ours = is_ours(function.__code__.co_filename)
     if not ours or function.__name__ in STARTERS:
         return ours
     names, code = set(), [function.__code__]
@@ -63,7 +77,7 @@ def starts_something(function, seen):
         names.update(code[-1].co_names)
         code += [inner for inner in code.pop().co_consts if isinstance(inner, types.CodeType)]
     known = [function.__globals__[name] for name in names if name in function.__globals__]
-    modules = [value for value in known if isinstance(value, types.ModuleType)]
+    modules = [value for value in known if isinstance(value, types.ModuleType) and may_start(value)]
     known += [getattr(module, name) for module in modules for name in names if hasattr(module, name)]
     return any(starts_something(value, seen) for value in known if callable(value))
 

@@ -8,18 +8,13 @@ facebook/mbart-large-50-many-to-many-mmt; sizes, numbers of tokens and dropout d
 import io
 import json
 import random
-import sys
 from functools import cache
 
 import sentencepiece
 import torch
+import transformers
 
 from fairseq_headprune.corpus.sentences import draw
-
-# transformers imports torchaudio wherever it is installed, and its CUDA build does not load beside a CPU torch.
-sys.modules.setdefault("torchaudio", None)
-
-import transformers  # noqa: E402
 
 #: what tokenizers trip over: unknown characters, emoji, Japanese, right-to-left, tabs, spaces, nothing, very long lines
 HARD = [
