@@ -48,10 +48,6 @@ def test_the_same_job_goes_on_and_another_one_begins_anew(tmp_path):
     assert before and run.reached() != before
     run.prepare(job)
     assert run.last.exists()
-    # An earlier version left no job file; settings of a study do not change.
-    (run.folder / "job.json").unlink()
-    run.prepare(job)
-    assert run.last.exists()
     run.prepare(TrainingJob("a", "data", ["--lr", "2"], 3))
     assert not run.last.exists()
 

@@ -61,7 +61,8 @@ def page_result(study: Study, examples: int) -> Document:
     try:
         cells = study.cells()
         document = with_examples(study.result(cells), study.folder, examples)
-        lost = [name for name, cell in cells.items() if "p" in cell and not study.folder.hyp_path(name).is_file()]
+        tested = [name for name, cell in cells.items() if cell.get("p") is not None]
+        lost = [name for name in tested if not study.folder.hyp_path(name).is_file()]
         if lost:
             count = f"{len(lost)} of {len(cells)} cells"
             document.notes.append(f"the outputs of {count} are not kept: their p cannot be computed again")
