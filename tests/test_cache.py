@@ -1,60 +1,104 @@
-"""The key and value cache with room for the next position."""
+"""The cache of a beam search, whose hypotheses share one list of keys, against one list for each hypothesis."""
 
+import math
+
+import pytest
+import tiny
 import torch
 
-from fairseq_headprune.modules.cache import extend, select_rows, select_static_rows
+from fairseq_headprune.modules.attach import find_gates
+from fairseq_headprune.modules.cache import BeamCache
+
+#: no encoder output to attend to
+NOBODY = torch.zeros(5, 0, dtype=torch.bool)
 
 
-class Module:
-    """Keeps its state as fairseq's attention does."""
-
-    def _get_input_buffer(self, state):
-        return state.setdefault("mine", {})
-
-    def _set_input_buffer(self, state, saved):
-        state["mine"] = saved
+@pytest.fixture
+def own():
+    """Self-attention of a decoder layer: width 64."""
+    return find_gates(tiny.make_model()).modules["dec_self"][0]
 
 
-def test_reordering_and_appending_are_index_select_and_cat():
-    # Source: torch's index_select and cat, for more steps than room is made for at a time.
-    generator = torch.Generator().manual_seed(1)
-    keys, values = (torch.randn(3, 2, 5, 4, generator=generator) for _ in range(2))
-    padding = torch.tensor([[True] + [False] * 4, [False] * 5, [False] * 5])
-    state = {"mine": {"prev_key": keys, "prev_value": values, "prev_key_padding_mask": padding}}
-    expected, made = {"prev_key": keys, "prev_value": values}, set()
-    for _ in range(11):
-        order = torch.randint(0, 3, (3,), generator=generator)
-        select_rows(Module(), state, order)
-        saved, padding = state["mine"], padding[order]
-        assert torch.equal(saved["prev_key_padding_mask"], padding)
-        for name in expected:
-            new = torch.randn(3, 2, 1, 4, generator=generator)
-            assert torch.equal(saved[name], expected[name][order])
-            saved[name] = extend(saved, name, new)
-            expected[name] = torch.cat([expected[name][order], new], 2)
-            assert torch.equal(saved[name], expected[name])
-        made.add(saved["key_room"].size(2))
-    # Source: by hand: room for four positions, three times.
-    assert made == {9, 13, 17}
+@pytest.fixture
+def cross():
+    return find_gates(tiny.make_model()).modules["enc_dec"][0]
 
 
-def test_what_does_not_fit_the_room_is_appended_all_the_same():
-    keys = torch.arange(6.0).view(1, 1, 3, 2)
-    state = {"mine": {"prev_key": keys, "prev_value": keys}}
-    select_rows(Module(), state, torch.tensor([0]))
-    found = extend(state["mine"], "prev_key", torch.ones(1, 1, 9, 2))
-    assert torch.equal(found, torch.cat([keys, torch.ones(1, 1, 9, 2)], 2)) and "key_room" not in state["mine"]
+def random_steps(beam, count, seed=3):
+    """Yield for each step the queries, which sentences remain, and what each hypothesis continues."""
+    generator = torch.Generator().manual_seed(seed)
+    width = 1
+    for number in range(11):
+        keep = torch.arange(count) if number % 4 != 2 else torch.arange(1, count)
+        source = torch.randint(0, width, (keep.numel(), beam), generator=generator) + width * keep[:, None]
+        yield torch.randn(count * width, 64, generator=generator), width, keep, source.view(-1)
+        count, width = keep.numel(), beam
 
 
-def test_without_room_it_is_copied():
-    keys = torch.arange(6.0).view(1, 1, 3, 2)
-    found = extend({"prev_key": keys}, "prev_key", torch.ones(1, 1, 2, 2))
-    assert found.shape == (1, 1, 5, 2) and found[0, 0, 3:].tolist() == [[1, 1], [1, 1]]
+@pytest.mark.parametrize("beam", [1, 3])
+@torch.no_grad()
+def test_self_attention_is_that_of_each_hypothesis_alone(own, beam):
+    # Source: the module itself on the whole sequence of each hypothesis, without a cache.
+    cache, before = BeamCache(NOBODY), torch.zeros(5, 0, 64)
+    for query, width, keep, order in random_steps(beam, 5):
+        sequences = torch.cat([before, query[:, None]], 1)
+        cache.begin(width)
+        found, weights = own(query[None], query[None], query[None], incremental_state=cache, need_weights=False)
+        expected = own(*[sequences.transpose(0, 1)] * 3, need_weights=False)[0][-1]
+        assert weights is None and found.shape == (1, *expected.shape)
+        assert torch.allclose(found[0], expected, atol=1e-6)
+        before = sequences[order]
+        cache.follow(keep, order, beam)
+    assert before.shape == (2 * beam, 11, 64) and not cache
 
 
-def test_static_rows_make_no_room():
-    keys = torch.arange(6.0).view(3, 1, 1, 2)
-    state = {"mine": {"prev_key": keys, "prev_value": keys + 1, "prev_key_padding_mask": None}}
-    select_static_rows(Module(), state, torch.tensor([2, 1]))
-    assert set(state["mine"]) == {"prev_key", "prev_value", "prev_key_padding_mask"}
-    assert torch.equal(state["mine"]["prev_key"], keys[[2, 1]])
+@pytest.mark.parametrize("padded", [False, True])
+@torch.no_grad()
+def test_encoder_decoder_attention_is_that_of_a_batch(cross, padded):
+    # Source: the module itself with the outputs repeated; the second output is padding only, as of an empty sentence.
+    encoded, outputs = torch.randn(6, 3, 64, generator=torch.Generator().manual_seed(1)), torch.tensor([2, 0, 1, 0])
+    padding = torch.zeros(3, 6, dtype=torch.bool)
+    padding[0, 4:] = padding[1] = True
+    cache = BeamCache(padding[outputs] if padded else torch.zeros(4, 6, dtype=torch.bool))
+    cache.encode(cross, encoded, outputs)
+    for query, width, keep, order in random_steps(2, 4):
+        cache.begin(width)
+        found = cross(query[None], None, None, incremental_state=cache, need_weights=False, static_kv=True)[0]
+        rows = outputs.repeat_interleave(width)
+        keys, mask = encoded[:, rows], padding[rows] if padded else None
+        expected = cross(query[None], keys, keys, key_padding_mask=mask, need_weights=False)[0]
+        assert torch.allclose(found, expected, atol=1e-6)
+        outputs = outputs[keep]
+        cache.follow(keep, order, 2)
+    assert outputs.tolist() == [0]
+
+
+@torch.no_grad()
+def test_masks_are_those_of_sentences(own):
+    # Source: heads replaced by 0, one sentence at a time, with ``set_keep``.
+    query, cache = torch.randn(2, 64), BeamCache(NOBODY)
+    own.row_keep = torch.tensor([[False] + [True] * (own.num_heads - 1), [True] * own.num_heads])
+    cache.begin(1)
+    found = own(query[None], None, None, incremental_state=cache, need_weights=False)[0]
+    own.row_keep = None
+    for sentence, keep in enumerate(([0] + [1] * (own.num_heads - 1), None)):
+        own.set_keep(keep)
+        alone = query[None, sentence : sentence + 1]
+        assert torch.allclose(found[:, sentence], own(alone, alone, alone, need_weights=False)[0][:, 0], atol=1e-6)
+
+
+@torch.no_grad()
+def test_a_hypothesis_that_is_not_finite_does_not_reach_the_others(own):
+    # Source: the same search without it: both hypotheses of the last step continue the first one.
+    found = []
+    for second in (0.5, math.nan):
+        cache, query = BeamCache(NOBODY), torch.full((2, 64), 0.1)
+        query[1] = second
+        for width, x in ((1, torch.full((1, 64), 0.2)), (2, query), (2, torch.full((2, 64), 0.3))):
+            cache.begin(width)
+            output = own(x[None], None, None, incremental_state=cache, need_weights=False)[0]
+            cache.follow(torch.tensor([0]), torch.tensor([0, 0]), 2)
+            if not bool(output.isfinite().all()):
+                cache.forget_broken()
+        found.append(output)
+    assert torch.equal(*found)

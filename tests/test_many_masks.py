@@ -66,7 +66,7 @@ def test_packing_does_not_change_translations(lively, monkeypatch):
     found = translator.answers_of(masks)
     assert translator.answers_of(masks[::-1]) == found[::-1]
     assert [translator.answers_of([mask])[0] for mask in masks] == found
-    monkeypatch.setattr(translator._packer, "_fitting", lambda length: 40)
+    monkeypatch.setattr(translator._packer, "_fitting", lambda lengths, rows: 40 // rows)
     assert translator.answers_of(masks) == found
     monkeypatch.setattr(many_masks, "_PROBABILITIES", 200)
     assert translator.answers_of(masks) == found

@@ -88,7 +88,7 @@ def test_gives_up_in_one_line_and_at_once_where_others_hold_nothing(gpu, others,
 
 def test_a_batch_keeps_to_the_share_and_the_end_of_a_run_releases_memory(gpu):
     batches = []
-    packer = Packer(lambda length: 2, 1, Card(CUDA))
+    packer = Packer(lambda lengths, rows: 2, 1, Card(CUDA))
     packer.run([0, 1, 2], [1, 1, 1], 1, lambda sentences, masks: batches.append((sentences, gpu.fractions[-1])))
     assert batches == [([2, 1], 0.3), ([0], 0.3)]
     assert gpu.fractions == [0.3, 1.0] * 2 and gpu.released == 1
@@ -101,7 +101,7 @@ def test_after_a_wait_and_in_the_next_run_batches_are_large_again(gpu):
         work()
         sizes.append(len(sentences))
 
-    packer = Packer(lambda length: 4, 1, Card(CUDA))
+    packer = Packer(lambda lengths, rows: 4, 1, Card(CUDA))
     # 4, 2 and 1 sentence fail, and 1 once more.
     packer.run(range(8), [1] * 8, 1, noted)
     assert sizes == [1, 1, 2, 4] and gpu.waited == [WAITS[0]]

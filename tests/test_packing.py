@@ -6,8 +6,8 @@ import pytest
 import tiny
 import torch
 
-from fairseq_headprune.evaluation.beams import Beams, _grouped_top_values
-from fairseq_headprune.evaluation.memory import SHARE, Card, Packer, fitting_rows
+from fairseq_headprune.evaluation.beams import Beams, _at_once, _grouped
+from fairseq_headprune.evaluation.memory import SHARE, Card, Packer, fitting
 from fairseq_headprune.modules.attach import find_gates
 from fairseq_headprune.modules.shrink import shrink
 from fairseq_headprune.parts import Mask
@@ -26,44 +26,57 @@ def collect(packer, sentences, lengths, masks, memory=10**9):
     return batches
 
 
-def test_batches_are_filled_with_sentences_of_similar_length():
-    # Source: by hand: 24 rows are 4 sentences x 2 masks x beam 3; the longest come first.
-    found = collect(Packer(lambda length: 24, beam=3), [10, 11, 12, 13, 14], [4, 9, 5, 7, 6], masks=2)
-    assert found == [([11, 13, 14, 12], [0, 1]), ([10], [0, 1])]
+def rows(count):
+    """So many hypotheses fit into a batch."""
+    return lambda lengths, of_each: count // of_each
 
 
-def test_rows_depend_on_the_longest_sentence():
-    # Source: by hand: 12 / length sentences.
-    found = collect(Packer(lambda length: 12 // length, beam=1), list(range(6)), [6, 6, 6, 3, 3, 3], masks=1)
-    assert found == [([2, 1], [0]), ([0, 5], [0]), ([4, 3], [0])]
+def test_batches_are_of_sentences_of_similar_length():
+    # Source: by hand: 24 rows are 4 sentences x 2 masks x beam 3: two batches; the longest come first.
+    found = collect(Packer(rows(24), beam=3), [10, 11, 12, 13, 14], [4, 9, 5, 7, 6], masks=2)
+    assert found == [([11, 13, 14], [0, 1]), ([12, 10], [0, 1])]
+
+
+def test_rows_depend_on_the_lengths():
+    # Source: by hand: 12 / length sentences, so three batches.
+    packer = Packer(lambda lengths, of_each: 12 // lengths[0], beam=1)
+    assert collect(packer, list(range(6)), [6, 6, 6, 3, 3, 3], masks=1) == [([2, 1], [0]), ([0, 5], [0]), ([4, 3], [0])]
+
+
+def test_batches_are_as_equal_as_those_that_fit_are_few():
+    # Source: by hand: 3 long ones or 9 short ones fit: 3 batches, of 4 sentences each if the first one had room.
+    packer = Packer(lambda lengths, of_each: 3 if lengths[0] == 6 else 9, beam=1)
+    found = collect(packer, list(range(14)), [6] * 5 + [2] * 9, masks=1)
+    assert [len(sentences) for sentences, _ in found] == [3, 3, 8]
+    assert [len(sentences) for sentences, _ in collect(packer, list(range(10)), [2] * 10, masks=1)] == [5, 5]
 
 
 def test_a_sentence_under_all_masks_is_a_batch_even_if_it_is_too_much():
-    assert collect(Packer(lambda length: 1, beam=5), [0, 1], [1, 1], masks=3) == [([1], [0, 1, 2]), ([0], [0, 1, 2])]
+    assert collect(Packer(rows(1), beam=5), [0, 1], [1, 1], masks=3) == [([1], [0, 1, 2]), ([0], [0, 1, 2])]
 
 
 def test_out_of_memory_halves_the_batch_and_goes_on():
-    # Source: by hand: 8 sentences x 1 mask; 3 fit, so 8 -> 4 + 4 -> 2 + 2 each.
-    packer = Packer(lambda length: 8, beam=1)
+    # Source: by hand: 12 sentences x 1 mask in two batches; 3 fit, so 6 -> 3 + 3, and then 3 at a time.
+    packer = Packer(rows(8), beam=1)
     found = collect(packer, list(range(12)), [1] * 12, masks=1, memory=3)
-    assert [len(sentences) for sentences, _ in found] == [2] * 6
+    assert [len(sentences) for sentences, _ in found] == [3] * 4
     assert sorted(sentence for sentences, _ in found for sentence in sentences) == list(range(12))
-    assert packer.rows == 2
+    assert packer.rows == 3
 
 
 def test_out_of_memory_with_one_sentence_divides_the_masks():
-    found = collect(Packer(lambda length: 100, beam=1), [7], [3], masks=5, memory=2)
+    found = collect(Packer(rows(100), beam=1), [7], [3], masks=5, memory=2)
     assert found == [([7], [0, 1]), ([7], [2]), ([7], [3, 4])]
     with pytest.raises(torch.OutOfMemoryError):
-        collect(Packer(lambda length: 100, beam=1), [7], [3], masks=1, memory=0)
+        collect(Packer(rows(100), beam=1), [7], [3], masks=1, memory=0)
 
 
 def test_rows_on_a_cpu_do_not_depend_on_lengths(tiny_model):
-    fitting = fitting_rows(tiny_model, None, 5, lambda length: 200)
-    assert fitting(3) == fitting(1000) > 100
+    fits = fitting(tiny_model, None, 5, lambda length: 200)
+    assert fits([3], 5) == fits([1000], 5) == 2 * fits([9], 10) > 100
 
 
-def test_rows_on_cuda_follow_from_the_free_memory_where_the_first_block_is_gone_too(monkeypatch):
+def test_sentences_on_cuda_follow_from_the_free_memory_where_the_first_block_is_gone_too(monkeypatch):
     free = {"mem_get_info": (10**7, 10**8), "memory_reserved": 3000, "memory_allocated": 1000}
     for name, value in free.items():
         monkeypatch.setattr(torch.cuda, name, lambda device, value=value: value)
@@ -71,34 +84,51 @@ def test_rows_on_cuda_follow_from_the_free_memory_where_the_first_block_is_gone_
     gates = find_gates(model)
     mask = Mask({**gates.full().rows, "dec_ffn": [[0], [1] * 10 + [0] * 54]})
     shrink(gates, gates.layout().under(mask))
-    # Source: by hand: 2 layers and one more, width 64, 2 x 8 + 10 positions and 8 / 5 source keys a hypothesis;
-    # 10 units at most, 20 activations of width 64; 4 bytes a number.
-    size = 4 * (2 * 3 * 64 * (26 + 8 / 5) + 2 * 10 + 20 * 64)
-    fitting = fitting_rows(model, Card(torch.device("cuda")), 5, lambda length: 200)
-    assert fitting(8) == int(SHARE * (10**7 + 2000) / size) < 10**3
-    # More than 65,536 rows make nothing faster.
+    # Source: by hand: keys and values of 2 layers and one half more, width 64, 1.25 x 8 + 5 positions and 8 / 5 source
+    # keys a hypothesis; 10 units at most, 20 activations of width 64; 4 bytes a number.
+    size = 4 * (5 * 64 * (15 + 8 / 5) + 2 * 10 + 20 * 64)
+    fits = fitting(model, Card(torch.device("cuda")), 5, lambda length: 200)
+    share = SHARE * (10**7 + 2000)
+    assert fits([8] * 1000, 5) == int(share / size / 5) < 10**2
+    assert fits([8] * 3, 5) == 3
+    # Limits are kept: with 9 positions each.
+    limited = fitting(model, Card(torch.device("cuda")), 5, lambda length: 9)
+    assert limited([8] * 1000, 5) == int(share / 5 / 4 / (5 * 64 * (9 + 8 / 5) + 2 * 10 + 20 * 64))
+    # The translation of one long sentence takes more than all others that fit; all have its 200 / 5 source keys.
+    fits = fitting(model, Card(torch.device("cuda")), 5, lambda length: 1000)
+    fixed, found = 5 * 64 * 200 / 5 + 2 * 10 + 20 * 64, fits([200] + [8] * 1000, 5)
+    most = [4 * 5 * (count * fixed + 5 * 64 * max(255, 15 * count)) for count in (found, found + 1)]
+    assert most[0] <= share < most[1] and found < 17
+    # More than 262,144 rows make nothing faster.
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (10**13, 10**13))
-    assert fitting(8) == 2**16
+    assert fits([8] * 10**6, 4) == 2**16
 
 
 PAD, END = 1, 2
 NEVER = -math.inf
 
 
-@pytest.mark.parametrize("length", [5, 160, 1000, 8003])
-def test_top_values_are_torch_topks(length):
-    # Source: torch.topk; no two values are alike.
-    rows = torch.stack([torch.randperm(length, generator=torch.Generator().manual_seed(i)) for i in range(7)]).float()
-    count = min(4, length)
-    values, places = _grouped_top_values(rows, count)
-    assert torch.equal(values, rows.topk(count)[0]) and torch.equal(places, rows.topk(count)[1])
+@pytest.mark.parametrize("beam, length", [(1, 5), (1, 160), (3, 16), (3, 1000), (5, 8003), (2, 176)])
+def test_best_continuations_in_groups_are_those_of_one_search(beam, length):
+    # Source: torch.topk over all sums; no two are alike.
+    generator = torch.Generator().manual_seed(length)
+    probabilities = torch.stack([torch.randperm(length, generator=generator) for _ in range(7 * beam)]).float()
+    scores = torch.arange(beam).expand(7, beam) / 16
+    totals, count = probabilities.view(7, beam, length) + scores[:, :, None], min(10, beam * length - 1)
+    for way in (_at_once, _grouped):
+        values, places = way(probabilities.clone(), scores, count)
+        expected = totals.flatten(1).topk(count)
+        assert torch.equal(values, expected[0]) and torch.equal(places, expected[1])
 
 
-def test_impossible_values_come_last():
-    rows = torch.full((1, 1000), NEVER)
-    rows[0, [3, 999]] = torch.tensor([-2.0, -1.0])
-    values, places = _grouped_top_values(rows, 4)
-    assert values.tolist() == [[-1.0, -2.0, NEVER, NEVER]] and places[0, :2].tolist() == [999, 3]
+@pytest.mark.parametrize("way", [_at_once, _grouped])
+def test_what_is_impossible_or_no_number_comes_last(way):
+    # Source: by hand: the second hypothesis is not finite; the first has two tokens, with its score of -1.
+    probabilities = torch.full((2, 1000), NEVER)
+    probabilities[0, [3, 999]] = torch.tensor([-2.0, -1.0])
+    probabilities[1] = math.nan
+    values, places = way(probabilities, torch.tensor([[-1.0, 0.0]]), 4)
+    assert values.tolist() == [[-2.0, -3.0, NEVER, NEVER]] and places[0, :2].tolist() == [999, 3]
 
 
 def step(beams, *rows, stop=None):
@@ -141,6 +171,20 @@ def test_finished_sentences_leave_and_limits_are_their_own():
     keep, order = step(beams, ending, ending, {END: -1.0}, {END: -1.0}, going, going)
     assert keep.tolist() == [2] and order.tolist() == [4, 4] and beams.sentences.tolist() == [2]
     assert beams.best(PAD).tolist() == [[4, END], [4, END], [PAD, PAD]]
+
+
+def test_a_few_finished_sentences_stay_without_effect():
+    # Source: by hand: one of ten is finished; with another one they are more than an eighth.
+    beams = Beams(torch.tensor([1] + [9] * 9), END, END, beam=1, length_penalty=1.0)
+    going = {4: -1.0}
+    assert step(beams, *[going] * 10)[0].tolist() == list(range(10))
+    keep, order = step(beams, {END: -1.0}, *[going] * 9)
+    assert keep.tolist() == order.tolist() == beams.sentences.tolist() == list(range(10))
+    # A better end comes too late, whether forced by the limit or not.
+    keep, order = step(beams, {END: -0.1}, {END: -1.0}, *[going] * 8)
+    assert keep.tolist() == order.tolist() == beams.sentences.tolist() == list(range(2, 10))
+    assert beams.best(PAD)[:3].tolist() == [[4, END, PAD], [4, 4, END], [PAD] * 3]
+    assert step(beams, *[{END: -1.0}] * 8)[0].tolist() == []
 
 
 def test_a_sentence_can_be_stopped():

@@ -10,44 +10,70 @@ from typing import Optional
 import torch
 from torch import Tensor
 
-#: Size of the groups in the first round of :func:`_grouped_top_values`.
+#: Size of the groups in the first round of :func:`_grouped`.
 _GROUP = 16
 
+#: Finished sentences are dropped when they are this share of all: dropping copies the others' keys and values.
+_DROPPED = 1 / 8
 
-def top_values(rows: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Return the largest values of each row, in descending order, and their indices: (rows, count) each.
 
-    ``torch.topk`` reads long rows many times over on CUDA; :func:`_grouped_top_values` reads them once.
+def best_continuations(rows: Tensor, scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Return the best continuations of each sentence's hypotheses, in descending order of their total.
+
+    Args:
+        rows: (sentences * beam, vocabulary) log-probabilities of the next token; may be changed in place. Those of a
+            hypothesis that is not finite are NaN or infinite, and count as impossible.
+        scores: (sentences, beam) the totals so far.
+
+    Returns:
+        The new totals, and their places among beam * vocabulary: (sentences, count) each.
     """
-    return _grouped_top_values(rows, count) if rows.is_cuda else rows.topk(count)
+    # ``torch.topk`` reads long rows many times over on CUDA.
+    return (_grouped if rows.is_cuda else _at_once)(rows, scores, count)
 
 
-def _grouped_top_values(rows: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Like ``torch.topk``, except for the order of ties: search only the groups with the largest maxima."""
-    length = rows.size(1)
-    groups = length // _GROUP
-    if groups <= 2 * count:
-        return rows.topk(count)
-    head = rows[:, : groups * _GROUP].unflatten(1, (_GROUP, groups))
-    best = head.amax(1).topk(count)[1]
-    members = head.gather(2, best[:, None].expand(-1, _GROUP, -1)).flatten(1)
-    values, place = torch.cat([members, rows[:, groups * _GROUP :]], 1).topk(count)
-    inside = place.clamp(max=_GROUP * count - 1)
-    place = torch.where(
-        place < _GROUP * count,
-        torch.div(inside, count, rounding_mode="floor") * groups + best.gather(1, inside % count),
-        place - _GROUP * count + groups * _GROUP,
-    )
-    return values, place
+def _at_once(rows: Tensor, scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    totals = rows.add_(scores.view(-1, 1)).view(len(scores), -1)
+    values, place = totals.topk(count)
+    # NaN comes first in ``torch.topk``.
+    return _possible(totals).topk(count) if bool(values.isnan().any()) else (values, place)
+
+
+def _grouped(rows: Tensor, scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Like :func:`_at_once`, except for the order of ties: add and search only in the groups with the largest maxima.
+
+    Rounding keeps order, so the maximum of totals is the total of the maximum.
+    """
+    sentences, beam = scores.shape
+    length, groups = rows.size(1), rows.size(1) // _GROUP
+    if beam * groups <= 2 * count:
+        return _at_once(rows, scores, count)
+    maxima = rows[:, : groups * _GROUP].unflatten(1, (_GROUP, groups)).amax(1).view(sentences, beam, groups)
+    maxima = _possible(maxima + scores[:, :, None])
+    best = maxima.view(sentences, -1).topk(count, sorted=False)[1]
+    first = best + torch.div(best, groups, rounding_mode="floor") * (length - groups)
+    places = (first[:, None] + groups * torch.arange(_GROUP, device=rows.device)[:, None]).flatten(1)
+    if length > groups * _GROUP:
+        rest = torch.arange(beam * length, device=rows.device).view(beam, length)[:, groups * _GROUP :]
+        places = torch.cat([places, rest.reshape(1, -1).expand(sentences, -1)], 1)
+    totals = rows.view(sentences, -1).gather(1, places)
+    totals += scores.gather(1, torch.div(places, length, rounding_mode="floor"))
+    values, chosen = _possible(totals).topk(count)
+    return values, places.gather(1, chosen)
+
+
+def _possible(totals: Tensor) -> Tensor:
+    return totals.nan_to_num_(nan=-math.inf, posinf=math.inf, neginf=-math.inf)
 
 
 class Beams:
-    """The state of a beam search over some sentences; finished sentences are dropped.
+    """The state of a beam search over some sentences; finished sentences are dropped, a few at a time.
 
     The order of ties is that of ``torch.topk`` over all continuations of a sentence, as in fairseq.
 
     Attributes:
-        sentences: (n,) the numbers of the sentences that are not finished, ascending.
+        sentences: (n,) the numbers of the sentences that are not dropped yet, ascending; the finished ones among them
+            go on without any effect.
         beam: hypotheses per sentence; 1 before the first step, where all would be the same.
         tokens: (n * beam, step + 1), the tokens of each hypothesis, the start token first.
         scores: (n, beam) the sum of the log-probabilities of each hypothesis.
@@ -84,10 +110,10 @@ class Beams:
             Scores in descending order, the tokens, and which of the sentence's hypotheses each continues:
             (sentences, k) each.
         """
-        vocabulary = probabilities.size(1)
-        totals = probabilities.add_(self.scores[sentences].view(-1, 1)).view(-1, self.beam * vocabulary)
-        scores, place = top_values(totals, min(2 * self._width, totals.size(1) - 1))
-        return scores, place % vocabulary, torch.div(place, vocabulary, rounding_mode="floor")
+        vocabulary, scores = probabilities.size(1), self.scores[sentences]
+        count = min(2 * self._width, self.beam * vocabulary - 1)
+        totals, place = best_continuations(probabilities, scores, count)
+        return totals, place % vocabulary, torch.div(place, vocabulary, rounding_mode="floor")
 
     def at_limit(self) -> Tensor:
         """Return for each sentence whether its hypotheses have to end now: bool (n,)."""
@@ -96,14 +122,14 @@ class Beams:
     def advance(
         self, scores: Tensor, tokens: Tensor, hypotheses: Tensor, stop: Optional[Tensor] = None
     ) -> tuple[Tensor, Tensor]:
-        """Choose the next token of every hypothesis, and drop finished sentences.
+        """Choose the next token of every hypothesis, and drop finished sentences if they are many or all.
 
         Args:
             scores, tokens, hypotheses: what :meth:`candidates` found, of all n sentences.
             stop: None or bool (n,): sentences that are finished after this step in any case.
 
         Returns:
-            keep: indices of the sentences that are not finished, ascending.
+            keep: indices of the sentences that are not dropped, ascending; none if all are finished.
             order: (len(keep) * beam,) the index, over all sentences, of the hypothesis that each new one continues.
         """
         origins = hypotheses + self.beam * torch.arange(len(hypotheses), device=hypotheses.device)[:, None]
@@ -111,9 +137,21 @@ class Beams:
         ends[:, : self._width] &= ~self._blocked
         self._finish(scores, ends[:, : self._width], origins)
         over = (self._finished >= self._width) | self.at_limit()
-        keep = (~(over if stop is None else over | stop)).nonzero().view(-1)
+        over = over if stop is None else over | stop
+        self._finished.masked_fill_(over, self._width)
+        keep = self._kept(over)
         ends[:, : self._width] |= self._blocked
-        return keep, self._continue(keep, scores[keep], tokens[keep], origins[keep], ends[keep])
+        if keep.numel() != over.numel():
+            scores, tokens, origins, ends = (x[keep] for x in (scores, tokens, origins, ends))
+            of_sentences = self.sentences, self._limits, self._finished
+            self.sentences, self._limits, self._finished = (x[keep] for x in of_sentences)
+        return keep, self._continue(scores, tokens, origins, ends)
+
+    def _kept(self, over: Tensor) -> Tensor:
+        count, finished = over.numel(), int(over.sum())
+        if finished and finished >= _DROPPED * count:
+            return (~over).nonzero().view(-1)
+        return torch.arange(count, device=over.device)
 
     def best(self, pad: int) -> Tensor:
         """Return the best finished hypothesis of each sentence with its end token; only padding where there is none.
@@ -145,7 +183,7 @@ class Beams:
             self._best[improved] = value[better]
             self._found.append((improved, self.tokens[row, 1:]))
 
-    def _continue(self, keep: Tensor, scores: Tensor, tokens: Tensor, origins: Tensor, ends: Tensor) -> Tensor:
+    def _continue(self, scores: Tensor, tokens: Tensor, origins: Tensor, ends: Tensor) -> Tensor:
         """Continue with the best candidates that do not end; rows that lack one are blocked from ending next time."""
         place = torch.arange(ends.size(1), device=ends.device)
         rank, chosen = (ends * ends.size(1) + place).topk(self._width, largest=False)
@@ -153,7 +191,6 @@ class Beams:
         order = origins.gather(1, chosen).view(-1)
         self.scores = scores.gather(1, chosen)
         self.tokens = torch.cat([self.tokens[order], tokens.gather(1, chosen).view(-1, 1)], 1)
-        self.sentences, self._limits, self._finished = (x[keep] for x in (self.sentences, self._limits, self._finished))
         self.beam = self._width
         self.step += 1
         return order

@@ -23,12 +23,12 @@ from fairseq_headprune.evaluation.beams import Beams
 from fairseq_headprune.evaluation.generation import ForcingGenerator
 from fairseq_headprune.models.transformer_gated import NO_LAYER
 from fairseq_headprune.modules.attach import GatedParts, without_attention_weights
-from fairseq_headprune.modules.cache import select_rows, select_static_rows, set_static_rows
+from fairseq_headprune.modules.cache import BeamCache
 from fairseq_headprune.modules.row_masks import RowMasks, branching
 from fairseq_headprune.parts import Mask
 
 #: Maximum number of log-probabilities in memory at once.
-_PROBABILITIES = 2**26
+_PROBABILITIES = 2**27
 
 
 def obstacle(model: Any, gates: GatedParts, generator: Any) -> Optional[str]:
@@ -109,18 +109,16 @@ class ManyMasks:
 
     def _encode(
         self, net_input: dict[str, Tensor], masks: Sequence[Mask], rows: RowMasks
-    ) -> tuple[Tensor, Optional[Tensor], list[int]]:
+    ) -> tuple[Tensor, Tensor, list[int]]:
         """Encode the sentences once for each group of masks that agree on the encoder.
 
         Returns:
-            The output (src, groups * sentences, d), the padding (groups * sentences, src) or None, and each mask's
-            group.
+            The output (src, groups * sentences, d), the padding (groups * sentences, src), and each mask's group.
         """
         encoder = self._model.encoder
         with branching(encoder.layers, masks, rows) as group:
             output = encoder.forward_torchscript(net_input)
-        padding = output["encoder_padding_mask"][0].to(torch.bool)
-        padding = padding.repeat(1 + max(group), 1) if bool(padding.any()) else None
+        padding = output["encoder_padding_mask"][0].to(torch.bool).repeat(1 + max(group), 1)
         return output["encoder_out"][0], padding, group
 
 
@@ -131,22 +129,21 @@ class _Search:
         self._model, self._settings, self._masks = model, settings, rows
         self._sentences = count
         self._cross = [module for module in gates.modules["enc_dec"] if module.num_heads]
-        self._own = [module for module in gates.modules["dec_self"] if module.num_heads]
 
     def run(
         self,
         encoded: Tensor,
-        padding: Optional[Tensor],
+        padding: Tensor,
         group: list[int],
         limits: Sequence[int],
         prefix: Optional[Tensor],
     ) -> Tensor:
         """Return the best hypothesis of each sentence under each mask, (sentences * masks, tokens), padded."""
         device, count, masks = encoded.device, self._sentences, self._masks.masks
-        outputs = torch.tensor(group, device=device) * count + torch.arange(count, device=device)[:, None]
-        state: dict[str, dict[str, Optional[Tensor]]] = {}
+        outputs = (torch.tensor(group, device=device) * count + torch.arange(count, device=device)[:, None]).view(-1)
+        state = BeamCache(padding.index_select(0, outputs))
         for module in self._cross:
-            set_static_rows(module, state, encoded, padding, outputs.view(-1))
+            state.encode(module, encoded, outputs)
         # The decoder only checks that there is an encoder output: keys and values are cached already.
         memory = {"encoder_out": [encoded[:1, :1]], "encoder_padding_mask": []}
         settings = self._settings
@@ -161,23 +158,24 @@ class _Search:
         while True:
             if changed:
                 self._set_masks(beams)
+            state.begin(beams.beam)
             features, _ = self._model.decoder(beams.tokens, memory, state, features_only=True, alignment_layer=NO_LAYER)
             forced = self._forced(beams, prefix)
-            scores, tokens, chosen = self._candidates(features, beams, forced, beams.step >= lowest)
+            scores, tokens, chosen, broken = self._candidates(features, beams, forced, beams.step >= lowest)
             before = beams.sentences.numel(), beams.beam
             keep, order = beams.advance(scores, tokens, chosen, None if forced is None else forced.eq(settings.eos))
             if not keep.numel():
                 return self._found(beams)
-            for module in self._own:
-                select_rows(module, state, order)
+            state.follow(keep, order, beams.beam)
+            if bool(broken.any()):
+                state.forget_broken()
             changed = (keep.numel(), beams.beam) != before
-            for module in self._cross if changed else []:
-                select_static_rows(module, state, keep)
 
     def _set_masks(self, beams: Beams) -> None:
-        rows = (beams.sentences % self._masks.masks).repeat_interleave(beams.beam)
-        for component in ("enc_dec", "dec_self", "dec_ffn"):
+        rows = beams.sentences % self._masks.masks
+        for component in ("enc_dec", "dec_self"):
             self._masks.set(component, rows)
+        self._masks.set("dec_ffn", rows.repeat_interleave(beams.beam))
 
     def _forced(self, beams: Beams, prefix: Optional[Tensor]) -> Optional[Tensor]:
         """Return each sentence's forced next token, (n,), padding where it has none; None if no sentence has one."""
@@ -187,15 +185,20 @@ class _Search:
         return forced.masked_fill(beams.at_limit(), self._settings.pad)
 
     def _candidates(self, features: Tensor, beams: Beams, forced: Optional[Tensor], limited: bool) -> list[Tensor]:
-        """Return the best continuations (see :meth:`Beams.candidates`), computed for some sentences at a time."""
+        """Return the best continuations (see :meth:`Beams.candidates`), and whether any hypothesis is not finite.
+
+        They are computed for some sentences at a time.
+        """
         size = max(1, _PROBABILITIES // (self._settings.vocab_size * beams.beam))
         parts = []
         for start in range(0, beams.sentences.numel(), size):
             sentences = slice(start, min(start + size, beams.sentences.numel()))
             rows = self._log_probabilities(features[sentences.start * beams.beam : sentences.stop * beams.beam])
             ending = beams.at_limit()[sentences] if limited else None
+            # If any value of a row is NaN, all are, so checking one token is enough.
+            broken = rows[:, self._settings.pad].isnan().any().view(1)
             self._restrict(rows, beams, None if forced is None else forced[sentences], ending)
-            parts.append(beams.candidates(rows, sentences))
+            parts.append((*beams.candidates(rows, sentences), broken))
         return [torch.cat(part) for part in zip(*parts, strict=True)]
 
     def _log_probabilities(self, features: Tensor) -> Tensor:
@@ -207,9 +210,6 @@ class _Search:
     def _restrict(self, rows: Tensor, beams: Beams, forced: Optional[Tensor], ending: Optional[Tensor]) -> None:
         """Apply fairseq's rules to log-probabilities (hypotheses, vocabulary), in place and in its order."""
         settings = self._settings
-        # If any value of a row is NaN, all are NaN or infinite, so checking one token is enough.
-        if not bool(rows[:, settings.pad].isfinite().all()):
-            rows.masked_fill_(rows.isnan(), -torch.inf)
         rows[:, settings.pad] = -torch.inf
         if settings.unk_penalty:
             rows[:, settings.unk] -= settings.unk_penalty

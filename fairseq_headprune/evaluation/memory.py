@@ -25,12 +25,14 @@ _OTHERS = 2**30
 #: Rows of a batch on a CPU: more was slower on two cores.
 _CPU_ROWS = 640
 
-#: Maximum rows of a batch on CUDA even if more fit: matrix products of this many rows take much longer than their
-#: launch, so that more rows only cost memory.
-_CUDA_ROWS = 2**16
+#: Maximum rows of a batch on CUDA even if more fit: from some size on, more rows only cost memory.
+_CUDA_ROWS = 2**18
 
 #: Translates these sentences under these masks.
 Work = Callable[[Sequence[int], Sequence[int]], None]
+
+#: (lengths of sentences, descending; hypotheses of each) -> how many of the first ones fit into a batch, at least 0.
+Fitting = Callable[[Sequence[int], int], int]
 
 
 class Card:
@@ -116,21 +118,21 @@ class Packer:
         rows: maximum number of hypotheses in a batch; it is reduced when memory runs out, until the next run.
     """
 
-    def __init__(self, rows: Callable[[int], int], beam: int, card: Optional[Card] = None) -> None:
+    def __init__(self, fitting: Fitting, beam: int, card: Optional[Card] = None) -> None:
         """Store the limits.
 
         Args:
-            rows: length of the longest sentence -> how many hypotheses fit.
             beam: hypotheses per sentence.
             card: the GPU; None on a CPU.
         """
-        self._fitting, self._beam, self._card = rows, beam, card
+        self._fitting, self._beam, self._card = fitting, beam, card
         self.rows: float = math.inf
 
     def run(self, sentences: Sequence[int], lengths: Sequence[int], masks: int, work: Work) -> None:
         """Do the work in batches, the longest sentences first, so that memory runs out early if it does.
 
-        On a GPU each batch is limited to its share of the memory, and torch's cache is released at the end.
+        There are as few batches as possible, of as equal numbers of sentences as possible. On a GPU
+        each batch is limited to its share of the memory, and torch's cache is released at the end.
 
         Args:
             lengths: of the sentences; sentences of similar length share a batch.
@@ -140,12 +142,23 @@ class Packer:
         """
         self.rows = math.inf
         order = sorted(zip(lengths, sentences, strict=True), reverse=True)
+        rows, left = self._beam * masks, self._batches(sorted(lengths, reverse=True), self._beam * masks)
         while order:
-            fitting = min(self.rows, self._fitting(order[0][0])) / (self._beam * masks)
-            batch, order = order[: max(1, int(fitting))], order[max(1, int(fitting)) :]
+            size = min(self._size([length for length, _ in order], rows), -(-len(order) // max(1, left)))
+            batch, order, left = order[:size], order[size:], left - 1
             with self._card.limited() if self._card else contextlib.nullcontext():
                 self._try([sentence for _, sentence in batch], range(masks), work)
         torch.cuda.empty_cache()
+
+    def _batches(self, lengths: Sequence[int], rows: int) -> int:
+        """Return how many batches are needed for sentences of these lengths, descending."""
+        count = start = 0
+        while start < len(lengths):
+            count, start = count + 1, start + self._size(lengths[start:], rows)
+        return count
+
+    def _size(self, lengths: Sequence[int], rows: int) -> int:
+        return int(max(1, min(self.rows / rows, self._fitting(lengths, rows))))
 
     def _try(self, sentences: Sequence[int], masks: Sequence[int], work: Work) -> None:
         try:
@@ -174,25 +187,33 @@ def _halves(items: Sequence[int]) -> Iterator[Sequence[int]]:
     yield items[len(items) // 2 :]
 
 
-def fitting_rows(model: Any, card: Optional[Card], beam: int, limit: Callable[[int], int]) -> Callable[[int], int]:
-    """Return how many hypotheses fit into a batch, as a function of the length of its longest sentence.
+def fitting(model: Any, card: Optional[Card], beam: int, limit: Callable[[int], int]) -> Fitting:
+    """Return how many sentences fit into a batch.
 
-    On CUDA this is the current share of the free memory divided by the memory of one hypothesis (its caches and the
-    activations of a layer); translations are assumed to be no longer than twice the sentence plus 10 tokens.
+    On CUDA they may take the current share of the free memory: for each hypothesis its caches and the activations of a
+    layer. Translations are assumed to be no longer than 1.25 times the sentence plus 5 tokens, and those of shorter
+    sentences to end earlier. Where they do not, memory may run out, and the batch is halved.
 
     Args:
         card: the GPU; None on a CPU.
         limit: length of the sentence -> maximum length of its translation.
     """
     if card is None:
-        return lambda length: _CPU_ROWS
-    size = model.decoder.embed_tokens.weight.element_size()
+        return lambda lengths, rows: _CPU_ROWS // rows
+    size, layers = model.decoder.embed_tokens.weight.element_size(), len(model.decoder.layers)
     width, inner = model.decoder.embed_dim, max(layer.fc2.in_features for layer in model.decoder.layers)
+    # Keys and values of all layers, and another copy of one layer's keys when sentences are dropped.
+    cached = (2 * layers + 1) * width
 
-    def fitting(length: int) -> int:
-        positions = min(limit(length), 2 * length + 10)
-        # Keys and values of all layers, and of one more while its rows are reordered; the activations of one layer.
-        caches = 2 * (len(model.decoder.layers) + 1) * width * (positions + length / beam)
-        return min(_CUDA_ROWS, int(card.share() / (size * (caches + 2 * inner + 20 * width))))
+    def sentences(lengths: Sequence[int], rows: int) -> int:
+        share = card.share() / (size * rows)
+        fixed = cached * lengths[0] / beam + 2 * inner + 20 * width
+        most = 0.0
+        for number, length in enumerate(lengths[: _CUDA_ROWS // rows], 1):
+            # When the translation of this sentence ends, only those of the longer ones go on.
+            most = max(most, number * min(limit(length), 1.25 * length + 5))
+            if number * fixed + most * cached > share:
+                return number - 1
+        return min(len(lengths), _CUDA_ROWS // rows)
 
-    return fitting
+    return sentences

@@ -15,7 +15,7 @@ from fairseq_headprune.evaluation.evaluator import AnswerMetric
 from fairseq_headprune.evaluation.generation import built, check_generation, check_prefix
 from fairseq_headprune.evaluation.hypotheses import empty_references, looks_detokenised, refuse_marks, warning
 from fairseq_headprune.evaluation.many_masks import ManyMasks, obstacle
-from fairseq_headprune.evaluation.memory import Card, Packer, fitting_rows
+from fairseq_headprune.evaluation.memory import Card, Packer, fitting
 from fairseq_headprune.evaluation.statistics import TOKENISED, Metric, corpus_metric
 from fairseq_headprune.parts import Mask
 
@@ -135,8 +135,7 @@ class Translator:
     @cached_property
     def _packer(self) -> Packer:
         card = Card.of(self._session)
-        fitting = fitting_rows(self._session.model, card, self._many.beam, self._many.limit)
-        return Packer(fitting, self._many.beam, card)
+        return Packer(fitting(self._session.model, card, self._many.beam, self._many.limit), self._many.beam, card)
 
     @cached_property
     def _limits(self) -> dict[int, int]:

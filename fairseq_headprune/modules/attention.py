@@ -180,22 +180,23 @@ def _added(mask: Optional[Tensor], like: Tensor) -> Tensor:
 
 def project(module: Any, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return queries, keys and values, (time, batch, heads * head_dim), with one product for equal inputs."""
-    if query is key is value and _alike(module.q_proj, module.k_proj, module.v_proj):
-        q, k, v = _together(query, module.q_proj, module.k_proj, module.v_proj)
+    if query is key is value and alike(module.q_proj, module.k_proj, module.v_proj):
+        q, k, v = F.linear(query, *together(module.q_proj, module.k_proj, module.v_proj)).chunk(3, dim=-1)
         return q, k, v
     q = module.q_proj(query)
-    if key is value and _alike(module.k_proj, module.v_proj):
-        k, v = _together(key, module.k_proj, module.v_proj)
+    if key is value and alike(module.k_proj, module.v_proj):
+        k, v = F.linear(key, *together(module.k_proj, module.v_proj)).chunk(2, dim=-1)
         return q, k, v
     return q, module.k_proj(key), module.v_proj(value)
 
 
-def _alike(*layers: nn.Module) -> bool:
+def alike(*layers: nn.Module) -> bool:
     """Whether these are plain linear layers of one shape, all with a bias or all without."""
     shapes = {(type(layer), layer.weight.shape, layer.bias is None) for layer in layers}  # type: ignore[union-attr]
     return len(shapes) == 1 and type(layers[0]) is nn.Linear
 
 
-def _together(x: Tensor, *layers: nn.Linear) -> tuple[Tensor, ...]:
+def together(*layers: nn.Linear) -> tuple[Tensor, Optional[Tensor]]:
+    """Return weight and bias of one linear layer that computes all of these, see :func:`alike`."""
     bias = None if layers[0].bias is None else torch.cat([layer.bias for layer in layers])
-    return F.linear(x, torch.cat([layer.weight for layer in layers]), bias).chunk(len(layers), dim=-1)
+    return torch.cat([layer.weight for layer in layers]), bias

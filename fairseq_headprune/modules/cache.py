@@ -1,80 +1,173 @@
-"""The key and value cache of incremental decoding (fairseq's format), reordered and extended with one copy per step.
+"""Keys and values of a beam search in which the hypotheses of a sentence share one list of keys.
 
-fairseq copies all keys twice per step: to reorder the rows, and to append the new position. Here reordering also
-allocates space for some positions, in extra entries of the state (``key_room``, ``value_room``); later steps fill it.
+fairseq gives every hypothesis its own keys, and copies all of them in every step, since hypotheses change places. Here
+the keys of all hypotheses of a sentence stay where they are, and each hypothesis remembers which of them are its own:
+reordering changes these marks only, and the hypotheses of a sentence attend in one product instead of one each.
 """
 
 from typing import Any, Optional
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-_ROOMS = {"prev_key": "key_room", "prev_value": "value_room"}
+from fairseq_headprune.modules.attention import alike, apply_gate, together
 
-#: Number of positions allocated at a time; kept small because unused ones are also copied.
+#: Number of steps for which space is allocated at a time; kept small because unused space is also copied.
 _STEPS = 4
 
+#: Numbers of keys are filled up to multiples of this, with keys that nobody attends to: in half precision, products on
+#: CUDA are slow for rows of other lengths.
+_ALIGNED = 8
 
-def extend(saved: dict[str, Optional[Tensor]], name: str, new: Tensor) -> Tensor:
-    """Return the cached keys (``prev_key``) or values (``prev_value``), followed by the new ones.
 
-    Args:
-        new: (rows, heads, time, head_dim).
+class BeamCache(dict):
+    """The incremental state of a decoder with gated attention, for :class:`GatedMultiheadAttention`.
+
+    Attention modules find their keys and values here (:meth:`attend`); the dictionary itself, in which fairseq's other
+    modules would look for theirs, stays empty. In a step all sentences have the same number of hypotheses.
     """
-    cache, room = saved[name], saved.get(_ROOMS[name])
-    assert cache is not None  # the caller has filled it
-    length = cache.size(2) + new.size(2)
-    if room is None or room.size(2) < length:
-        saved.pop(_ROOMS[name], None)
-        return torch.cat([cache, new], dim=2)
-    room[:, :, cache.size(2) : length] = new
-    return room[:, :, :length]
 
+    def __init__(self, padding: Tensor) -> None:
+        """Start without keys.
 
-def select_rows(module: Any, state: dict, order: Tensor) -> None:
-    """Reorder (or repeat, or drop) the rows of a self-attention module's cache, allocating space for new positions."""
-    saved = module._get_input_buffer(state)
-    for name, room_name in _ROOMS.items():
-        if name in saved:
-            cache, room = saved[name], saved.get(room_name)
-            _, heads, length, width = cache.shape
-            if room is not None and room.size(2) > length:
-                room = room.index_select(0, order)
+        Args:
+            padding: bool (sentences, src): the padding of the encoder outputs that sentences attend to.
+        """
+        super().__init__()
+        # A softmax over nothing is NaN; where there is nothing to attend to, the values are 0 instead.
+        nothing = padding.all(1)
+        self._nothing = nothing if bool(nothing.any()) else None
+        padding = F.pad(padding & ~nothing[:, None], (0, -padding.size(1) % _ALIGNED), value=True)
+        self._padding = padding if bool(padding.any()) else None
+        #: None (one hypothesis a sentence), or bool (sentences, beam, keys): the keys of others, or of nobody
+        self._others: Optional[Tensor] = None
+        self._beam, self._start, self._keys = 1, 0, 0
+        #: module -> keys and values, (sentences, heads, room, head_dim) each; the last ones are not used yet
+        self._own: dict[Any, list[Tensor]] = {}
+        self._encoded: dict[Any, list[Tensor]] = {}
+        #: module -> weights and bias of queries, keys and values in one
+        self._joined: dict[Any, tuple[Tensor, Optional[Tensor]]] = {}
+
+    def encode(self, module: Any, encoded: Tensor, outputs: Tensor) -> None:
+        """Project each encoder output once for an encoder-decoder attention.
+
+        Args:
+            encoded: (src, outputs, d).
+            outputs: (sentences,) the index of the output that each sentence attends to.
+        """
+        encoded = F.pad(encoded, (0, 0, 0, 0, 0, -encoded.size(0) % _ALIGNED))
+        projected = (module._heads_first(layer(encoded)) for layer in (module.k_proj, module.v_proj))
+        key, value = (x.index_select(0, outputs) for x in projected)
+        if self._nothing is not None:
+            value.masked_fill_(self._nothing[:, None, None, None], 0.0)
+        self._encoded[module] = [key, value]
+
+    def begin(self, beam: int) -> None:
+        """Begin a step with that many hypotheses per sentence, each of which adds a key; call :meth:`follow` between.
+
+        After a step with one hypothesis per sentence there may be more: they share its key.
+        """
+        self._beam, self._start, self._keys = beam, self._keys, self._keys + beam
+
+    def follow(self, keep: Tensor, order: Tensor, beam: int) -> None:
+        """Continue with some sentences, and with other hypotheses of each.
+
+        Args:
+            keep: indices of the sentences that remain, ascending.
+            order: (len(keep) * beam,) index over all sentences of the hypothesis that each new one continues.
+            beam: new hypotheses per sentence.
+        """
+        count = order.numel() // beam
+        if beam > 1:
+            unused = -(self._keys + beam) % _ALIGNED
+            mine = torch.ones(beam, beam + unused, dtype=torch.bool, device=order.device).fill_diagonal_(False)
+            new = mine.expand(count, -1, -1)
+            if self._others is None:
+                before = new.new_zeros(count, beam, self._keys)
             else:
-                room = cache.new_empty(order.numel(), heads, length + _STEPS, width)
-                torch.index_select(cache, 0, order, out=room[:, :, :length])
-            saved[room_name], saved[name] = room, room[:, :, :length]
-    _select_padding(saved, order)
-    module._set_input_buffer(state, saved)
+                before = self._others[:, :, : self._keys].flatten(0, 1).index_select(0, order)
+                before = before.unflatten(0, (count, beam))
+            self._others = torch.cat([before, new], 2)
+        for of_module in (self._own, self._encoded):
+            for rooms in of_module.values():
+                if keep.numel() != rooms[0].size(0):
+                    rooms[:] = [_pop_selected(rooms, keep) for _ in range(2)]
+        if self._padding is not None and keep.numel() != self._padding.size(0):
+            self._padding = self._padding.index_select(0, keep)
+
+    def forget_broken(self) -> None:
+        """Replace values that are not finite by 0: else those of a hypothesis that ended so would reach the others.
+
+        A weight of 0 does not suffice, since 0 times NaN is NaN. Hypotheses that go on have finite values, except in
+        pruned heads, whose output is replaced.
+        """
+        for _, value in self._own.values():
+            value.nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
+
+    def attend(self, module: Any, query: Tensor) -> Tensor:
+        """Return the output of an attention module, (1, sentences * beam, d), for queries of the same shape.
+
+        A mask of its rows (``row_keep``) has one row per sentence here.
+        """
+        rows = query[0].unflatten(0, (-1, self._beam))
+        if module.self_attention:
+            q, *new = (_heads_first(module, x) for x in self._project(module, rows))
+            blocked = self._others
+            keys = self._keys if blocked is None else blocked.size(2)
+            key, value = (room[:, :, :keys] for room in self._append(module, new))
+        else:
+            q = _heads_first(module, module.q_proj(rows))
+            key, value = self._encoded[module]
+            blocked = None if self._padding is None else self._padding[:, None]
+        heads = self._mix(module, q, key, value, blocked)
+        heads = apply_gate(heads, module.head_gate, module.head_keep if module.row_keep is None else module.row_keep)
+        return module.out_proj(heads.transpose(1, 2).reshape(1, -1, heads.size(1) * heads.size(3)))
+
+    def _project(self, module: Any, rows: Tensor) -> tuple[Tensor, ...]:
+        layers = module.q_proj, module.k_proj, module.v_proj
+        if not alike(*layers):
+            return tuple(layer(rows) for layer in layers)
+        if module not in self._joined:
+            self._joined[module] = together(*layers)
+        return F.linear(rows, *self._joined[module]).chunk(3, dim=-1)
+
+    def _append(self, module: Any, new: list[Tensor]) -> list[Tensor]:
+        """Append the keys and values of this step, and return the module's rooms."""
+        rooms = self._own.get(module, [])
+        if not rooms or rooms[0].size(2) < self._keys:
+            count, heads, _, width = new[0].shape
+            grown = []
+            for x in new:
+                size = self._start + _STEPS * self._beam
+                room = x.new_zeros(count, heads, size + -size % _ALIGNED, width)
+                if rooms:
+                    room[:, :, : self._start] = rooms.pop(0)[:, :, : self._start]
+                grown.append(room)
+            rooms = self._own[module] = grown
+        for room, x in zip(rooms, new, strict=True):
+            room[:, :, self._start : self._keys] = x
+        return rooms
+
+    @staticmethod
+    def _mix(module: Any, q: Tensor, key: Tensor, value: Tensor, blocked: Optional[Tensor]) -> Tensor:
+        """Return softmax(q k / scale) v, (sentences, heads, beam, head_dim); ``blocked``: bool (sentences, beam, keys).
+
+        With half precision the softmax computes in float32, and only its result is rounded.
+        """
+        scaled = torch.mul(q, module.scaling, out=torch.empty(q.shape, dtype=q.dtype, device=q.device))
+        scores = torch.bmm(scaled.flatten(0, 1), key.flatten(0, 1).transpose(1, 2))
+        if blocked is not None:
+            scores.unflatten(0, q.shape[:2]).masked_fill_(blocked[:, None], -torch.inf)
+        weights = module.dropout_module(torch.softmax(scores, dim=-1))
+        return torch.bmm(weights, value.flatten(0, 1)).unflatten(0, q.shape[:2])
 
 
-def select_static_rows(module: Any, state: dict, order: Tensor) -> None:
-    """Select rows of the cached keys and values of encoder-decoder attention, which do not grow."""
-    saved = module._get_input_buffer(state)
-    for name in _ROOMS:
-        if name in saved:
-            saved[name] = saved[name].index_select(0, order)
-    _select_padding(saved, order)
-    module._set_input_buffer(state, saved)
+def _heads_first(module: Any, x: Tensor) -> Tensor:
+    """(sentences, beam, heads * head_dim) -> (sentences, heads, beam, head_dim), without copying."""
+    return x.unflatten(-1, (module.num_heads, module.head_dim)).transpose(1, 2)
 
 
-def set_static_rows(module: Any, state: dict, encoded: Tensor, padding: Optional[Tensor], rows: Tensor) -> None:
-    """Project each encoder output once, and share it among many rows of encoder-decoder attention.
-
-    Args:
-        encoded: (src, outputs, d).
-        padding: None or bool (outputs, src).
-        rows: for each row of the cache, the index of the output it attends to.
-    """
-    if not module.num_heads:
-        return
-    key, value = (module._heads_first(project(encoded)) for project in (module.k_proj, module.v_proj))
-    saved = {"prev_key": key.index_select(0, rows), "prev_value": value.index_select(0, rows)}
-    saved["prev_key_padding_mask"] = None if padding is None else padding.index_select(0, rows)
-    module._set_input_buffer(state, saved)
-
-
-def _select_padding(saved: dict[str, Optional[Tensor]], order: Tensor) -> None:
-    padding = saved.get("prev_key_padding_mask")
-    if padding is not None:
-        saved["prev_key_padding_mask"] = padding.index_select(0, order)
+def _pop_selected(rooms: list[Tensor], keep: Tensor) -> Tensor:
+    """Select rows of the first of these, and release it before the next is selected."""
+    return rooms.pop(0).index_select(0, keep)

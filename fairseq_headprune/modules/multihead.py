@@ -19,7 +19,7 @@ from fairseq_headprune.modules.attention import (
     is_short,
     project,
 )
-from fairseq_headprune.modules.cache import extend
+from fairseq_headprune.modules.cache import BeamCache
 from fairseq_headprune.modules.gated_module import GatedModule
 from fairseq_headprune.parts import attention_place
 
@@ -126,6 +126,8 @@ class GatedMultiheadAttention(GatedModule, MultiheadAttention):
         need_weights = need_weights or need_head_weights
         if not self.num_heads:
             return attend_without_heads(self, query, key, need_weights, need_head_weights, before_softmax)
+        if isinstance(incremental_state, BeamCache):
+            return incremental_state.attend(self, query), None
         q, k, v, mask, beams = self._read(query, key, value, key_padding_mask, attn_mask, incremental_state, static_kv)
         if not (need_weights or before_softmax or self.on_weights is not None):
             return self._output(self._split(self._attend(q, k, v, mask), beams, query.size(0))), None
@@ -214,8 +216,8 @@ class GatedMultiheadAttention(GatedModule, MultiheadAttention):
         """Append this step's keys and values to the cache, in fairseq's format, and return all of them."""
         saved = self._get_input_buffer(incremental_state)
         if "prev_key" in saved:
-            k = saved["prev_key"] if static_kv else extend(saved, "prev_key", k)
-            v = saved["prev_value"] if static_kv else extend(saved, "prev_value", v)
+            k = saved["prev_key"] if static_kv else torch.cat([saved["prev_key"], k], dim=2)
+            v = saved["prev_value"] if static_kv else torch.cat([saved["prev_value"], v], dim=2)
         key_padding_mask = self._append_prev_key_padding_mask(
             key_padding_mask=key_padding_mask,
             prev_key_padding_mask=saved.get("prev_key_padding_mask"),
