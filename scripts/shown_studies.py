@@ -16,8 +16,8 @@ from fairseq_headprune.studies.curves import curve_rows
 from fairseq_headprune.studies.keep_one import layer_table
 from fairseq_headprune.studies.pruners.points import COST_NOTE, cost_table, costs
 from fairseq_headprune.studies.pruners.results import score_note, score_table, tests_of
-from fairseq_headprune.studies.random_means import over_samplings
 from fairseq_headprune.studies.random_tables import mean_tests, paper_tables
+from fairseq_headprune.studies.samplings import over_samplings
 from fairseq_headprune.studies.study import UNPRUNED
 from fairseq_headprune.studies.sweep_result import epoch_table
 

@@ -5,7 +5,7 @@ import torch
 from learning import DSP, L0, train, weights
 from verbs import generated, session
 
-from fairseq_headprune.evaluation.answering import answers_under, masks_at_once
+from fairseq_headprune.evaluation.evaluator import answers_under, masks_at_once
 from fairseq_headprune.evaluation.translate import Translator
 from fairseq_headprune.jobs import train as jobs_train
 from fairseq_headprune.parts import FFN, HEADS, Part

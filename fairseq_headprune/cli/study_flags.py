@@ -4,7 +4,7 @@ import argparse
 from typing import Any
 
 from fairseq_headprune.cli.common import add_ffn_flag, add_output_flags, add_width_flag, check_alpha, check_least
-from fairseq_headprune.evaluation.answering import MASKS_AT_ONCE
+from fairseq_headprune.evaluation.evaluator import MASKS_AT_ONCE
 from fairseq_headprune.importance.settings import ESTIMATORS, LOSSES, METHODS, PRESETS, REDUCTIONS, ScoreSettings
 from fairseq_headprune.parts import ffn_parts
 from fairseq_headprune.report.marks import MARGIN

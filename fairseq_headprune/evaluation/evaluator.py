@@ -1,14 +1,18 @@
-"""What mask studies need from a task: answers to a split, one text per example, and a metric to compare them."""
+"""What studies and trainings need from a task: answers to a split, under masks, and a metric to compare them."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, Protocol
 
 from fairseq_headprune.parts import Mask
 
+if TYPE_CHECKING:  # --help does not need it
+    import numpy as np
+
 #: metrics that stand beside the tested one -> their names in tables
 BESIDE = {"chrf": "chrF", "comet": "COMET"}
+
+#: Default of ``--masks-at-once`` by device type; a killed study loses up to that many cells.
+MASKS_AT_ONCE = {"cpu": 8, "cuda": 128}
 
 
 class AnswerMetric(Protocol):
@@ -21,10 +25,10 @@ class AnswerMetric(Protocol):
     signature: str
     recipe: dict[str, str]
 
-    def extract(self, hypotheses: Sequence[str]) -> np.ndarray:
+    def extract(self, hypotheses: Sequence[str]) -> "np.ndarray":
         """Return statistics (examples, stats) that add up to those of the corpus."""
 
-    def score(self, sums: np.ndarray) -> np.ndarray:
+    def score(self, sums: "np.ndarray") -> "np.ndarray":
         """Return scores (…) from sums of statistics (…, stats)."""
 
 
@@ -59,3 +63,28 @@ class Evaluator(Protocol):
 
     def beside(self) -> Mapping[str, AnswerMetric]:
         """Return further metrics by name, bound to the references; they are reported but not tested."""
+
+
+def masks_at_once(session: Any, evaluator: Evaluator) -> int:
+    """Return how many masks are evaluated in one batch: as ``--masks-at-once`` says; 1 where only one can be."""
+    asked = getattr(session.args, "masks_at_once", 0) or MASKS_AT_ONCE.get(session.device.type, 1)
+    return 1 if evaluator.obstacle else asked
+
+
+def answers_under(session: Any, evaluator: Evaluator, masks: Sequence[Mask]) -> list[list[str]]:
+    """Return the answers under each mask, in corpus order; the model's own mask does not count.
+
+    All masks share batches, also if there is only one. With ``--masks-at-once 1``, and where the evaluator has an
+    obstacle, they are evaluated one by one instead: translations are then those of fairseq's generator.
+
+    Raises:
+        ValueError: a mask does not fit the model.
+        FloatingPointError: the model's output is not finite.
+    """
+    if masks_at_once(session, evaluator) > 1:
+        return evaluator.answers_of(masks)
+    found = []
+    for mask in masks:
+        with session.gates.masked(mask):
+            found.append(evaluator.answers())
+    return found

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fairseq_headprune.evaluation.answering import answers_under
+from fairseq_headprune.evaluation.evaluator import answers_under
 from fairseq_headprune.files import PathLike, sha256, write_json, write_text, write_with
 from fairseq_headprune.jobs.processes import end_with_parent, jobs_on_gpu
 from fairseq_headprune.jobs.training import Run, TrainingJob

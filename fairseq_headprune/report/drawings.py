@@ -13,8 +13,7 @@ from fairseq_headprune.files import PathLike
 from fairseq_headprune.report import gate_figures
 from fairseq_headprune.report.document import Curves, Document, EpochCurves, HeadMap, Histogram, Scatter
 from fairseq_headprune.report.drawing import WIDTHS, encoded, legend, paper_width, save, style
-from fairseq_headprune.report.epochs import epoch_figure
-from fairseq_headprune.report.figures import ablation_scatter, pruning_curve, score_histogram
+from fairseq_headprune.report.figures import ablation_scatter, epoch_figure, pruning_curve, score_histogram
 from fairseq_headprune.report.head_maps import head_map
 from fairseq_headprune.report.pictures import (
     AttentionMaps,

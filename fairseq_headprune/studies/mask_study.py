@@ -125,18 +125,14 @@ class MaskStudy(Study):
         self, title: str, baseline: Done | None, missing: list[str], comparisons: int, done: int = 0
     ) -> Document:
         """Return a document with the common parts of all studies of masks; ``done``: number of finished cells."""
-        signature = baseline["signature"] if baseline else None
-        state = {
-            "measure": self.measure,
-            "unpruned": baseline["score"] if baseline else None,
-            "signature": signature,
-            "done": done,
-            "planned": self.planned(),
-            "comparisons": comparisons,
-            **{name: self.settings[name] for name in ("alpha", "resamples", "seed")},
-        }
-        where = {"settings": self.settings, "runs": self.folder.runs, "study": str(self.folder.path)}
-        return Document(title, missing=missing, state=state, data=self.provenance(baseline), provenance=where)
+        tests = {name: self.settings[name] for name in ("alpha", "resamples", "seed")}
+        signature = {"signature": baseline["signature"] if baseline else None}
+        where = {"study": str(self.folder.path), "settings": self.settings, "runs": self.folder.runs}
+        unpruned = {"measure": self.measure, "unpruned": baseline["score"] if baseline else None}
+        state = {**unpruned, **signature, "done": done, "planned": self.planned(), "comparisons": comparisons, **tests}
+        model = self.session.checkpoint if self.session else {"sha256": self.settings.get("checkpoint")}
+        data = {**tests, **signature, "checkpoint": model, "data": self.settings["data"], **where}
+        return Document(title, missing=missing, state=state, data=data, provenance=where)
 
     def split_of(self, cell_id: str) -> str:
         """Return the split that a cell is on; ids of cells on another one than the study's begin with it."""
@@ -171,21 +167,6 @@ class MaskStudy(Study):
             found = packed(here.metric, statistics, against, how.resamples or LEAST, how.seed)
             records.append({"split": split, **found})
         return records
-
-    def provenance(self, baseline: Done | None) -> dict[str, Any]:
-        """Return how the numbers were computed, with the keys that the verbs print with ``--json``."""
-        settings = self.settings
-        return {
-            "alpha": self.alpha,
-            "resamples": settings["resamples"],
-            "seed": settings["seed"],
-            "signature": baseline["signature"] if baseline else None,
-            "checkpoint": self.session.checkpoint if self.session else {"sha256": settings.get("checkpoint")},
-            "data": settings["data"],
-            "study": str(self.folder.path),
-            "settings": settings,
-            "runs": self.folder.runs,
-        }
 
 
 def check_split(session: "Session", split: str) -> Evaluator:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from fairseq_headprune.evaluation.answering import answers_under, masks_at_once
+from fairseq_headprune.evaluation.evaluator import answers_under, masks_at_once
 from fairseq_headprune.evaluation.significance import bootstrap_statistics
 from fairseq_headprune.files import read_lines
 from fairseq_headprune.jobs.training import Run, run_trainings

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from fairseq_headprune.evaluation.answering import answers_under, masks_at_once
+from fairseq_headprune.evaluation.evaluator import answers_under, masks_at_once
 from fairseq_headprune.jobs.processes import with_package
 from fairseq_headprune.jobs.training import TrainingJob
 from fairseq_headprune.studies.folder import StudyFolder

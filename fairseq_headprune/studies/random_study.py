@@ -12,7 +12,6 @@ from fairseq_headprune.report.marks import MARGIN, Family, TrainingTests
 from fairseq_headprune.studies.curves import line, mean_of
 from fairseq_headprune.studies.fine_tuning import FineTuning
 from fairseq_headprune.studies.mask_study import Comparison, MaskStudy, model_settings
-from fairseq_headprune.studies.random_means import Means, summary
 from fairseq_headprune.studies.random_tables import (
     by_item,
     differing,
@@ -21,7 +20,7 @@ from fairseq_headprune.studies.random_tables import (
     paper_tables,
     samplings_table,
 )
-from fairseq_headprune.studies.samplings import CONTROL, Item, facts, samplings
+from fairseq_headprune.studies.samplings import CONTROL, Item, Means, facts, samplings, summary
 from fairseq_headprune.studies.study import UNPRUNED, Cell, Done
 
 _UNTRAINED = (

@@ -30,7 +30,7 @@ def paper_tables(
         baseline: score with which the items are compared.
         start: the mask of the unpruned model.
         items: one entry per item: ``kind``, ``text``, ``percent``, ``pruned``, ``config``, and the statistics of
-            :func:`~fairseq_headprune.studies.random_means.over_samplings`. Empty tables are omitted.
+            :func:`~fairseq_headprune.studies.samplings.over_samplings`. Empty tables are omitted.
         tests: the tests of the entries' means.
         noun: the word for what is pruned.
         theirs: the paper's numbers: titles of ``columns``, and the cells of each of its ``items``.

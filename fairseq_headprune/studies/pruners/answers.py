@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_headprune.choosing.random_heads import parse_amount, prune_random
-from fairseq_headprune.evaluation.answering import answers_under, masks_at_once
+from fairseq_headprune.evaluation.evaluator import answers_under, masks_at_once
 from fairseq_headprune.files import PathLike, read_json, write_text
 from fairseq_headprune.importance.settings import METHODS, REDUCTIONS, ScoreSettings
 from fairseq_headprune.jobs.methods import base, estimates, learns, option, options, ranks
