@@ -41,6 +41,8 @@ _MODEL = (
 _BERT = f"--arch bert_gated_mini --criterion sentence_prediction --lr 5e-4 --batch-size 32 {_ADAM}"
 _TRANSLATE = f"corpus/data-bin {_PAIR} --gen-subset valid --beam 5 --max-len-b 30 --remove-bpe sentencepiece"
 _BEST, _CLASSIFIER = "--path model/checkpoint_best.pt", "glue --path bert/checkpoint_best.pt"
+#: The limits are for scores that are normalised to 1 per layer.
+_BY_LAYER = "--preset michel-2019"
 #: Criteria of the trainings with learned gates.
 _LEARNED = {
     "l0": "label_smoothed_cross_entropy_l0 --l0-target-heads 12",
@@ -50,14 +52,15 @@ _LEARNED = {
 #: Name -> verb and flags; FOLDER and FILE are replaced by paths of the run's own, DEVICE by the side's flag. The
 #: results of the second table are not compared: they are times, or depend on a training.
 COMPARED = {
-    "score": f"score {_TRANSLATE} {_BEST} --score-sentences 500",
+    "score": f"score {_TRANSLATE} {_BEST} {_BY_LAYER} --score-sentences 500",
     "prune": f"prune {_TRANSLATE} {_BEST} --order file.json --step 25% -o FOLDER",
     "prune-jobs": f"prune {_TRANSLATE} {_BEST} --order file.json --components each --step 50% --jobs 2 -o FOLDER",
     "ablate": f"ablate {_TRANSLATE} {_BEST} -o FOLDER",
     "keep-one": f"keep-one {_TRANSLATE} {_BEST} --components enc_dec --select-subset valid -o FOLDER",
-    "sweep-epochs": f"sweep-epochs {_TRANSLATE} --checkpoints model --step 50% --score-sentences 500 -o FOLDER",
+    "sweep-epochs": f"sweep-epochs {_TRANSLATE} {_BY_LAYER} --checkpoints model --step 50% --score-sentences 500 "
+    "-o FOLDER",
     "evaluate": f"evaluate {_CLASSIFIER} --gen-subset dev",
-    "score-bert": f"score {_CLASSIFIER} --score-sentences 200",
+    "score-bert": f"score {_CLASSIFIER} {_BY_LAYER} --score-sentences 200",
     "ablate-bert": f"ablate {_CLASSIFIER} --gen-subset dev -o FOLDER",
     "keep-one-bert": f"keep-one {_CLASSIFIER} --select-subset train --gen-subset dev -o FOLDER",
 }
@@ -136,7 +139,7 @@ def _run(work: Path, args: argparse.Namespace) -> list[str]:
     like = f"{_verb('mask')} --like model/checkpoint_best.pt --random 50% --seed 1 -o"
     failed += _all([_command(work, "mask", f"{like} mask.json")], 1)
     slim = f"{_verb('slim')} model/checkpoint_best.pt --mask mask.json -o slim.pt"
-    order = f"{_verb('score')} {_TRANSLATE} {_BEST} --score-sentences 500 {SIDES['cpu']} -o file.json"
+    order = f"{_verb('score')} {_TRANSLATE} {_BEST} {_BY_LAYER} --score-sentences 500 {SIDES['cpu']} -o file.json"
     failed += _all([_command(work, "slim", slim), _command(work, "order", order)], args.jobs)
     verbs = {name: (COMPARED | RUN)[name] for name in args.verbs if name != GRAPHS}
     commands = []

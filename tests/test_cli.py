@@ -134,9 +134,12 @@ def test_help_of_every_verb_loads_neither_fairseq_nor_torch():
             assert flag in text, (verb, flag)
         assert ("--path" in text) == (verb != "sweep-epochs")
         assert "--max-len-a" not in text
-    for verb, values in {"score": "2000 layer sum train gradient", "make-corpus": "14000 1000 True"}.items():
+    for verb, values in {"score": "2000 sum train gradient", "make-corpus": "14000 1000 True"}.items():
         text = " ".join(texts[verb][0].split())
         assert all(f"default: {value}" in text for value in values.split()), verb
+    # The normaliser: see examples/normalizers; a search for tickets has its paper's (Prasanna et al. 2020).
+    for verb, value in {"score": "none", "prune": "none", "sweep-epochs": "none", "lottery find": "layer"}.items():
+        assert f"minmax (default: {value})" in " ".join(texts[verb][0].split()), verb
 
 
 VERBS_WITHOUT_A_MODEL = """

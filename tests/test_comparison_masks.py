@@ -14,7 +14,7 @@ from fairseq_headprune.parts import all_heads
 from fairseq_headprune.parts.scores import Scores
 from fairseq_headprune.pruning import next_heads
 from fairseq_headprune.studies.estimates import estimate_scores
-from fairseq_headprune.studies.pruners.answers import importance_masks, in_rounds, random_mask
+from fairseq_headprune.studies.pruners.answers import importance_masks, in_rounds, random_mask, ranking
 from fairseq_headprune.studies.pruners.study import groups
 from fairseq_headprune.studies.samplings import Item
 
@@ -78,6 +78,22 @@ def test_importance_is_estimated_anew_after_each_step(session, reduction):
         assert len(made[count].mask.kept()) == count
         assert made[count].mask.kept() == expected[count].kept()
         assert made[count].facts["estimates"] == facts[count]
+
+
+@pytest.mark.parametrize(
+    "method, reduction, normalize",
+    [
+        # Michel et al. 2019, eq. 2 and §4.1; Li et al. 2021's code sums derivatives with their signs.
+        ("michel", "sentence", "layer"),
+        ("michel-signed", "signed", "layer"),
+        ("michel+once", "sentence", "layer"),
+        ("michel+token", "token", "layer"),
+        ("michel+none", "sentence", "none"),
+        ("michel+batch+layer-rms+once", "batch", "layer-rms"),
+    ],
+)
+def test_a_method_ranks_as_its_paper_does_but_for_its_options(method, reduction, normalize):
+    assert ranking(method, 7) == ScoreSettings(reduction=reduction, normalize=normalize, sentences=7)
 
 
 def test_frozen_norms_are_those_of_the_full_model(session):

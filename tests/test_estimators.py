@@ -218,10 +218,10 @@ def test_normalize_of_a_model_without_heads():
 def test_normalize_refuses_what_is_not_finite(bad):
     mask = Mask({"enc_self": [[1, 0]]})
     with pytest.raises(ValueError, match="not finite"):
-        normalize({"enc_self": [[bad, 1.0]]}, mask)
+        normalize({"enc_self": [[bad, 1.0]]}, mask, "layer")
     # A pruned head is not ranked: its value does not matter.
-    assert normalize({"enc_self": [[1.0, bad]]}, mask) == {"enc_self": [[1.0, None]]}
-    with pytest.raises(ValueError, match="unknown normalisation 'l2'; known are layer, .*none, minmax"):
+    assert normalize({"enc_self": [[1.0, bad]]}, mask, "layer") == {"enc_self": [[1.0, None]]}
+    with pytest.raises(ValueError, match="unknown normalisation 'l2'; known are none, layer, .*minmax"):
         normalize(VALUES, MASK, "l2")
 
 
@@ -247,10 +247,17 @@ def test_a_preset_names_the_settings_of_its_paper():
     """Michel et al. 2019: eq. 2 (sentences, absolute values) and §4.1 (l2 norm by layer); flags override it."""
     parser = argparse.ArgumentParser()
     add_scoring_flags(parser)
+    plain = scoring_settings(parser.parse_args([]), "train")
+    assert plain == ScoreSettings() and plain.normalize == METHODS[0] == "none"
     found = scoring_settings(parser.parse_args(["--preset", "michel-2019"]), "train")
     assert (found.estimator, found.reduction, found.normalize) == ("gradient", "sentence", "layer")
     args = parser.parse_args(["--normalize", "none", "--preset", "michel-2019"])
     assert scoring_settings(args, "train") == replace(found, normalize="none")
+    # A verb that is a paper's method has its preset without being asked.
+    of_a_paper = argparse.ArgumentParser()
+    add_scoring_flags(of_a_paper, "michel-2019")
+    assert scoring_settings(of_a_paper.parse_args([]), "train") == found
+    assert scoring_settings(of_a_paper.parse_args(["--normalize", "none"]), "train").normalize == "none"
 
 
 def test_only_settings_that_matter_are_reported():
@@ -272,10 +279,10 @@ def test_every_estimator_ranks_kept_heads_only(estimator, batch):
     gates = find_gates(model)
     dropped = [Part("enc_self", 0, 2), Part("dec_self", 1, 0), Part("dec_self", 1, 1)]
     gates.set_mask(Mask.full(SHAPE).without(dropped))
-    scores = estimate(model, gates, [batch], ScoreSettings(estimator=estimator), tiny.make_task())
+    scores = estimate(model, gates, [batch], ScoreSettings(estimator=estimator, normalize="layer"), tiny.make_task())
     assert scores.shape == SHAPE and scores.estimator == estimator
     assert [h for h in all_heads(SHAPE) if scores[h] is None] == dropped
-    # Source: the definition of the default normalisation: every module's kept heads have l2 norm 1.
+    # Source: the definition of this normaliser: every module's kept heads have l2 norm 1.
     for component, rows in scores.rows.items():
         for layer, row in enumerate(rows):
             squares = [v * v for v in row if v is not None]

@@ -56,13 +56,13 @@ def model():
 
 
 def test_blocks_are_the_mean_absolute_slope(model, batch):
-    found = scores(model, [batch], "blocks")
+    found = scores(model, [batch], "blocks", normalize="layer")
     for component, layers in (("enc_ffn", model.encoder.layers), ("dec_ffn", model.decoder.layers)):
         for layer, [score] in zip(layers, found[component], strict=True):
             slopes = [slope(model, s, [layer.fc2.weight, layer.fc2.bias]) for s in tiny.SENTENCES]
             assert score == pytest.approx(sum(map(abs, slopes)) / 3, rel=1e-5)
     # From the same pass: heads, normalised by layer, with the scores they have without gates on the blocks.
-    heads = estimate(model, find_gates(model), [batch], ScoreSettings(), Task()).rows
+    heads = estimate(model, find_gates(model), [batch], ScoreSettings(normalize="layer"), Task()).rows
     assert {c: found[c] for c in HEADS} == heads and sum(v * v for v in found["enc_dec"][1]) == pytest.approx(1)
     # minmax: heads and blocks apart.
     values = [v for c in FFN for row in scores(model, [batch], "blocks", normalize="minmax")[c] for v in row]
@@ -74,7 +74,7 @@ def test_units_are_the_mean_absolute_slope(model, batch):
     batches = [tiny.make_batch(tiny.SENTENCES[:2]), tiny.make_batch(tiny.SENTENCES[2:])]
     found = scores(model, batches, "units", **PLAIN)
     squared = scores(model, [batch], "units", estimator="fisher", **PLAIN)
-    normal = scores(model, [batch], "units")
+    normal = scores(model, [batch], "units", normalize="layer")
     for side, layer in (("enc_ffn", model.encoder.layers[1]), ("dec_ffn", model.decoder.layers[0])):
         place = 1 if side == "enc_ffn" else 0
         for unit in (0, 17, 63):

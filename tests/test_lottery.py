@@ -217,6 +217,9 @@ def test_translation(flags, tmp_path, capsys):
     assert study["both"]["score"]["ffn"] == "blocks" and steps["both"][0]["tried"] == asdict(Move("both", 3, 1))
     mask = Mask.load(folder / "both" / "masks" / "step-001.json")
     scores = Scores.load(folder / "both" / "scores" / "unpruned.json")
+    # Source: Prasanna et al. 2020, §3.3: importance of heads is normalised by layer, without being asked for.
+    assert study["both"]["score"]["normalize"] == scores.normalize == LotterySettings().score.normalize == "layer"
+    assert all(sum(v * v for v in row) == pytest.approx(1) for component in HEADS for row in scores.rows[component])
     dropped = scores.pruning_order(HEADS)[:3] + scores.pruning_order(FFN)[:1]
     assert set(mask.dropped(HEADS) + mask.dropped(FFN)) == set(dropped)
     assert steps["magnitude"][0]["weights"] == study["magnitude"]["weights"] // 4

@@ -123,6 +123,7 @@ def test_a_stopped_study_goes_on_where_it_stopped_and_a_finished_one_is_only_sho
         (["--step", "20%"], "step"),
         (["--step", "25%", "--beam", "3"], "beam"),
         (["--step", "25%", "--score-seed", "9"], "seed"),
+        (["--step", "25%", "--preset", "michel-2019"], "score.normalize"),
         (["--step", "25%", "--bf16"], "precision"),
         (["--step", "25%", "--model-overrides", "{'dropout': 0.5}"], "model_overrides"),
     ],

@@ -25,6 +25,7 @@ def values(document):
 
 def test_the_document_is_the_score_file(lively, tmp_path):
     argv = ["score", *flags(lively), "--score-sentences", "20", "--score-seed", "0", "-o", tmp_path / "scores.json"]
+    argv += ["--preset", "michel-2019"]
     figure = ["--figure", str(tmp_path / "map.svg")]
     found = run_json(*argv, *figure)
     assert found == json.loads((tmp_path / "scores.json").read_text())
@@ -42,7 +43,7 @@ def test_the_document_is_the_score_file(lively, tmp_path):
     assert found["environment"] == environment(shlex.join(["headprune", *map(str, argv), *figure, "--json"]))
     assert found["precision"] == "fp32"
     assert Scores.load(tmp_path / "scores.json").shape == SHAPE
-    # Source: the definition of the normalisation: l2 norm 1 in every module.
+    # Source: the definition of the paper's normaliser: l2 norm 1 in every module.
     for rows in found["scores"].values():
         for row in rows:
             assert sum(v * v for v in row) == pytest.approx(1)
@@ -52,6 +53,8 @@ def test_the_document_is_the_score_file(lively, tmp_path):
 def test_zero_sentences_means_all_and_gen_subset_names_the_split(lively):
     found = run_json("score", *flags(lively), "--score-sentences", "0", "--gen-subset", "valid")
     assert found["sentences"] == 8 and found["data"]["split"] == "valid"
+    # Source: the rule of examples/normalizers/README.md and its results.
+    assert found["normalize"] == "none"
 
 
 def test_the_seed_draws_the_subset(lively):
@@ -74,6 +77,7 @@ def test_pruned_heads_are_not_ranked(lively, tmp_path):
     dropped = [Part("enc_self", 0, 1), Part("dec_self", 1, 0), Part("dec_self", 1, 1)]
     Mask.full(SHAPE).without(dropped).save(tmp_path / "mask.json")
     argv = [*flags(lively), "--score-sentences", "5", "--head-mask", tmp_path / "mask.json"]
+    argv += ["--normalize", "layer"]
     found = run_json("score", *argv, "--figure", tmp_path / "map")
     assert [rows for rows in found["scores"]["dec_self"]][1] == [None, None]
     assert found["scores"]["enc_self"][0] == [1.0, None] and values(found).count(None) == 3

@@ -30,10 +30,10 @@ if [ "$lines" -gt 6000 ]; then
     SAMPLE=(--holdout 5000)
 fi
 
-study order-scores prune --order scores
+study order-scores prune --preset michel-2019 --order scores
 study ablate-dev ablate
 study ablate-train ablate --gen-subset "$CHOICE" ${SAMPLE[@]+"${SAMPLE[@]}"}
 document effects correlate "$OUT/ablate-dev" "$OUT/ablate-train" --figure "$RESULTS/effects"
 study keep-one keep-one --select-subset "$CHOICE" --gen-subset dev ${SAMPLE[@]+"${SAMPLE[@]}"}
-study order-oracle prune --order "oracle:$OUT/ablate-train"
+study order-oracle prune --preset michel-2019 --order "oracle:$OUT/ablate-train"
 study order-random prune --order random --order-seeds 1 2 3 4 5 6 7 8 9 10

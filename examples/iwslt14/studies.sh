@@ -23,9 +23,9 @@ mkdir -p "$OUT" "$RESULTS"
 SEARCH=("$PREPARED/data-bin" --source-lang de --target-lang en --beam 5 --post-process "${PIECES:-subword_nmt}" --bleu tok)
 FLAGS=("${@:2}")
 BEST=(--path "$CHECKPOINTS/checkpoint_best.pt")
-study sweep sweep-epochs --checkpoints "$CHECKPOINTS" --gen-subset test ${EPOCHS:+--epochs "$EPOCHS"}
-study order-scores prune "${BEST[@]}" --gen-subset test --order scores
+study sweep sweep-epochs --checkpoints "$CHECKPOINTS" --gen-subset test --preset michel-2019 ${EPOCHS:+--epochs "$EPOCHS"}
+study order-scores prune "${BEST[@]}" --gen-subset test --preset michel-2019 --order scores
 case " ${ORDERS:-scores oracle} " in *" oracle "*)
     study ablate-valid ablate "${BEST[@]}" --gen-subset valid
-    study order-oracle prune "${BEST[@]}" --gen-subset test --order "oracle:$OUT/ablate-valid" ;;
+    study order-oracle prune "${BEST[@]}" --gen-subset test --preset michel-2019 --order "oracle:$OUT/ablate-valid" ;;
 esac

@@ -2,7 +2,7 @@
 
 ``train``     stock and gated models, three seeds each, side by side on all visible GPUs (train.sh)
 ``evaluate``  beam-5 translations of the three test sets, BLEU against the raw references -> train.json
-``prune``     importance, pruning curves and significance on the gated model of seed 1
+``prune``     importance (Michel et al. 2019), pruning curves and significance on the gated model of seed 1
 ``bench``     training and scoring speed on one GPU
 
 What is done is not done again. Each stage stops what still runs after --limit seconds, says what is missing and
@@ -30,6 +30,7 @@ SEEDS = (1, 2, 3)
 #: name of a test set -> its name in data-bin
 SETS = {"test2016": "test", "test2017": "test1", "mscoco2017": "test2"}
 SEARCH = ["--beam", "5", "--post-process", "sentencepiece"]
+PAPER = ["--preset", "michel-2019"]
 #: pruning study -> its flags
 STUDIES = {
     "prune-all": ["--components", "all"],
@@ -209,9 +210,11 @@ def prune(args: argparse.Namespace) -> None:
     model = [*_model_flags(args), "--path", f"{GATED}-{args.seeds[0]}/checkpoint_best.pt"]
     figure = ["--figure", "figures/scores"]
     (args.work / "figures").mkdir(parents=True, exist_ok=True)
-    jobs = [Job("score", _headprune("score", *model, *figure, "--json"), args.out / "scores.json", keep_stdout=True)]
+    jobs = [
+        Job("score", _headprune("score", *model, *PAPER, *figure, "--json"), args.out / "scores.json", keep_stdout=True)
+    ]
     for name, flags in STUDIES.items():
-        words = [*model, *SEARCH, "--gen-subset", "test", "--step", "10%", *flags, "-o", name, "--json"]
+        words = [*model, *SEARCH, *PAPER, "--gen-subset", "test", "--step", "10%", *flags, "-o", name, "--json"]
         jobs.append(Job(name, _headprune("prune", *words), args.out / f"{name}.json", keep_stdout=True))
     run_jobs(jobs, args, at_once=len(jobs))
     cells = ("unpruned", "all-01", "all-02", "all-03", "all-04", "all-05")

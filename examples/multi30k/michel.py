@@ -27,13 +27,13 @@ def steps(args: argparse.Namespace, device: str) -> dict[str, list[str]]:
     search = [str(args.prepared / "data-bin"), *shlex.split("--source-lang de --target-lang en --beam 5 --json")]
     search += ["--post-process", "sentencepiece", "--gen-subset", "test", device, *shlex.split(args.study_flags)]
     one = ["--path", f"{model}/checkpoint_best.pt"]
-    epochs = ",".join(map(str, args.epochs))
+    epochs, paper = ",".join(map(str, args.epochs)), ["--preset", "michel-2019"]
     studies = {
         "ablate": ["ablate", *search, *one],
         "keep-one": ["keep-one", *search, *one, "--select-subset", "valid"],
-        "prune-all": ["prune", *search, *one, "--components", "all"],
-        "prune-each": ["prune", *search, *one, "--components", "each"],
-        "sweep": ["sweep-epochs", *search, "--checkpoints", model, "--epochs", epochs],
+        "prune-all": ["prune", *search, *one, *paper, "--components", "all"],
+        "prune-each": ["prune", *search, *one, *paper, "--components", "each"],
+        "sweep": ["sweep-epochs", *search, *paper, "--checkpoints", model, "--epochs", epochs],
     }
     verbs = {name: [*words, "-o", str(args.out / name)] for name, words in studies.items()}
     python = [sys.executable, "-m", "fairseq_headprune"]

@@ -1,8 +1,8 @@
 """Remove heads for real and check that the smaller model translates as the masked one does:  slim.py CHECKPOINT.
 
-The heads that are removed are the least important ones by one estimate. For each share: a mask, the slim model, and
-fairseq-generate's translations of test2016 by both, made by the same command but for --head-mask. Slim models stay in
---work for benchmarks; slim.json goes to --out. Started again, it goes on.
+The heads that are removed are the least important ones by one estimate (Michel et al. 2019). For each share: a mask,
+the slim model, and fairseq-generate's translations of test2016 by both, made by the same command but for --head-mask.
+Slim models stay in --work for benchmarks; slim.json goes to --out. Started again, it goes on.
 """
 
 import argparse
@@ -38,7 +38,8 @@ def make(args: argparse.Namespace, data: list[str]) -> dict[int, dict[str, Any]]
 
     scores = args.work / "scores.json"
     if not scores.exists():
-        headprune("score", *data, "--path", str(args.checkpoint), *args.flags, "-o", str(scores))
+        paper = ["--preset", "michel-2019"]
+        headprune("score", *data, "--path", str(args.checkpoint), *paper, *args.flags, "-o", str(scores))
     reports = {}
     for share in args.shares:
         mask, report = args.work / f"mask-{share}.json", args.work / f"slim-{share}.json"

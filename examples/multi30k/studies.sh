@@ -26,11 +26,11 @@ study ablate-mscoco2017 ablate "${MODEL[@]}" --gen-subset test2
 study ablate-valid ablate "${MODEL[@]}" --gen-subset valid
 document effects correlate "$OUT/ablate-test2016" "$OUT/ablate-mscoco2017" --figure "$RESULTS/effects"
 study keep-one keep-one "${MODEL[@]}" --select-subset valid --gen-subset test
-study order-scores prune "${MODEL[@]}" --gen-subset test --order scores
-study order-oracle prune "${MODEL[@]}" --gen-subset test --order "oracle:$OUT/ablate-valid"
+study order-scores prune "${MODEL[@]}" --gen-subset test --preset michel-2019 --order scores
+study order-oracle prune "${MODEL[@]}" --gen-subset test --preset michel-2019 --order "oracle:$OUT/ablate-valid"
 study order-random prune "${MODEL[@]}" --gen-subset test --order random --order-seeds 1 2 3 4 5 6 7 8 9 10
 RUN="$(dirname "$CHECKPOINT")"
-[ ! -e "$RUN/checkpoint1.pt" ] || study sweep sweep-epochs --checkpoints "$RUN" --gen-subset test
+[ ! -e "$RUN/checkpoint1.pt" ] || study sweep sweep-epochs --checkpoints "$RUN" --gen-subset test --preset michel-2019
 SHOWN=()
 for file in "$OUT"/*/study.json; do [ ! -e "$file" ] || SHOWN+=("$(dirname "$file")"); done
 [ ${#SHOWN[@]} = 0 ] || headprune report "${SHOWN[@]}" --title "Heads of $CHECKPOINT" -o "$OUT/report.html" >&2

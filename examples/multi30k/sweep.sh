@@ -12,4 +12,4 @@ CHECKPOINTS="${1:-$PREPARED/transformer_gated_iwslt_de_en-1}"
 OUT="${OUT:-$PREPARED/sweep}"
 
 exec "$PYTHON" -m fairseq_headprune sweep-epochs "$PREPARED/data-bin" --source-lang de --target-lang en \
-    --checkpoints "$CHECKPOINTS" --gen-subset test --beam 5 --post-process sentencepiece --step 10% -o "$OUT" "${@:2}"
+    --checkpoints "$CHECKPOINTS" --preset michel-2019 --gen-subset test --beam 5 --post-process sentencepiece --step 10% -o "$OUT" "${@:2}"

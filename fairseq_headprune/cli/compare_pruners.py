@@ -41,10 +41,10 @@ prepared data set.
     headprune compare-pruners DATA_BIN --work WORK --out results/compare --updates 2500 --seeds 1,2,3 --jobs 16
 
 Joint methods (joint-dsp, ste, l0, random-start) train as long as the unpruned model. pipelined-dsp learns its gates on
-the trained model in one more epoch, michel scores it anew after every --step heads. The checkpoint of a training is the
-best on the validation set under its hard mask, among those of the second half of the run, when gates are settled;
-learned sets are corrected to exactly K heads (§4.3). METHOD+OPTION is a variant of a method (see the manual). What is
-done is not done again: start it again after a stop.
+the trained model in one more epoch, michel scores it anew after every --step heads, as its paper does: normalised by
+layer (michel+none: not normalised). The checkpoint of a training is the best on the validation set under its hard mask,
+among those of the second half of the run, when gates are settled; learned sets are corrected to exactly K heads (§4.3).
+METHOD+OPTION is a variant of a method (see the manual). What is done is not done again: start it again after a stop.
 Trainings that were stopped go on from their last epoch; one that dies is started again as long as it gets further.
 Status 1: something failed, or --limit came first."""
 

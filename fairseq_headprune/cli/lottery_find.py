@@ -16,14 +16,16 @@ from fairseq_headprune.cli.study_flags import (
     comparison_settings,
     scoring_settings,
 )
+from fairseq_headprune.importance.settings import MICHEL
 from fairseq_headprune.progress import Progress
 from fairseq_headprune.pruning import parse_share, parse_step
 from fairseq_headprune.studies.folder import StudyFolder
 
 _DESCRIPTION = """Search for a winning ticket: prune heads, feed-forward blocks or single weights, lowest importance or
 magnitude first, for as long as the score on --select-on is at least --threshold of the full model's (Prasanna et al.
-2020, §3). Every step that is tried is kept, accepted or not; importance is that of the last accepted mask. The ticket
-is reported on --gen-subset. Started again, it resumes; --paths searches several models (seeds) side by side."""
+2020, §3). Every step that is tried is kept, accepted or not; importance is that of the last accepted mask, of heads
+divided by their layer's l2 norm, as in the paper (--normalize). The ticket is reported on --gen-subset. Started again,
+it resumes; --paths searches several models (seeds) side by side."""
 
 
 def run(argv: list[str]) -> int:
@@ -144,7 +146,7 @@ def _add_flags(parser: argparse.ArgumentParser) -> None:
         help="with --mode magnitude: what that share is taken of (default: original, as in the paper; its code takes a "
         "share of the remaining weights)",
     )
-    add_scoring_flags(parser)
+    add_scoring_flags(parser, preset=MICHEL)
     add_comparison_flags(parser)
     # Each step depends on the previous one: one process, and one mask at a time.
     parser.set_defaults(launcher="processes", partition=None, time=None, gpus=None, worker=False)

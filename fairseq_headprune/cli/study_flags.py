@@ -10,14 +10,15 @@ from fairseq_headprune.parts import ffn_parts
 from fairseq_headprune.report.marks import MARGIN
 
 
-def add_scoring_flags(parser: argparse.ArgumentParser) -> None:
-    """Add the flags to a parser."""
-    default = ScoreSettings()
+def add_scoring_flags(parser: argparse.ArgumentParser, preset: str | None = None) -> None:
+    """Add the flags to a parser; ``preset`` is the default of ``--preset``, for a verb that is a paper's method."""
+    default = ScoreSettings(**PRESETS.get(preset or "", {}))
     group = parser.add_argument_group("importance")
     add = group.add_argument
     add(
         "--preset",
         choices=list(PRESETS),
+        default=preset,
         help="a paper's --estimator, --reduction, --loss and --normalize; these flags override it",
     )
     add(
@@ -45,8 +46,9 @@ def add_scoring_flags(parser: argparse.ArgumentParser) -> None:
     add(
         "--normalize",
         choices=METHODS,
-        help="how scores of modules are made comparable: layer (Michel et al. 2019: l2 norm of a module's kept heads), "
-        "layer-rms (their root mean square), layer-frozen (the norm before pruning), none, minmax (default: layer)",
+        help="how scores of modules are made comparable: none (as they are), layer (Michel et al. 2019: l2 norm of a "
+        "module's kept heads), layer-rms (their root mean square), layer-frozen (the norm before pruning), minmax "
+        f"(default: {default.normalize})",
     )
     add(
         "--norm-order",

@@ -22,20 +22,20 @@ TIED = "some heads have equal scores, so the order among them is that of their i
 _LAST = ": the last head of a module always gets 1 with --normalize {}; none and layer-frozen tell these apart"
 
 
-def normalize(values: Values, mask: Mask, method: str = "layer", norms: Norms | None = None) -> Kept:
+def normalize(values: Values, mask: Mask, method: str, norms: Norms | None = None) -> Kept:
     """Normalise scores over the kept parts of each module; pruned parts get None.
 
     Heads and feed-forward parts are normalised separately.
 
     Args:
         mask: with an entry for every part that has a value.
-        method: ``layer``: divide by the l2 norm over the module's kept parts (Michel et al. 2019, §4.1, after Molchanov
+        method: ``none``: unchanged.
+            ``layer``: divide by the l2 norm over the module's kept parts (Michel et al. 2019, §4.1, after Molchanov
             et al. 2017); enc_dec and dec_self of a decoder layer are separate modules; an all-zero module stays 0.
             Blocks, one per layer, are unchanged (Prasanna et al. 2020).
             ``layer-rms``: divide by the root mean square instead, which does not depend on how many parts are kept.
             ``layer-frozen``: divide by ``norms``, those of the model before anything was pruned.
             ``minmax``: scale to 0..1 over all kept heads together (Li et al. 2021's code); if all are equal, 0.
-            ``none``: unchanged.
         norms: for ``layer-frozen`` (see :func:`module_norms`); None: those of ``values`` themselves.
 
     Raises:

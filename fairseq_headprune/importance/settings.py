@@ -16,12 +16,14 @@ REDUCTIONS = ("sentence", "token", "batch", "signed")
 #: the loss of a sentence
 LOSSES = ("sum", "mean", "label-smoothed")
 
-#: how scores are normalised
-METHODS = ("layer", "layer-rms", "layer-frozen", "none", "minmax")
+#: how scores are normalised; the first is the default
+METHODS = ("none", "layer", "layer-rms", "layer-frozen", "minmax")
 
+#: the importance of Michel et al. 2019, which Prasanna et al. 2020 search with
+MICHEL = "michel-2019"
 #: --preset -> the settings of a paper
-PRESETS = {
-    "michel-2019": {"estimator": "gradient", "reduction": "sentence", "loss": "sum", "normalize": "layer"},
+PRESETS: dict[str, dict[str, Any]] = {
+    MICHEL: {"estimator": "gradient", "reduction": "sentence", "loss": "sum", "normalize": "layer"},
 }
 
 #: estimators that read sentences
@@ -36,7 +38,7 @@ class ScoreSettings:
         estimator: ``gradient`` (Michel et al. 2019, eq. 2), ``fisher`` (the derivative squared), ``confidence`` (mean
             maximum attention weight, Voita et al. 2019), ``weight-norm``, ``random``.
         reduction, loss, smoothing: see ``importance.gradient``; only gradient and fisher use them.
-        normalize: see ``importance.normalize``.
+        normalize: see ``importance.normalize``; the default is that of ``examples/normalizers``, not a paper's.
         subset: the split of the sentences; ``sentences`` how many (0 = all), drawn with ``seed``.
         norm_order: 1 or 2, for weight-norm.
         ffn: None, or ``blocks`` or ``units``: also score these, with the same estimator.
@@ -46,7 +48,7 @@ class ScoreSettings:
     reduction: str = "sentence"
     loss: str = "sum"
     smoothing: float = 0.1
-    normalize: str = "layer"
+    normalize: str = "none"
     subset: str = "train"
     sentences: int = 2000
     seed: int = 1

@@ -9,7 +9,7 @@ from typing import Any
 
 from fairseq_headprune.choosing.lottery import Move, Search, weights_pruned
 from fairseq_headprune.evaluation.p_values import p_text
-from fairseq_headprune.importance.settings import ScoreSettings
+from fairseq_headprune.importance.settings import MICHEL, PRESETS, ScoreSettings
 from fairseq_headprune.parts import FFN, HEADS, Mask
 from fairseq_headprune.parts.scores import Scores
 from fairseq_headprune.report.document import Document
@@ -30,7 +30,7 @@ class LotterySettings(Comparison):
         threshold: share of the full model's score that must be kept on the split ``select``.
         step: share of the heads, or weights, pruned in one step.
         magnitude_of: ``original`` or ``remaining``: the weights of which ``step`` is a share.
-        score: how importance is estimated.
+        score: how importance is estimated; by default as in the paper, with heads normalised by layer.
     """
 
     mode: str = "both"
@@ -38,7 +38,7 @@ class LotterySettings(Comparison):
     step: Fraction = Fraction(1, 10)
     select: str = "valid"
     magnitude_of: str = "remaining"
-    score: ScoreSettings = field(default_factory=ScoreSettings)
+    score: ScoreSettings = field(default_factory=lambda: ScoreSettings(**PRESETS[MICHEL]))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the settings that matter in this mode as JSON values; the split is recorded with the data."""

@@ -15,7 +15,7 @@ from typing import Any
 from fairseq_headprune.choosing.random_heads import parse_amount, prune_random
 from fairseq_headprune.evaluation.evaluator import answers_under, masks_at_once
 from fairseq_headprune.files import PathLike, read_json, write_text
-from fairseq_headprune.importance.settings import METHODS, REDUCTIONS, ScoreSettings
+from fairseq_headprune.importance.settings import METHODS, MICHEL, PRESETS, REDUCTIONS, ScoreSettings
 from fairseq_headprune.jobs.methods import base, estimates, learns, option, options, ranks
 from fairseq_headprune.jobs.processes import end_with_parent
 from fairseq_headprune.jobs.train import best, open_model
@@ -128,14 +128,18 @@ def _masks(session: Any, job: dict[str, Any], cells: list[dict[str, Any]], store
 
 
 def ranking(method: str, sentences: int) -> ScoreSettings:
-    """Return how ``michel``, ``michel-signed`` (the published comparison's sign error) or a variant ranks heads."""
+    """Return how ``michel``, ``michel-signed`` (the published comparison's sign error) or a variant ranks heads.
+
+    Whatever the options do not name is as in the paper (Michel et al. 2019), not the default of scores.
+    """
     reduction = [text for text in options(method) if text in REDUCTIONS]
     normalize = [text for text in options(method) if text in METHODS]
-    return ScoreSettings(
-        reduction="signed" if base(method) == "michel-signed" else (reduction or ["sentence"])[0],
-        normalize=(normalize or [ScoreSettings.normalize])[0],
-        sentences=sentences,
-    )
+    paper = PRESETS[MICHEL]
+    chosen = {
+        "reduction": "signed" if base(method) == "michel-signed" else (reduction or [paper["reduction"]])[0],
+        "normalize": (normalize or [paper["normalize"]])[0],
+    }
+    return ScoreSettings(**paper | chosen, sentences=sentences)
 
 
 def _write_references(folder: Path, split: str, references: list[str]) -> None:
