@@ -10,28 +10,24 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 from typing import Any
 
 from PIL import Image
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from fairseq_headprune.cli.results import effects_scatter  # noqa: E402
 from fairseq_headprune.files import read_json  # noqa: E402
-from fairseq_headprune.parts import PAPER_NAMES  # noqa: E402
-from fairseq_headprune.report.document import (  # noqa: E402
-    Curves,
-    EpochCurves,
-    HeadMap,
-    Histogram,
-    Scatter,
-    number_components,
-)
-from fairseq_headprune.report.drawings import draw_figure  # noqa: E402
+from fairseq_headprune.report.document import HeadMap, number_components  # noqa: E402
+from fairseq_headprune.report.drawings import draw, draw_figure  # noqa: E402
 from fairseq_headprune.report.speed import accuracy_figure, speed_figure  # noqa: E402
-from fairseq_headprune.report.tables import mark_of  # noqa: E402
-from fairseq_headprune.studies.curves import curve_name  # noqa: E402
+from fairseq_headprune.studies.ablate import Ablate  # noqa: E402
+from fairseq_headprune.studies.curves import share_chart  # noqa: E402
 from fairseq_headprune.studies.gate_runs import gates_document  # noqa: E402
+from fairseq_headprune.studies.prune import importance_map  # noqa: E402
 from fairseq_headprune.studies.pruners.figures import comparison_figure, set_figures  # noqa: E402
+from fairseq_headprune.studies.sweep_result import epochs_chart  # noqa: E402
 
 _EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 
@@ -41,56 +37,37 @@ def _measure(value: dict[str, Any]) -> str:
 
 
 def curves(value: dict[str, Any], stem: str) -> None:
-    """The curves of ``headprune prune``."""
-    curves = [{"name": curve_name(label), "points": points} for label, points in value["curves"].items()]
-    chart = Curves("", _measure(value), value["baseline"]["score"], curves, alpha=value["alpha"])
-    draw_figure(chart, f"{stem}-pruning")
+    """The curves of ``headprune prune``; of several random orders their mean."""
+    found = value.get("means") or value["curves"]
+    draw_figure(share_chart(_measure(value), value["data"]["split"], found, value["alpha"]), f"{stem}-pruning")
 
 
 def heads(value: dict[str, Any], stem: str) -> None:
     """Histogram and head map of ``headprune ablate``."""
-    measure, baseline, cells = _measure(value), value["baseline"]["score"], value["cells"][1:]
-    draw_figure(Histogram("", measure, [cell["score"] for cell in cells], baseline), f"{stem}-histogram")
-    components: dict[str, list[list[dict[str, Any]]]] = {}
-    for cell in cells:
-        layers = components.setdefault(cell["component"], [])
-        layers.extend([] for _ in range(cell["layer"] + 1 - len(layers)))
-        layers[cell["layer"]].append({**cell, "mark": mark_of(cell["p"], cell["p_holm"], value["alpha"])})
-    drawn = [{"component": component, "layers": layers} for component, layers in components.items()]
-    caption, label = f"Difference in {measure} without each head", f"difference in {measure}"
-    draw_figure(HeadMap(caption, "delta", drawn, label, alpha=value["alpha"]), f"{stem}-deltas")
+    folder = SimpleNamespace(path=Path(value["study"]), runs=[])
+    document = Ablate(value["settings"], folder=folder).result({cell["id"]: cell for cell in value["cells"]})
+    draw(document, lambda name: Path(f"{stem}-{name}"))
 
 
 def effects(value: dict[str, Any], stem: str) -> None:
     """The scatter plot of ``headprune correlate``."""
-    unpruned = tuple(study["baseline"] for study in value["studies"])
-    unpruned = tuple(score["score"] if isinstance(score, dict) else score for score in unpruned)
-    points: dict[str, list[tuple[float, ...]]] = {}
-    for head in value["effects"]:
-        scores = tuple(start + delta for start, delta in zip(unpruned, head["delta"], strict=True))
-        points.setdefault(head["component"], []).append(scores)
-    names = tuple(f"{study['measure']} on {study['data']['split']}" for study in value["studies"])
-    caption = f"Head ablation scores (Pearson r = {value['pearson']['value']:.2f})"
-    draw_figure(Scatter("", caption, names, points, unpruned), stem)
+    first, second = (study["data"]["split"] for study in value["studies"])
+    draw_figure(effects_scatter(value, (first, second)), stem)
 
 
 def epochs(value: dict[str, Any], stem: str) -> None:
     """The curves of ``headprune sweep-epochs``; the right panel has the first two and the last two epochs."""
-    numbers = [row["epoch"] for row in value["epochs"]]
     for label in value["ranking"]:
-        found = [{"epoch": row["epoch"], "points": row["curves"][label]} for row in value["epochs"]]
-        chosen, title = sorted({*numbers[:2], *numbers[-2:]}), f"Heads pruned: {PAPER_NAMES.get(label, label)}"
-        draw_figure(EpochCurves("", _measure(value), title, found, chosen), f"{stem}-epochs-{label}")
+        chart = epochs_chart(value["epochs"], label, _measure(value), "", value["alpha"])
+        draw_figure(chart, f"{stem}-{chart.name}")
 
 
 def by_chance(value: dict[str, Any], stem: str) -> None:
     """The curve of ``headprune random-study``."""
-    points = [item for item in value["items"] if item["kind"] == "random"]
-    baseline = value["baseline"]["score"]
-    if points:
-        curve = [{"percent": 0.0, "score": baseline}, *points]
-        chart = Curves("", _measure(value), baseline, [{"name": "Random", "points": curve}], alpha=value["alpha"])
-        draw_figure(chart, stem)
+    random = [item for item in value["items"] if item["kind"] == "random"]
+    if random:
+        points = [{"percent": 0.0, "score": value["baseline"]["score"]}, *random]
+        draw_figure(share_chart(_measure(value), value["data"]["split"], {"Random": points}, value["alpha"]), stem)
 
 
 def changes(value: dict[str, Any], stem: str) -> None:
@@ -102,8 +79,7 @@ def changes(value: dict[str, Any], stem: str) -> None:
 
 def importance(value: dict[str, Any], stem: str) -> None:
     """The head map of ``headprune score``."""
-    components = number_components(value["scores"], "importance")
-    draw_figure(HeadMap(f"Importance of heads ({value['estimator']})", "importance", components), stem)
+    draw_figure(importance_map(value), stem)
 
 
 def methods(value: dict[str, Any], stem: str) -> None:
@@ -146,9 +122,9 @@ def drawable(paths: list[Path]) -> Iterator[tuple[Path, Callable[[], None]]]:
     """Yield each file that can be drawn, with the function that draws it to a path without extension."""
     for path in paths:
         value = read_json(path)
-        draw = next((draw for keys, draw in DRAWN if isinstance(value, dict) and keys <= set(value)), None)
-        if draw:
-            yield path, lambda stem, draw=draw, value=value: draw(value, str(stem))
+        found = next((drawn for keys, drawn in DRAWN if isinstance(value, dict) and keys <= set(value)), None)
+        if found:
+            yield path, lambda stem, found=found, value=value: found(value, str(stem))
 
 
 def front(path: Path) -> None:
@@ -173,12 +149,12 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="folder to write to (default: beside each file)")
     args = parser.parse_args()
     paths = args.files or sorted(_EXAMPLES.glob("*/results/**/*.json"))
-    for path, draw in drawable(paths):
+    for path, drawn in drawable(paths):
         stem = path.with_suffix("")
         if args.out:
             stem = args.out / (stem.relative_to(_EXAMPLES) if path.is_relative_to(_EXAMPLES) else stem.name)
             stem.parent.mkdir(parents=True, exist_ok=True)
-        draw(stem)
+        drawn(stem)
         print(stem)
     if not args.files and not args.out:
         front(_EXAMPLES.parent / "docs" / "front.png")

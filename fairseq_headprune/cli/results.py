@@ -139,14 +139,22 @@ def document(first: Ablation, second: Ablation, names: tuple[str, str]) -> Docum
         f"the effects of {len(heads)} heads on the two test sets correlate with r = {pearson.value:.2f} "
         f"({p_said(small(pearson.p))}; Spearman {spearman.value:.2f})"
     )
-    caption = f"Head ablation scores (Pearson {pearson.value:.2f}, Spearman {spearman.value:.2f})"
-    points: dict[str, list[tuple[float, float]]] = {}
-    for head in heads:
-        points.setdefault(head.component, []).append((first.cells[head]["score"], second.cells[head]["score"]))
-    labels = f"{first.measure} on {names[0]}", f"{second.measure} on {names[1]}"
-    drawn = Scatter("correlation", caption, labels, points, (first.baseline["score"], second.baseline["score"]))
+    drawn = effects_scatter(data, names)
     table = Table(["", "coefficient", "95% interval", "p"], rows)
-    return Document(caption, [table], [finding], notes=notes, scatters=[drawn], data=data)
+    return Document(drawn.caption, [table], [finding], notes=notes, scatters=[drawn], data=data)
+
+
+def effects_scatter(data: dict[str, Any], names: tuple[str, str]) -> Scatter:
+    """Return the figure of two studies' scores without each head, from the JSON of ``headprune correlate``."""
+    baselines = tuple(study["baseline"] for study in data["studies"])
+    points: dict[str, list[tuple[float, float]]] = {}
+    for head in data["effects"]:
+        x, y = (start + delta for start, delta in zip(baselines, head["delta"], strict=True))
+        points.setdefault(head["component"], []).append((x, y))
+    first, second = (f"{study['measure']} on {name}" for study, name in zip(data["studies"], names, strict=True))
+    pearson, spearman = (data[name]["value"] for name in ("pearson", "spearman"))
+    caption = f"Head ablation scores (Pearson {pearson:.2f}, Spearman {spearman:.2f})"
+    return Scatter("correlation", caption, (first, second), points, baselines)
 
 
 def dynamics(argv: list[str]) -> int:

@@ -53,13 +53,11 @@ def run(argv: list[str]) -> int:
         scores.save(args.output)
     figures = []
     if args.figure:
-        from fairseq_headprune.report.document import HeadMap, number_components
         from fairseq_headprune.report.drawings import draw_figure
+        from fairseq_headprune.studies.prune import importance_map
 
-        components = number_components(scores.only(HEADS).rows, "importance")
-        drawn = HeadMap(f"Importance of heads ({scores.estimator})", "importance", components)
         with as_for_paper(args):
-            figures = draw_figure(drawn, args.figure)
+            figures = draw_figure(importance_map(scores.to_dict()), args.figure)
     emit(scores.to_dict(), args.json, _text(scores, [args.output, *figures]))
     return 0
 

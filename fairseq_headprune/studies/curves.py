@@ -8,6 +8,7 @@ from typing import Any
 from fairseq_headprune.evaluation.evaluator import BESIDE
 from fairseq_headprune.evaluation.trainings import spread
 from fairseq_headprune.parts import PAPER_NAMES
+from fairseq_headprune.report.document import Curves
 from fairseq_headprune.report.marks import Family
 from fairseq_headprune.report.tables import Marked, Table
 from fairseq_headprune.studies.results import with_holm
@@ -87,6 +88,20 @@ def curve_name(label: str) -> str:
 def line(name: str, points: Iterable[Done]) -> dict[str, Any]:
     """Return one curve of a chart."""
     return {"name": name, "points": [{key: point[key] for key in _POINT if key in point} for point in points]}
+
+
+def share_chart(
+    measure: str,
+    split: str,
+    curves: Mapping[str, Sequence[Done]],
+    alpha: float,
+    name: str | None = "pruning",
+    what: str = "heads pruned",
+) -> Curves:
+    """Return the chart of scores by share of ``what``; each curve begins with the unpruned model."""
+    drawn = [line(curve_name(label), points) for label, points in curves.items()]
+    baseline = next(iter(curves.values()))[0]["score"]
+    return Curves(f"{measure} on {split} by share of {what}", measure, baseline, drawn, name, alpha)
 
 
 def curve_table(curves: dict[str, list[Done]], family: Family, caption: str = "") -> Table:

@@ -7,19 +7,18 @@ from typing import Any
 
 from fairseq_headprune.importance.normalize import concerns_of_files
 from fairseq_headprune.importance.settings import ScoreSettings
-from fairseq_headprune.parts import Mask
+from fairseq_headprune.parts import HEADS, Mask
 from fairseq_headprune.parts.scores import Scores
 from fairseq_headprune.pruning import Step, curves, next_heads, steps
-from fairseq_headprune.report.document import Curves, Document, HeadMap, number_components
+from fairseq_headprune.report.document import Document, HeadMap, number_components
 from fairseq_headprune.studies.curves import (
     curve_found,
-    curve_name,
     curve_seed,
     curve_table,
     in_curves,
-    line,
     mean_curves,
     seeded_curves,
+    share_chart,
 )
 from fairseq_headprune.studies.mask_study import Comparison, MaskStudy, model_settings
 from fairseq_headprune.studies.results import beside_text
@@ -169,21 +168,12 @@ class Prune(MaskStudy):
         document.state["order"] = order
         scores = self._stored_scores()
         # No map for several random orders: each has its own scores.
-        document.maps = [_importance(scores)] if scores and not settings.get("seeds") else []
+        document.maps = [importance_map(scores.to_dict())] if scores and not settings.get("seeds") else []
         if not unpruned:
             return document
         found = in_curves(unpruned, done, labels, bool(missing))
         means = {} if missing else mean_curves(found)
-        document.charts = [
-            Curves(
-                f"{measure} on {self.split} by share of heads pruned",
-                measure,
-                unpruned["score"],
-                [line(curve_name(label), points) for label, points in (means or found).items()],
-                "pruning",
-                self.alpha,
-            )
-        ]
+        document.charts = [share_chart(measure, self.split, means or found, self.alpha)]
         caption = f"{measure} by share of heads pruned; each column prunes its own heads and leaves the others"
         document.tables = [curve_table(found | means, family, caption)]
         used = _used(scores) if scores else {}
@@ -256,11 +246,14 @@ def _facts(label: str | None, step: Step, mask: Mask) -> dict[str, Any]:
     }
 
 
-def _importance(scores: Scores) -> HeadMap:
-    """The map of the scores that determine the order."""
-    how = f"{scores.estimator}, normalised by {scores.normalize}" if scores.normalize else scores.estimator
+def importance_map(scores: Mapping[str, Any]) -> HeadMap:
+    """Return the map of the heads' importance, from the JSON of ``headprune score``."""
+    rows = {component: layers for component, layers in scores["scores"].items() if component in HEADS}
+    how = scores["estimator"]
+    if scores.get("normalize", "none") != "none":
+        how += f", normalised by {scores['normalize']}"
     caption, label = f"Importance of heads ({how})", "importance, the lowest pruned first"
-    return HeadMap(caption, "importance", number_components(scores.rows, "importance"), label, "scores")
+    return HeadMap(caption, "importance", number_components(rows, "importance"), label, "scores")
 
 
 def _used(scores: Scores) -> dict[str, Any]:

@@ -7,9 +7,9 @@ from typing import Any
 
 from fairseq_headprune.parts import HEADS, Mask, has_ffn
 from fairseq_headprune.pruning import chosen_components
-from fairseq_headprune.report.document import Curves, Document
+from fairseq_headprune.report.document import Document
 from fairseq_headprune.report.marks import MARGIN, Family, TrainingTests
-from fairseq_headprune.studies.curves import line, mean_of
+from fairseq_headprune.studies.curves import mean_of, share_chart
 from fairseq_headprune.studies.fine_tuning import FineTuning
 from fairseq_headprune.studies.mask_study import Comparison, MaskStudy, model_settings
 from fairseq_headprune.studies.random_tables import (
@@ -137,7 +137,7 @@ class RandomStudy(MaskStudy):
         untrained = [_UNTRAINED] if "task" in self.settings["data"] else []
         document.notes = [differing_caption(tests), *untrained]
         points = [{**unpruned, "p_holm": 1.0}, *map(_mean, _random(items))]
-        document.charts = self._chart(unpruned["score"], points, None)
+        document.charts = self._chart(points, None)
 
     def _tell_means(self, document: Document, cells: Mapping[str, Done]) -> None:
         """Add the tested means of a finished study as the paper's tables."""
@@ -156,15 +156,14 @@ class RandomStudy(MaskStudy):
         ]
         random = [item for item in items if item["kind"] == "random"]
         points = [{"percent": 0.0, "score": baseline["score"]}, *random]
-        document.charts = self._chart(baseline["score"], points, "random")
+        document.charts = self._chart(points, "random")
         document.data |= value
         if random and ("task" not in settings["data"] or self.base != UNPRUNED):
             document.findings = [_equal(random, tests, baseline["id"], self.noun)]
 
-    def _chart(self, baseline: float, points: list[Done], name: str | None) -> list[Any]:
-        caption = f"{self.measure} on {self.split} by share of {self.noun} pruned at random"
-        curves = [line("Random", points)]
-        return [Curves(caption, self.measure, baseline, curves, name, self.alpha)] if len(points) > 1 else []
+    def _chart(self, points: list[Done], name: str | None) -> list[Any]:
+        what, curves = f"{self.noun} pruned at random", {"Random": points}
+        return [share_chart(self.measure, self.split, curves, self.alpha, name, what)] if len(points) > 1 else []
 
 
 def _random(items: list[list[Done]]) -> list[list[Done]]:

@@ -99,7 +99,8 @@ def sweep_document(study: Any, cells: Mapping[str, Done]) -> Document:
     for label, ranking in value["ranking"].items():
         table = epoch_table(rows, label, value["kept_within"][label], family, measure)
         document.tables += [table, ranking_table(ranking)]
-        document.charts.append(_chart(study, rows, label))
+        score = f"{measure} on {study.split}"
+        document.charts.append(epochs_chart(rows, label, measure, score, study.alpha, study.panel))
     document.notes = [family.legend(), rows[0]["baseline"]["signature"]]
     document.findings = _found(rows, value["kept_within"])
     document.data = {**value, **document.data, "signature": rows[0]["baseline"]["signature"]}
@@ -155,9 +156,17 @@ def ranking_table(ranking: dict[str, Any]) -> Table:
     return Table(header, rows, caption=caption, notes=notes)
 
 
-def _chart(study: Any, rows: list[dict], label: str) -> EpochCurves:
+def epochs_chart(
+    rows: Sequence[Mapping[str, Any]], label: str, measure: str, caption: str, alpha: float, panel: Sequence[int] = ()
+) -> EpochCurves:
+    """Return the chart of a curve by epoch.
+
+    Args:
+        rows: ``epochs`` of :func:`read_sweep`.
+        panel: epochs in the right panel (default: the first two and the last two).
+    """
     numbers = [row["epoch"] for row in rows]
-    panel = [epoch for epoch in study.panel if epoch in numbers] or sorted({*numbers[:2], *numbers[-2:]})
+    chosen = [epoch for epoch in panel if epoch in numbers] or sorted({*numbers[:2], *numbers[-2:]})
     epochs = [
         {
             "epoch": row["epoch"],
@@ -167,8 +176,7 @@ def _chart(study: Any, rows: list[dict], label: str) -> EpochCurves:
         for row in rows
     ]
     title = f"Heads pruned: {curve_name(label)}"
-    score, name = f"{study.measure} on {study.split}", f"epochs-{label}"
-    return EpochCurves(score, study.measure, title, epochs, panel, name, study.alpha)
+    return EpochCurves(caption, measure, title, epochs, chosen, f"epochs-{label}", alpha)
 
 
 def _found(rows: list[dict], shares: dict[str, dict[str, float | None]]) -> list[str]:
