@@ -13,7 +13,9 @@ from fairseq_headprune.cli import scale_flags
 from fairseq_headprune.evaluation import memory
 from fairseq_headprune.evaluation.memory import SHARE, WAITS, Card, Packer
 from fairseq_headprune.glue.predict import Predictor
+from fairseq_headprune.importance.settings import ScoreSettings
 from fairseq_headprune.jobs import processes
+from fairseq_headprune.studies import estimates
 
 GIB = 2**30
 CUDA = torch.device("cuda")
@@ -74,6 +76,14 @@ def test_waits_while_others_hold_the_memory(gpu, caplog):
     assert Card(CUDA).patiently(failing(2)) == "done"
     assert gpu.waited == list(WAITS[:2]) and gpu.released == 3 and gpu.fractions == [1.0]
     assert "44.0 of 80.0 GiB are free, others hold 34.0; trying again in 5 s" in caplog.messages[0]
+
+
+def test_estimates_wait_as_well(gpu, monkeypatch):
+    work = failing(2)
+    monkeypatch.setattr(estimates, "estimate", lambda *_: Namespace(found=work()))
+    session = Namespace(device=CUDA, args=Namespace(), model=0, gates=0, task=0, checkpoint={}, precision="fp16")
+    assert estimates.estimate_scores(session, ScoreSettings(estimator="weight-norm")).found == "done"
+    assert gpu.waited == list(WAITS[:2])
 
 
 @pytest.mark.parametrize("others, waits", [(34, list(WAITS)), (0.5, [])])

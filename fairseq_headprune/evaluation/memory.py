@@ -91,7 +91,7 @@ class Card:
             logger.warning(f"no GPU memory: {self._state()}; trying again in {seconds} s")
             time.sleep(seconds)
         raise torch.OutOfMemoryError(
-            f"no GPU memory for a single sentence: {self._state()}; run fewer --jobs and other programs on this GPU, "
+            f"no GPU memory for the smallest batch: {self._state()}; run fewer --jobs and other programs on this GPU, "
             "or --masks-at-once 1 with a small --batch-size"
         )
 

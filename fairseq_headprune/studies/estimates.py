@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from fairseq_headprune.evaluation.memory import Card
 from fairseq_headprune.importance.estimate import estimate
 from fairseq_headprune.importance.ranks import own_share
 from fairseq_headprune.importance.settings import ScoreSettings
@@ -11,22 +12,27 @@ from fairseq_headprune.session import Session, sample_indices
 
 
 def estimate_scores(session: Session, settings: ScoreSettings, first: Scores | None = None) -> Scores:
-    """Estimate importance under the model's current mask.
+    """Estimate importance under the model's current mask; where other processes hold the GPU's memory, wait for it.
 
     Args:
         first: the scores before anything was pruned, whose norms ``--normalize layer-frozen`` divides by.
 
     Raises:
         ValueError, FileNotFoundError: no such split, no sentences, or non-finite values.
+        torch.OutOfMemoryError: there is too little GPU memory for a batch.
     """
     data: dict[str, Any] = {}
-    batches: Any = []
+    norms = first.details.get("norms") if first else None
     if settings.needs_data:
         total = len(session.dataset(settings.subset))
-        batches = _batches(session, settings)
         data = {"path": session.args.data, "of": total, "seed": settings.seed, **session.data(settings.subset)}
-    norms = first.details.get("norms") if first else None
-    scores = estimate(session.model, session.gates, batches, settings, session.task, norms)
+
+    def scored() -> Scores:
+        batches = _batches(session, settings) if settings.needs_data else []
+        return estimate(session.model, session.gates, batches, settings, session.task, norms)
+
+    card = Card.of(session)
+    scores = scored() if card is None else card.patiently(scored)
     scores.data, scores.checkpoint, scores.precision = data, session.checkpoint, session.precision
     return scores
 
