@@ -9,12 +9,13 @@ import torch
 from bert_models import lively
 from torch.cuda._utils import _get_device_index
 
+from fairseq_headprune import session
 from fairseq_headprune.cli import scale_flags
 from fairseq_headprune.evaluation import memory
 from fairseq_headprune.evaluation.memory import SHARE, WAITS, Card, Packer
 from fairseq_headprune.glue.predict import Predictor
 from fairseq_headprune.importance.settings import ScoreSettings
-from fairseq_headprune.jobs import processes
+from fairseq_headprune.jobs import processes, train
 from fairseq_headprune.studies import estimates
 
 GIB = 2**30
@@ -72,6 +73,13 @@ def test_a_session_has_the_card_of_its_device_and_jobs(gpu):
     assert Card.of(Namespace(device=CUDA, args=Namespace(jobs_on_gpu=4))).share() == 5.5 * GIB
 
 
+def test_a_job_s_session_has_the_share_that_the_job_was_told(gpu, monkeypatch):
+    monkeypatch.setenv(processes.JOBS_ON_GPU, "4")
+    monkeypatch.setattr(session, "parse_generation_args", lambda *_: Namespace())
+    monkeypatch.setattr(session, "Session", lambda args: Namespace(device=CUDA, args=args))
+    assert Card.of(train.open_model("checkpoint.pt", ["data"], "test")).share() == 5.5 * GIB
+
+
 def test_waits_while_others_hold_the_memory(gpu, caplog):
     assert Card(CUDA).patiently(failing(2)) == "done"
     assert gpu.waited == list(WAITS[:2]) and gpu.released == 3 and gpu.fractions == [1.0]
@@ -81,8 +89,8 @@ def test_waits_while_others_hold_the_memory(gpu, caplog):
 def test_estimates_wait_as_well(gpu, monkeypatch):
     work = failing(2)
     monkeypatch.setattr(estimates, "estimate", lambda *_: Namespace(found=work()))
-    session = Namespace(device=CUDA, args=Namespace(), model=0, gates=0, task=0, checkpoint={}, precision="fp16")
-    assert estimates.estimate_scores(session, ScoreSettings(estimator="weight-norm")).found == "done"
+    opened = Namespace(device=CUDA, args=Namespace(), model=0, gates=0, task=0, checkpoint={}, precision="fp16")
+    assert estimates.estimate_scores(opened, ScoreSettings(estimator="weight-norm")).found == "done"
     assert gpu.waited == list(WAITS[:2])
 
 

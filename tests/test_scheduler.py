@@ -19,12 +19,12 @@ def command(folder, name, code, **more):
 
 def test_all_run_and_logs_are_kept(tmp_path, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,7")
-    show = "import os; print(os.environ['CUDA_VISIBLE_DEVICES'])"
+    show = "import os; print(os.environ['CUDA_VISIBLE_DEVICES'], os.environ['HEADPRUNE_JOBS_ON_GPU'])"
     prepared = []
     names = list(run_commands([command(tmp_path, n, show) for n in "abcd"], 4, prepared.append))
     assert sorted(names) == prepared == list("abcd")
-    # Four at once on two GPUs: two on each.
-    assert sorted((tmp_path / f"{name}.log").read_text().strip() for name in names) == ["4", "4", "7", "7"]
+    # Four at once on two GPUs: two on each, which they are told.
+    assert sorted((tmp_path / f"{name}.log").read_text().strip() for name in names) == ["4 2", "4 2", "7 2", "7 2"]
 
 
 def test_a_failure_is_told_at_the_end_and_does_not_stop_the_others(tmp_path):
