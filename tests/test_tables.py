@@ -152,8 +152,6 @@ def test_no_layers_and_no_rows_are_still_tables():
         (lambda: Table(["a"], [], "x"), "alignment 'x' does not fit"),
         (lambda: Table(["a"], []).render("html"), "unknown table form 'html'; forms are text, markdown, latex"),
         (lambda: Marked("1", "yes"), "unknown mark 'yes'"),
-        (lambda: paper_head_table([[1.0, float("nan")]]), "layer 1 holds the number nan"),
-        (lambda: paper_head_table([[1.0, 2.0]], [["raw"]]), r"marks of shape \[1\] for numbers of shape \[2\]"),
     ],
 )
 def test_wrong_input_is_named(make, message):

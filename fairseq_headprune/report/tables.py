@@ -2,7 +2,6 @@
 
 import csv
 import io
-import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -130,7 +129,7 @@ class Table:
 
 
 def paper_head_table(
-    scores_or_deltas: Sequence[Sequence[float | None]],
+    numbers: Sequence[Sequence[float | None]],
     marks: Sequence[Sequence[str]] | None = None,
     fmt: str = "+.2f",
     caption: str = "",
@@ -139,23 +138,15 @@ def paper_head_table(
     """Tabulate one number per head as in Michel et al. (2019), Table 1: layers down, heads across, from ``first`` on.
 
     Args:
-        scores_or_deltas: one list per layer; layers may have different head counts. ``None`` is a pruned head (``-``).
+        numbers: one list per layer; layers may have different head counts. ``None`` is a pruned head (``-``).
         marks: same shape; ``"raw"`` or ``"holm"`` for a significant number, ``""`` for others.
         fmt: Python format specification of a number.
-
-    Raises:
-        ValueError: a number is NaN or infinite, or the marks have another shape.
     """
-    sizes = [len(layer) for layer in scores_or_deltas]
-    if marks is None:
-        marks = [[""] * size for size in sizes]
-    if [len(layer) for layer in marks] != sizes:
-        raise ValueError(f"marks of shape {[len(layer) for layer in marks]} for numbers of shape {sizes}")
-    width = max(sizes, default=0)
-    rows = []
-    for number, (layer, layer_marks) in enumerate(zip(scores_or_deltas, marks, strict=True), first):
-        cells = [_number(value, mark, fmt, number) for value, mark in zip(layer, layer_marks, strict=True)]
-        rows.append([str(number), *cells, *[""] * (width - len(layer))])
+    width, rows = max(map(len, numbers), default=0), []
+    for layer, values in enumerate(numbers):
+        signs = marks[layer] if marks else [""] * len(values)
+        cells = [None if v is None else Marked(format(v, fmt), sign) for v, sign in zip(values, signs, strict=True)]
+        rows.append([str(layer + first), *cells, *[""] * (width - len(values))])
     return Table(["Layer/Head", *(str(head + first) for head in range(width))], rows, caption=caption)
 
 
@@ -173,14 +164,6 @@ def render_parts(parts: Sequence[Any], form: str) -> str:
         elif part or form == "text":
             shown.append(part.replace("*", "\\*") if form == "markdown" else part)
     return ("\n\n" if form == "markdown" else "\n").join(shown).rstrip("\n")
-
-
-def _number(value: float | None, mark: str, fmt: str, layer: int) -> Any:
-    if value is None:
-        return None
-    if not math.isfinite(value):
-        raise ValueError(f"layer {layer} holds the number {value}; only finite numbers can be tabulated")
-    return Marked(format(value, fmt), mark)
 
 
 def _plain(cell: Any) -> str:

@@ -60,8 +60,8 @@ class EpochCheckpoints:
         if not self.folder.is_dir():
             raise FileNotFoundError(f"--checkpoints {folder}: there is no such folder")
         self.skipped: dict[int, str] = {}
-        self._bad: dict[int, tuple[tuple[int, int], str]] = {}
-        self._good: dict[int, tuple[int, int]] = {}
+        #: epoch -> the state in which its file was last read, and why it is not used
+        self._seen: dict[int, tuple[tuple[int, int], str | None]] = {}
 
     def readable(self) -> dict[int, Path]:
         """Return epoch -> complete checkpoint at this moment; a file is read again only if it changed."""
@@ -69,28 +69,25 @@ class EpochCheckpoints:
         self.skipped = {}
         for epoch, path in sorted(self._listed()):
             try:
-                state = self._state_of(path)
-                if state is not None and self._good.get(epoch) != state and self._bad.get(epoch, (None,))[0] != state:
-                    self._look(epoch, path, state)
+                reason = self._fault(epoch, path)
             except FileNotFoundError:
                 continue  # training removes old checkpoints
-            if self._good.get(epoch) == state:
+            if reason is None:
                 found[epoch] = path
             else:
-                self.skipped[epoch] = self._bad[epoch][1]
+                self.skipped[epoch] = reason
         return found
 
     def reject(self, epoch: int, reason: str) -> None:
         """Ignore a checkpoint until its file changes."""
         path = self.folder / f"checkpoint{epoch}.pt"
-        self._good.pop(epoch, None)
         if path.exists():
-            self._bad[epoch] = (self._state_of(path), reason)
+            self._seen[epoch] = (self._state_of(path), reason)
             self.skipped[epoch] = reason
 
     def refused(self) -> dict[int, tuple[int, int]]:
         """Return the epochs refused at the last check, each with the state of its file."""
-        return {epoch: self._bad[epoch][0] for epoch in self.skipped}
+        return {epoch: self._seen[epoch][0] for epoch in self.skipped}
 
     def missing(self, found: Iterable[int]) -> list[int]:
         """Return the epochs without a checkpoint, among the wanted ones or those up to the last one found."""
@@ -112,15 +109,18 @@ class EpochCheckpoints:
             if match and (self.wanted is None or int(match[1]) in self.wanted):
                 yield int(match[1]), path
 
-    def _look(self, epoch: int, path: Path, state: tuple[int, int]) -> None:
-        self._good.pop(epoch, None)
-        try:
-            _read(path)
-            self._good[epoch] = state
-        except FileNotFoundError:
-            raise
-        except (ValueError, OSError) as error:
-            self._bad[epoch] = (state, str(error))
+    def _fault(self, epoch: int, path: Path) -> str | None:
+        """Return why a checkpoint cannot be used; None if it can."""
+        state = self._state_of(path)
+        if epoch not in self._seen or self._seen[epoch][0] != state:
+            try:
+                _read(path)
+                self._seen[epoch] = (state, None)
+            except FileNotFoundError:
+                raise
+            except (ValueError, OSError) as error:
+                self._seen[epoch] = (state, str(error))
+        return self._seen[epoch][1]
 
     @staticmethod
     def _state_of(path: Path) -> tuple[int, int]:
