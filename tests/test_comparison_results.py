@@ -18,8 +18,7 @@ from fairseq_headprune.studies.pruners.results import (
     score_note,
     score_table,
 )
-from fairseq_headprune.studies.pruners.tasks import Translating
-from fairseq_headprune.studies.pruners.trainings import trainings
+from fairseq_headprune.studies.pruners.trainings import Translating, trainings
 
 
 def made(scores):

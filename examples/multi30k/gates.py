@@ -23,7 +23,7 @@ sys.path.insert(0, str(HERE.parents[1]))
 def trainings(args: argparse.Namespace) -> dict[str, str]:
     """Return name -> what is added to the flags of train.sh."""
     from fairseq_headprune.jobs.methods import lambda_flags, method_flags
-    from fairseq_headprune.studies.pruners.tasks import Translating
+    from fairseq_headprune.studies.pruners.trainings import Translating
 
     task, found = Translating(), {}
     for count in args.counts:

@@ -145,7 +145,7 @@ def _tell(names: Iterator[str], total: int | None, what: str) -> None:
 
 def _task(args: argparse.Namespace) -> tuple[Any, list[str], list[str]]:
     """Return the task with its fairseq-train and fairseq-generate flags."""
-    from fairseq_headprune.studies.pruners.tasks import Classifying, Translating
+    from fairseq_headprune.studies.pruners.trainings import Classifying, Translating
 
     if (args.glue_task is None) != (args.bert is None):
         raise ValueError("--glue-task TASK and --bert DIR go together")

@@ -181,4 +181,4 @@ def _prepare_keep_one(args: argparse.Namespace) -> Make:
     from fairseq_headprune.studies.keep_one import KeepOne
 
     how = comparison_settings(args)
-    return lambda session: KeepOne.of(session, args.select_subset, args.gen_subset, args.components, how)
+    return lambda session: KeepOne.of(session, args.gen_subset, args.components, how, args.select_subset)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
-from typing import Any
+from typing import Any, Self
 
 from fairseq_headprune.evaluation.evaluator import BESIDE
 from fairseq_headprune.files import PathLike, sha256
@@ -29,6 +29,24 @@ def cell_id(head: Part) -> str:
 
 class OneHeadStudy(MaskStudy):
     """A study with one cell per head of the ``components`` in its settings."""
+
+    @classmethod
+    def of(cls, session: Any, split: str, components: str, comparison: Any, select: str | None = None) -> Self:
+        """Make the study of a loaded model.
+
+        Args:
+            split: the split that results are reported on.
+            components: ``all``, or a list separated by commas.
+            select: the split that heads are chosen on, in studies that choose some.
+        """
+        chosen = chosen_components(components, list(session.gates.shape))
+        settings = {**model_settings(session, cls.name, split), "components": chosen, **asdict(comparison)}
+        return cls(settings | ({"select_data": session.data(select)} if select else {}), session)
+
+    def check(self) -> None:
+        """Check that there are such heads, besides the checks of every study of masks."""
+        self.plan()
+        super().check()
 
     @property
     def components(self) -> list[str]:
@@ -98,22 +116,10 @@ class Ablate(OneHeadStudy):
 
     name = "ablate"
 
-    @classmethod
-    def of(cls, session: Any, split: str, components: str, comparison: Any) -> "Ablate":
-        """Make the study of a loaded model: ``components`` is ``all`` or a list separated by commas."""
-        chosen = chosen_components(components, list(session.gates.shape))
-        settings = {**model_settings(session, cls.name, split), "components": chosen, **asdict(comparison)}
-        return cls(settings, session)
-
     @property
     def masks(self) -> dict[Part, Mask]:
         """The mask of each head; it raises ValueError where there is none."""
         return one_removed(self.start, self.components)
-
-    def check(self) -> None:
-        """Check that the study can run to its end."""
-        self.plan()
-        super().check()
 
     def plan(self) -> list[Cell]:
         """The unpruned model, and one mask per head."""

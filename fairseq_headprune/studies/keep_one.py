@@ -1,16 +1,14 @@
 """The study of ``headprune keep-one``: is one head of a layer enough? (Michel et al. 2019, §3.3)."""
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any
 
 from fairseq_headprune.parts import COMPONENTS, PAPER_NAMES, Mask, Part
-from fairseq_headprune.pruning import chosen_components, one_kept, passed_over
+from fairseq_headprune.pruning import one_kept, passed_over
 from fairseq_headprune.report.document import Document
 from fairseq_headprune.report.marks import Family
 from fairseq_headprune.report.tables import Marked, Table
 from fairseq_headprune.studies.ablate import OneHeadStudy, entries, values_of
-from fairseq_headprune.studies.mask_study import model_settings
 from fairseq_headprune.studies.study import UNPRUNED, Cell, Done
 
 
@@ -22,13 +20,6 @@ class KeepOne(OneHeadStudy):
     """
 
     name = "keep-one"
-
-    @classmethod
-    def of(cls, session: Any, select: str, split: str, components: str, comparison: Any) -> "KeepOne":
-        """Make the study of a loaded model: heads are chosen on ``select`` and reported on ``split``."""
-        chosen = chosen_components(components, list(session.gates.shape))
-        settings = {**model_settings(session, cls.name, split), "components": chosen, **asdict(comparison)}
-        return cls({**settings, "select_data": session.data(select)}, session)
 
     @property
     def splits(self) -> list[str]:
@@ -43,7 +34,6 @@ class KeepOne(OneHeadStudy):
 
     def check(self) -> None:
         """Check that the study can run to its end, and that the two splits do not hold the same examples."""
-        self.plan()
         if self.select != self.split and not self.reports:
             raise ValueError(
                 f"{self.select} and {self.split} are the same examples: select on others (--select-subset train, or "

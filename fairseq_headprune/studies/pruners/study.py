@@ -15,8 +15,7 @@ from fairseq_headprune.jobs.training import Run, TrainingJob, run_trainings
 from fairseq_headprune.parts import Mask, Shape
 from fairseq_headprune.studies.folder import StudyFolder
 from fairseq_headprune.studies.pruners.answers import random_mask
-from fairseq_headprune.studies.pruners.tasks import Task, Translating
-from fairseq_headprune.studies.pruners.trainings import Training, trainings, unpruned_name
+from fairseq_headprune.studies.pruners.trainings import Task, Training, Translating, trainings, unpruned_name
 from fairseq_headprune.studies.study import Cell, Done, Study
 
 
