@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 from fairseq_headprune.evaluation.evaluator import answers_under, masks_at_once
-from fairseq_headprune.evaluation.significance import bootstrap_statistics
 from fairseq_headprune.files import read_lines
 from fairseq_headprune.jobs.training import Run, run_trainings
 from fairseq_headprune.parts import Mask
@@ -28,7 +27,7 @@ class MaskWork:
 
     def __init__(self, study: Any) -> None:
         self.study, self.session, self.folder = study, study.session, study.folder
-        self.split, self.comparison = study.split, study.comparison
+        self.split = study.split
         self._warned = False
 
     def size(self) -> int:
@@ -75,10 +74,8 @@ class MaskWork:
             source: origin of the mask for its mask file, besides the study.
         """
         began, here = time.perf_counter(), self._of(cell.split)
-        how, statistics = self.comparison, here.metric.extract(answers)
-        here.statistics[cell.id] = statistics
-        systems = {"base": here.of(cell.against), "system": statistics}
-        result = bootstrap_statistics(here.metric.score, systems, how.resamples, how.seed)[1]
+        here.statistics[cell.id] = here.metric.extract(answers)
+        tested = here.tested(cell.id, cell.against)
         here_from = {"study": self.study.name, "cell": cell.id, "checkpoint": self.session.checkpoint}
         cell.mask.source = {**(source or {}), **here_from}
         self.folder.write_mask(cell.id, cell.mask.to_dict())
@@ -86,7 +83,7 @@ class MaskWork:
         found = {
             "id": cell.id,
             **cell.facts,
-            **result.alone(),
+            **tested,
             "signature": here.metric.signature,
             **here.told_beside(answers),
             "seconds": round(seconds + time.perf_counter() - began, 3),

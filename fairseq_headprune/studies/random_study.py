@@ -20,7 +20,7 @@ from fairseq_headprune.studies.random_tables import (
     paper_tables,
     samplings_table,
 )
-from fairseq_headprune.studies.samplings import CONTROL, Item, Means, facts, samplings, summary
+from fairseq_headprune.studies.samplings import CONTROL, Item, facts, samplings, summary
 from fairseq_headprune.studies.study import UNPRUNED, Cell, Done
 
 _UNTRAINED = (
@@ -142,7 +142,7 @@ class RandomStudy(MaskStudy):
     def _tell_means(self, document: Document, cells: Mapping[str, Done]) -> None:
         """Add the tested means of a finished study as the paper's tables."""
         order = [UNPRUNED, *self.drawn]
-        value = summary(Means(self), cells, order, self.items, self.base, self.margin)
+        value = summary(self.scored(self.split), cells, order, self.items, self.base, self.margin)
         baseline, items, settings = value["baseline"], value["items"], self.settings
         tests = mean_tests(items, baseline, self.alpha, self.margin)
         document.tables = paper_tables(baseline["score"], self.start, items, tests, self.measure, self.noun)

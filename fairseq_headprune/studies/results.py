@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from fairseq_headprune.evaluation.evaluator import BESIDE, AnswerMetric, Evaluator
-from fairseq_headprune.evaluation.p_values import holm
+from fairseq_headprune.evaluation.p_values import LEAST, holm
+from fairseq_headprune.evaluation.significance import bootstrap_statistics
 from fairseq_headprune.parts import Mask
 from fairseq_headprune.studies.folder import StudyFolder
 from fairseq_headprune.studies.study import UNPRUNED
@@ -53,7 +54,7 @@ class ScoredSplit:
     """
 
     def __init__(self, folder: StudyFolder, evaluator: Evaluator, comparison: Any) -> None:
-        self.folder, self.evaluator = folder, evaluator
+        self.folder, self.evaluator, self.comparison = folder, evaluator, comparison
         self.metric: AnswerMetric = evaluator.metric(comparison)
         self.statistics: dict[str, np.ndarray] = {}
         self._seen: dict[str, dict[str, str]] = {}
@@ -71,6 +72,15 @@ class ScoredSplit:
     def answers(self, cell_id: str) -> list[str]:
         """The outputs of a finished cell."""
         return self.folder.read_hypotheses(cell_id, len(self.evaluator.references))
+
+    def score(self, cell_id: str) -> float:
+        """Return the score of a finished cell."""
+        return float(self.metric.score(self.of(cell_id).sum(axis=0)))
+
+    def tested(self, cell_id: str, against: str) -> dict[str, Any]:
+        """Return the score of a cell and its test against another one over the sentences."""
+        how, pair = self.comparison, {"base": self.of(against), "system": self.of(cell_id)}
+        return bootstrap_statistics(self.metric.score, pair, how.resamples or LEAST, how.seed)[1].alone()
 
     @cached_property
     def _beside(self) -> Mapping[str, AnswerMetric]:

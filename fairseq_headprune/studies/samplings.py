@@ -4,12 +4,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import numpy as np
-
 from fairseq_headprune.choosing.per_layer import keep_per_layer, mirrored, picking_by_chance, prune_layers
 from fairseq_headprune.choosing.random_heads import keep_random, parse_amount, prune_random
 from fairseq_headprune.evaluation.p_values import LEAST
-from fairseq_headprune.evaluation.significance import bootstrap_statistics
 from fairseq_headprune.evaluation.trainings import (
     against_value,
     corrected,
@@ -20,7 +17,7 @@ from fairseq_headprune.evaluation.trainings import (
 from fairseq_headprune.parts import HEADS, Mask
 from fairseq_headprune.parts.notation import format_config, parse_config, parse_triple
 from fairseq_headprune.report.marks import MARGIN
-from fairseq_headprune.studies.results import with_holm
+from fairseq_headprune.studies.results import ScoredSplit, with_holm
 from fairseq_headprune.studies.study import UNPRUNED, Done
 
 #: Suffix of a share or number of heads to prune: every layer keeps at least one head.
@@ -139,42 +136,6 @@ def samplings(
     return drawn
 
 
-class Means:
-    """Scores and tests of the outputs stored in a study.
-
-    Args:
-        study: a finished random pruning study, with its session.
-    """
-
-    def __init__(self, study: Any) -> None:
-        self._folder, self._how = study.folder, study.comparison
-        evaluator = study.session.evaluator(study.split)
-        self._sentences, self._metric = len(evaluator.references), evaluator.metric(self._how)
-        self._statistics: dict[str, np.ndarray] = {}
-
-    def test(self, name: str, base: str) -> dict[str, Any]:
-        """Test one sampling against one other model over the sentences."""
-        systems = {"base": self._extract(base), "mine": self._extract(name)}
-        how = self._how
-        return bootstrap_statistics(self._metric.score, systems, how.resamples or LEAST, how.seed)[1].alone()
-
-    def score(self, name: str) -> float:
-        """Return the score of a cell."""
-        return float(self._metric.score(self._extract(name).sum(axis=0)))
-
-    def both_levels(self, names: Sequence[str], base: Sequence[str]) -> dict[str, Any] | None:
-        """Resample samplings and sentences together; None for one sampling."""
-        if len(names) < 2:
-            return None
-        of_base, mine = ([self._extract(name) for name in side] for side in (base, names))
-        return hierarchical_bootstrap(self._metric.score, of_base, mine, LEAST, self._how.seed)
-
-    def _extract(self, name: str) -> np.ndarray:
-        if name not in self._statistics:
-            self._statistics[name] = self._metric.extract(self._folder.read_hypotheses(name, self._sentences))
-        return self._statistics[name]
-
-
 def over_samplings(items: Sequence[Done], baseline: Mapping[str, Any], margin: float = MARGIN) -> list[Done]:
     """Return the items with the statistics of their ``scores``, one a sampling.
 
@@ -201,7 +162,7 @@ def over_samplings(items: Sequence[Done], baseline: Mapping[str, Any], margin: f
 
 
 def summary(
-    means: Means, cells: Mapping[str, Done], plan: Sequence[str], items: Sequence[Item], base: str, margin: float
+    here: ScoredSplit, cells: Mapping[str, Done], plan: Sequence[str], items: Sequence[Item], base: str, margin: float
 ) -> Done:
     """Summarise the cells: the baseline, every sampling with ``p_holm``, and one entry per item with its mean.
 
@@ -209,6 +170,7 @@ def summary(
     item over its samplings (:func:`over_samplings`).
 
     Args:
+        here: the scored outputs of a finished random pruning study.
         plan: ids of all cells in the order of the study, the unpruned model's first.
         base: ``unpruned``, the original checkpoint; or ``control``, the fine-tuned unpruned models, each compared with
             the sampling of the same seed. Its score is only in ``baseline``.
@@ -217,14 +179,14 @@ def summary(
     baseline, partner = unpruned, dict.fromkeys(plan, UNPRUNED)
     if base == CONTROL:
         controls = {cell["seed"]: cell["id"] for cell in others if cell["item"] == CONTROL}
-        scores = [means.score(name) for name in controls.values()]
+        scores = [here.score(name) for name in controls.values()]
         over = spread(scores)
         baseline = {"id": CONTROL, "score": over.mean, "sd": over.sd, "ci": over.ci, "scores": scores}
         baseline |= {"samplings": over.n, "signature": unpruned["signature"]}
         others = [cell for cell in others if cell["item"] != CONTROL]
         items = [item for item in items if item.name != CONTROL]
         partner = {cell["id"]: controls[cell["seed"]] for cell in others}
-        others = [{**cell, **means.test(cell["id"], partner[cell["id"]])} for cell in others]
+        others = [{**cell, **here.tested(cell["id"], partner[cell["id"]])} for cell in others]
     others = [{**cell, "delta": cell["score"] - cells[partner[cell["id"]]]["score"]} for cell in with_holm(others)]
     entries = []
     for item in items:
@@ -233,8 +195,12 @@ def summary(
         names = [cell["id"] for cell in found]
         # The number of heads kept in each layer, if equal in all samplings (as in those of a configuration).
         config = found[0]["config"] if all(cell["config"] == found[0]["config"] for cell in found) else None
-        entry = {**shared, "config": config, "scores": [means.score(name) for name in names]}
-        entries.append({**entry, "both_levels": means.both_levels(names, [partner[name] for name in names])})
+        entry = {**shared, "config": config, "scores": [here.score(name) for name in names]}
+        both = None
+        if len(names) > 1:
+            bases, mine = [here.of(partner[name]) for name in names], [here.of(name) for name in names]
+            both = hierarchical_bootstrap(here.metric.score, bases, mine, LEAST, here.comparison.seed)
+        entries.append({**entry, "both_levels": both})
     return {
         "margin": margin,
         "baseline": baseline,
