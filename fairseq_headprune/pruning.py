@@ -6,6 +6,7 @@ from fractions import Fraction
 from typing import Any
 
 from fairseq_headprune.parts import HEADS, Mask, Part, parse_components
+from fairseq_headprune.parts.notation import parse_fraction
 from fairseq_headprune.parts.scores import Scores
 
 
@@ -24,21 +25,13 @@ class Step:
     pruned: int
 
 
-def parse_share(text: str) -> Fraction | None:
-    """Read a share such as ``90%`` or ``0.9`` exactly; None for anything else."""
-    try:
-        return Fraction(text.strip().removesuffix("%")) / (100 if text.strip().endswith("%") else 1)
-    except (ValueError, ZeroDivisionError):
-        return None
-
-
 def parse_step(text: str) -> Fraction:
     """Read a step such as ``10%`` or ``0.1`` exactly.
 
     Raises:
         ValueError: not a number, or not between 0.1% and 100%.
     """
-    value = parse_share(text)
+    value = parse_fraction(text)
     if value is None:
         raise ValueError(f"--step {text!r} is not a share of the heads such as 10% or 0.1")
     if not Fraction(1, 1000) <= value <= 1:

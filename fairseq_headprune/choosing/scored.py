@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
 
 from fairseq_headprune.parts import FFN, HEADS, Mask, Part, has_ffn
+from fairseq_headprune.parts.notation import parse_fraction
 from fairseq_headprune.parts.scores import Scores
 
 
@@ -51,12 +52,8 @@ def parse_share(text: str) -> Fraction:
     Raises:
         ValueError: not a number above 0 and up to 1.
     """
-    plain = text.strip().removesuffix("x").removesuffix("%")
-    try:
-        share = Fraction(plain) / (100 if text.strip().endswith("%") else 1)
-    except (ValueError, ZeroDivisionError):
-        share = Fraction(0)
-    if not 0 < share <= 1:
+    share = parse_fraction(text.strip().removesuffix("x"))
+    if share is None or not 0 < share <= 1:
         raise ValueError(f"{text!r} is not a share of the parameters: give a number above 0 and up to 1, as in 0.8x")
     return share
 

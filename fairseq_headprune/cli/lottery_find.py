@@ -17,8 +17,9 @@ from fairseq_headprune.cli.study_flags import (
     scoring_settings,
 )
 from fairseq_headprune.importance.settings import MICHEL
+from fairseq_headprune.parts.notation import parse_fraction
 from fairseq_headprune.progress import Progress
-from fairseq_headprune.pruning import parse_share, parse_step
+from fairseq_headprune.pruning import parse_step
 from fairseq_headprune.studies.folder import StudyFolder
 
 _DESCRIPTION = """Search for a winning ticket: prune heads, feed-forward blocks or single weights, lowest importance or
@@ -178,7 +179,7 @@ def _share(text: str) -> Fraction:
     Raises:
         ValueError: it is not above 0 and at most 1 (above 1 the full model itself would miss it).
     """
-    share = parse_share(text)
+    share = parse_fraction(text)
     if share is None or not 0 < share <= 1:
         raise ValueError(f"--threshold {text}: give a share above 0 and up to 1, which the full model itself keeps")
     return share

@@ -1,4 +1,4 @@
-"""The papers' notations for heads: ``888444``, ``14,31,30`` and ``E:1:1,2``.
+"""The papers' notations for heads (``888444``, ``14,31,30`` and ``E:1:1,2``), and shares (``90%``).
 
 A configuration gives the number of heads kept in each layer, a triple the number kept in each component, and a
 descriptor names single heads. Descriptors are 1-based as in Michel's code and tables; all else here counts from 0.
@@ -6,6 +6,7 @@ descriptor names single heads. Descriptors are 1-based as in Michel's code and t
 
 import re
 from collections.abc import Iterable, Mapping
+from fractions import Fraction
 
 from fairseq_headprune.parts.components import HEADS, Part
 from fairseq_headprune.parts.mask import Mask
@@ -15,6 +16,14 @@ _CONFIG_KEYS = {"ES": "enc_self", "ED": "enc_dec", "DS": "dec_self", **{c: c for
 
 #: The letters in Michel et al. 2019's code: E encoder-encoder, A encoder-decoder, D decoder-decoder.
 _DESCRIPTOR_KEYS = {"E": "enc_self", "A": "enc_dec", "D": "dec_self"}
+
+
+def parse_fraction(text: str) -> Fraction | None:
+    """Read a share such as ``90%`` or ``0.9`` exactly; None for anything else."""
+    try:
+        return Fraction(text.strip().removesuffix("%")) / (100 if text.strip().endswith("%") else 1)
+    except (ValueError, ZeroDivisionError):
+        return None
 
 
 def parse_layer_counts(text: str) -> list[int]:
