@@ -16,7 +16,8 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from fairseq_headprune.evaluation.trainings import corrected, paired, spread
+from fairseq_headprune.evaluation.p_values import corrected
+from fairseq_headprune.evaluation.trainings import paired, spread
 from fairseq_headprune.files import read_json, sha256, write_json
 from fairseq_headprune.jobs.methods import in_order
 from fairseq_headprune.provenance import environment

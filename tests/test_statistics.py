@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from sacrebleu.metrics import BLEU, CHRF
 
-from fairseq_headprune.evaluation.p_values import holm
-from fairseq_headprune.evaluation.paired_tests import corrected, mcnemar_exact, paired_t_test
+from fairseq_headprune.evaluation.p_values import corrected, holm
+from fairseq_headprune.evaluation.paired_tests import mcnemar_exact, paired_t_test
 from fairseq_headprune.evaluation.statistics import bleu_tokeniser, corpus_metric
 
 WORDS = """the cat sat on a mat, 3.5 1,000-fold "yes" &quot;no&quot; it's x <b> .""".split()

@@ -5,11 +5,10 @@ import pytest
 from scipy import stats
 
 from fairseq_headprune.evaluation import trainings
-from fairseq_headprune.evaluation.p_values import holm
+from fairseq_headprune.evaluation.p_values import corrected, holm
 from fairseq_headprune.evaluation.significance import bootstrap_statistics
 from fairseq_headprune.evaluation.trainings import (
     against_value,
-    corrected,
     hierarchical_bootstrap,
     mixed_model,
     paired,

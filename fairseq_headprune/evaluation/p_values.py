@@ -2,6 +2,10 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
+
+Test = TypeVar("Test")
 
 #: Fewest resamples that are drawn unless told otherwise.
 LEAST = 1000
@@ -24,6 +28,13 @@ def holm(p_values: Sequence[float]) -> list[float]:
         largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[index]))
         adjusted[index] = largest
     return adjusted
+
+
+def corrected(tests: Sequence[Test]) -> list[Test]:
+    """Return tests, dataclasses with ``p`` and ``p_holm``, after Holm's correction over those with a p (not None)."""
+    given: Sequence[Any] = tests
+    adjusted = iter(holm([test.p for test in given if test.p is not None]))
+    return [test if test.p is None else replace(test, p_holm=next(adjusted)) for test in given]
 
 
 def resampled_p(against: int, resamples: int) -> float:

@@ -1,13 +1,13 @@
 """Comparing systems with a baseline on the same examples: the bootstrap of a metric, Student's t, McNemar's test."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Optional, TypeVar
+from dataclasses import dataclass, field
+from typing import Any, Optional
 
 import numpy as np
 
 from fairseq_headprune.evaluation.evaluator import AnswerMetric
-from fairseq_headprune.evaluation.p_values import LEAST, holm
+from fairseq_headprune.evaluation.p_values import LEAST, corrected
 from fairseq_headprune.evaluation.significance import SystemResult, bootstrap_statistics
 
 #: Differences that vary by less than this share of the largest value count as equal: it is rounding.
@@ -49,9 +49,6 @@ class McNemarTest:
     p: float
     p_holm: float
     note: str = ""
-
-
-Test = TypeVar("Test", TTest, McNemarTest)
 
 
 def paired_t_test(baseline: Sequence[float], system: Sequence[float]) -> TTest:
@@ -104,12 +101,6 @@ def mcnemar_exact(baseline: Sequence[bool], system: Sequence[bool]) -> McNemarTe
         return McNemarTest(0, 0, 1.0, 1.0, "no example that only one of the two has right, so p = 1")
     p = float(binomtest(gained, lost + gained, 0.5).pvalue)
     return McNemarTest(lost, gained, p, p)
-
-
-def corrected(tests: Sequence[Test]) -> list[Test]:
-    """Return the tests with ``p_holm`` after Holm's correction over all of them."""
-    adjusted = holm([test.p for test in tests])
-    return [replace(test, p_holm=p) for test, p in zip(tests, adjusted, strict=True)]
 
 
 def _pair(baseline: Sequence[float], system: Sequence[float]) -> tuple[np.ndarray, np.ndarray]:

@@ -4,12 +4,12 @@ import math
 import statistics
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from fairseq_headprune.evaluation.p_values import holm, resampled_p
+from fairseq_headprune.evaluation.p_values import corrected, resampled_p
 from fairseq_headprune.evaluation.significance import TIE, draw_counts
 
 #: Differences that vary by less than this share of the scores are equal: it is rounding.
@@ -43,7 +43,7 @@ class Difference:
         ci: its 95% interval by Student's t.
         p: two-sided; ``p_equivalent`` is that of TOST, None without a margin. Without a test (fewer than two trainings,
             or differences without variance) all three are None.
-        p_holm: p after Holm's correction (:func:`corrected`).
+        p_holm: p after Holm's correction (:func:`~fairseq_headprune.evaluation.p_values.corrected`).
     """
 
     test: str
@@ -96,12 +96,6 @@ def welch(base: Sequence[float], mine: Sequence[float], margin: float | None = N
         return Difference("Welch's t", n, mean)
     df = sum(parts) ** 2 / sum(part**2 / (len(side) - 1) for part, side in zip(parts, (base, mine), strict=True))
     return _tested("Welch's t", n, mean, math.sqrt(sum(parts)), df, margin)
-
-
-def corrected(differences: Sequence[Difference]) -> list[Difference]:
-    """Return the differences with ``p_holm``, corrected over those that are tested."""
-    adjusted = iter(holm([found.p for found in differences if found.p is not None]))
-    return [found if found.p is None else replace(found, p_holm=next(adjusted)) for found in differences]
 
 
 def hierarchical_bootstrap(

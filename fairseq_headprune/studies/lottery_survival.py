@@ -10,8 +10,8 @@ import numpy as np
 
 from fairseq_headprune.choosing.lottery import super_survivors
 from fairseq_headprune.evaluation.agreement import agreement
-from fairseq_headprune.evaluation.p_values import holm
-from fairseq_headprune.evaluation.trainings import Difference, Spread, corrected, paired, spread
+from fairseq_headprune.evaluation.p_values import corrected, holm
+from fairseq_headprune.evaluation.trainings import Difference, Spread, paired, spread
 from fairseq_headprune.files import PathLike
 from fairseq_headprune.parts import COMPONENTS, FFN, HEADS, Mask, Part, all_heads
 from fairseq_headprune.report.described import Column, Described, Row

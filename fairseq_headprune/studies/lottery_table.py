@@ -5,7 +5,8 @@ from dataclasses import asdict, dataclass, replace
 from statistics import mean
 from typing import Any
 
-from fairseq_headprune.evaluation.trainings import Difference, Spread, corrected, paired, spread
+from fairseq_headprune.evaluation.p_values import corrected
+from fairseq_headprune.evaluation.trainings import Difference, Spread, paired, spread
 from fairseq_headprune.files import PathLike
 from fairseq_headprune.report.described import Column, Described, Row
 from fairseq_headprune.report.document import Document

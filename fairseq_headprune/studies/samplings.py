@@ -6,10 +6,9 @@ from typing import Any
 
 from fairseq_headprune.choosing.per_layer import keep_per_layer, mirrored, picking_by_chance, prune_layers
 from fairseq_headprune.choosing.random_heads import keep_random, parse_amount, prune_random
-from fairseq_headprune.evaluation.p_values import LEAST
+from fairseq_headprune.evaluation.p_values import LEAST, corrected
 from fairseq_headprune.evaluation.trainings import (
     against_value,
-    corrected,
     hierarchical_bootstrap,
     paired,
     spread,

@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from fairseq_headprune.evaluation.p_values import LEAST, enough_resamples, holm
+from fairseq_headprune.evaluation.p_values import LEAST, corrected, enough_resamples, holm
 from fairseq_headprune.evaluation.significance import bootstrap_statistics
 from fairseq_headprune.evaluation.trainings import (
     Difference,
-    corrected,
     hierarchical_bootstrap,
     mixed_model,
     paired,
