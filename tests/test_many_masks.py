@@ -1,10 +1,14 @@
 """Many masks in one batch: the translations of one run a mask, and a mask for each row."""
 
+from argparse import Namespace
+from functools import partial
+
 import pytest
 import torch
 from verbs import session, write_lively
 
 from fairseq_headprune.evaluation import many_masks
+from fairseq_headprune.evaluation.memory import fitting
 from fairseq_headprune.evaluation.translate import Translator
 from fairseq_headprune.modules.attach import find_gates
 from fairseq_headprune.modules.attention import apply_gate
@@ -57,6 +61,18 @@ def test_translations_are_those_of_one_run_a_mask(lively, flags):
     assert translator.answers_of(masks) == expected
     # Masks make a difference, except where prefixes or limits leave no choice.
     assert len(set(map(tuple, expected))) >= (1 if {"--prefix-size", "--min-len"} & set(flags) else 10)
+
+
+def test_limits_are_those_of_batches_of_which_a_short_sentence_alone_has_less(lively):
+    # Source: fairseq's own generator; by hand: a sentence of 2 tokens would have a limit of 2.
+    loaded = session(lively, *"--beam 2 --min-len 4 --max-len-a 1 --max-len-b 0".split())
+    translator, full = Translator(loaded, "test"), loaded.gates.full()
+    assert translator.answers_of([full]) == one_by_one(loaded, translator, [full])
+    fits = fitting(loaded.model, Namespace(share=lambda: 10**9), 2, translator._many.limit)
+    assert fits([9, 2], 2) == 2
+    translator = Translator(session(lively, *"--min-len 99 --max-len-a 1 --max-len-b 0".split()), "test")
+    with pytest.raises(ValueError, match="--min-len 99 is more than the largest length"):
+        translator.answers_of([full])
 
 
 def test_packing_does_not_change_translations(lively, monkeypatch):
@@ -156,6 +172,30 @@ def test_a_model_that_is_not_finite_is_an_error(lively):
         loaded.model.decoder.layers[0].fc1.bias.fill_(float("nan"))
     with pytest.raises(FloatingPointError, match="mask 0"):
         Translator(loaded, "test").answers_of([loaded.gates.mask()])
+
+
+def test_a_token_after_which_nothing_is_finite_leaves_other_hypotheses(lively):
+    # Source: fairseq's own generator, which gives every hypothesis keys and values of its own.
+    loaded, found = session(lively, "--beam", "4", "--max-len-b", "10"), 0
+    translator, full = Translator(loaded, "test"), loaded.gates.full()
+    for token in range(4, 13):
+        hook = loaded.model.decoder.embed_tokens.register_forward_hook(partial(_not_finite, token))
+        try:
+            expected = one_by_one(loaded, translator, [full])
+        except FloatingPointError:  # nothing is left of a sentence
+            with pytest.raises(FloatingPointError):
+                translator.answers_of([full])
+        else:
+            assert translator.answers_of([full]) == expected
+            found += 1
+        hook.remove()
+    assert found > 2
+
+
+def _not_finite(token, module, inputs, output):
+    """Embed a token as NaN in the decoder, which reads one token a step (the encoder may share the embedding)."""
+    [tokens] = inputs
+    return output.masked_fill(tokens.eq(token)[..., None], torch.nan) if tokens.size(1) == 1 else output
 
 
 def test_a_head_that_is_not_finite_is_silenced_in_its_rows_only(lively):

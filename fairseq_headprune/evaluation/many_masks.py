@@ -70,16 +70,9 @@ class ManyMasks:
         self._model, self._gates, self._settings = model, gates, generator
 
     def limit(self, width: int) -> int:
-        """Return fairseq's maximum length of translations for a batch of this source width.
-
-        Raises:
-            ValueError: it is below the minimum length.
-        """
+        """Return fairseq's maximum length of translations for a batch of this source width."""
         settings = self._settings
-        limit = min(int(settings.max_len_a * width + settings.max_len_b), settings.max_len - 1)
-        if limit < settings.min_len:
-            raise ValueError(f"--min-len {settings.min_len} is more than the largest length, {limit}")
-        return limit
+        return min(int(settings.max_len_a * width + settings.max_len_b), settings.max_len - 1)
 
     @torch.no_grad()
     def translate(
@@ -95,9 +88,11 @@ class ManyMasks:
             prefix: (sentences, n) tokens that translations begin with.
 
         Raises:
-            ValueError: a mask does not fit the model.
+            ValueError: a mask does not fit the model, or a maximum length is below ``--min-len``.
             FloatingPointError: a sentence has no hypothesis because the model's output is not finite.
         """
+        if min(limits) < self._settings.min_len:
+            raise ValueError(f"--min-len {self._settings.min_len} is more than the largest length, {min(limits)}")
         if prefix is None and isinstance(self._settings, ForcingGenerator):
             prefix = self._settings.begun(sample["net_input"]["src_tokens"])
         rows = RowMasks(self._gates, masks)
@@ -158,18 +153,23 @@ class _Search:
         while True:
             if changed:
                 self._set_masks(beams)
+            forced, limited = self._forced(beams, prefix), beams.step >= lowest
             state.begin(beams.beam)
-            features, _ = self._model.decoder(beams.tokens, memory, state, features_only=True, alignment_layer=NO_LAYER)
-            forced = self._forced(beams, prefix)
-            scores, tokens, chosen, broken = self._candidates(features, beams, forced, beams.step >= lowest)
+            features = self._features(beams, memory, state)
+            scores, tokens, chosen, broken = self._candidates(features, beams, forced, limited)
+            if beams.beam > 1 and bool(broken.any()):
+                state.repeat()
+                features = self._features(beams, memory, state)
+                scores, tokens, chosen, _ = self._candidates(features, beams, forced, limited)
             before = beams.sentences.numel(), beams.beam
             keep, order = beams.advance(scores, tokens, chosen, None if forced is None else forced.eq(settings.eos))
             if not keep.numel():
                 return self._found(beams)
             state.follow(keep, order, beams.beam)
-            if bool(broken.any()):
-                state.forget_broken()
             changed = (keep.numel(), beams.beam) != before
+
+    def _features(self, beams: Beams, memory: dict[str, Any], state: BeamCache) -> Tensor:
+        return self._model.decoder(beams.tokens, memory, state, features_only=True, alignment_layer=NO_LAYER)[0]
 
     def _set_masks(self, beams: Beams) -> None:
         rows = beams.sentences % self._masks.masks

@@ -43,6 +43,7 @@ class BeamCache(dict):
         #: None (one hypothesis a sentence), or bool (sentences, beam, keys): the keys of others, or of nobody
         self._others: Optional[Tensor] = None
         self._beam, self._start, self._keys = 1, 0, 0
+        self._apart = False
         #: module -> keys and values, (sentences, heads, room, head_dim) each; the last ones are not used yet
         self._own: dict[Any, list[Tensor]] = {}
         self._encoded: dict[Any, list[Tensor]] = {}
@@ -69,6 +70,7 @@ class BeamCache(dict):
         After a step with one hypothesis per sentence there may be more: they share its key.
         """
         self._beam, self._start, self._keys = beam, self._keys, self._keys + beam
+        self._apart = False
 
     def follow(self, keep: Tensor, order: Tensor, beam: int) -> None:
         """Continue with some sentences, and with other hypotheses of each.
@@ -96,23 +98,25 @@ class BeamCache(dict):
         if self._padding is not None and keep.numel() != self._padding.size(0):
             self._padding = self._padding.index_select(0, keep)
 
-    def forget_broken(self) -> None:
-        """Replace values that are not finite by 0: else those of a hypothesis that ended so would reach the others.
+    def repeat(self) -> None:
+        """Repeat this step: a hypothesis that is not finite reaches no other one then, as it does otherwise.
 
-        A weight of 0 does not suffice, since 0 times NaN is NaN. Hypotheses that go on have finite values, except in
-        pruned heads, whose output is replaced.
+        The others' weights of its values are 0, but 0 times NaN is NaN. So such a value is stored as 0, and the output
+        of its own hypothesis is made NaN instead; this takes time, so it is done only where it is needed.
         """
-        for _, value in self._own.values():
-            value.nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
+        self._apart = True
 
     def attend(self, module: Any, query: Tensor) -> Tensor:
         """Return the output of an attention module, (1, sentences * beam, d), for queries of the same shape.
 
         A mask of its rows (``row_keep``) has one row per sentence here.
         """
-        rows = query[0].unflatten(0, (-1, self._beam))
+        rows, lost = query[0].unflatten(0, (-1, self._beam)), None
         if module.self_attention:
             q, *new = (_heads_first(module, x) for x in self._project(module, rows))
+            if self._apart:
+                lost = ~new[1].isfinite().all(-1, keepdim=True)
+                new[1] = new[1].masked_fill(lost, 0.0)
             blocked = self._others
             keys = self._keys if blocked is None else blocked.size(2)
             key, value = (room[:, :, :keys] for room in self._append(module, new))
@@ -121,6 +125,7 @@ class BeamCache(dict):
             key, value = self._encoded[module]
             blocked = None if self._padding is None else self._padding[:, None]
         heads = self._mix(module, q, key, value, blocked)
+        heads = heads if lost is None else heads.masked_fill(lost, torch.nan)
         heads = apply_gate(heads, module.head_gate, module.head_keep if module.row_keep is None else module.row_keep)
         return module.out_proj(heads.transpose(1, 2).reshape(1, -1, heads.size(1) * heads.size(3)))
 
