@@ -11,9 +11,10 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from verbs import living_workers
 
 from fairseq_headprune.jobs import claims
-from fairseq_headprune.jobs.claims import Claims, living_workers
+from fairseq_headprune.jobs.claims import Claims
 from fairseq_headprune.studies.folder import StudyFolder
 from fairseq_headprune.studies.study import Cell, shared
 
@@ -143,7 +144,7 @@ def test_a_living_ones_claim_holds_and_a_dead_ones_lapses(tmp_path):
     os.kill(other.pid, signal.SIGKILL)
     other.communicate()
     assert study.claims.take(["a", "b", "c"], study.cells) == ["a"]
-    assert list(living_workers(study.path)) == [study.claims._registered()]
+    assert living_workers(study.path) == [study.claims._registered()]
     # The next process removes what the killed one left, and nothing of a living one.
     after = StudyFolder(study.path)
     assert after.claims.take(["a", "b", "c"], after.cells) == ["b"]

@@ -12,12 +12,11 @@ import pytest
 import slurm_node
 import tiny
 import torch
-from verbs import BEAM, refused, run_json
+from verbs import BEAM, living_workers, refused, run_json
 
 from fairseq_headprune.cli import main
 from fairseq_headprune.evaluation.translate import Translator
 from fairseq_headprune.jobs import processes, submitted
-from fairseq_headprune.jobs.claims import living_workers
 from fairseq_headprune.studies.folder import StudyFolder
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(tiny.ROOT), "OMP_NUM_THREADS": "1"}
@@ -65,7 +64,7 @@ def test_a_killed_study_takes_its_workers_along_and_goes_on(flags, ablated, tmp_
         study.kill()
         study.communicate()
         # Whatever its worker was about, it ends with its parent.
-        wait_for(lambda: not list(living_workers(folder)))
+        wait_for(lambda: not living_workers(folder))
     document, expected = run_json("ablate", *flags, "-o", folder), ablated["document"]
     assert same_study(folder, ablated["folder"]) and document["found"] == expected["found"]
     assert [c["p_holm"] for c in document["cells"]] == [c["p_holm"] for c in expected["cells"]]

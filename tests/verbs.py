@@ -10,6 +10,7 @@ import torch
 
 from fairseq_headprune.cli import main
 from fairseq_headprune.evaluation.translate import Translator
+from fairseq_headprune.jobs.claims import lock_is_held
 from fairseq_headprune.parts import Mask
 from fairseq_headprune.session import Session, parse_generation_args
 
@@ -41,6 +42,11 @@ def write_lively(run, folder):
             weight += 0.3 * torch.randn(weight.shape, generator=generator)
     torch.save(state, folder / "lively.pt")
     return {"data": run["data"], "checkpoint": folder / "lively.pt"}
+
+
+def living_workers(study):
+    """The names of the processes that now work in a study folder, in the order of their names."""
+    return [lock.stem for lock in sorted((study / "workers").glob("*.lock")) if lock_is_held(lock)]
 
 
 def refused(capsys, *argv):

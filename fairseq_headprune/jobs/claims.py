@@ -12,7 +12,7 @@ import secrets
 import socket
 import time
 import weakref
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Sequence
 from pathlib import Path
 
 from fairseq_headprune.json_lines import append_line, json_line, locked, read_cells
@@ -147,13 +147,6 @@ def lock_is_held(path: Path) -> bool:
     finally:
         os.close(handle)
     return False
-
-
-def living_workers(path: Path) -> Iterator[str]:
-    """Iterate over the names of the processes now working in a study folder."""
-    for lock in sorted((path / "workers").glob("*.lock")):
-        if lock_is_held(lock):
-            yield lock.stem
 
 
 def _close(handle: int, path: Path) -> None:
