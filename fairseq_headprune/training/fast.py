@@ -16,6 +16,17 @@ from fairseq_headprune.training.optimizer import Readings, speed_up
 from fairseq_headprune.training.passes import Passes, Work
 from fairseq_headprune.training.recording import INPUTS, LENGTH, SENTENCES, CudaRecorder, padded, shape_of
 
+logger = logging.getLogger(__name__)
+
+#: values of --cuda-graphs
+MODES = ChoiceEnum(["off", "auto", "on"])
+#: help text of ``--cuda-graphs`` for all tasks
+CUDA_GRAPHS_HELP = (
+    "replay forward and backward of a batch as one CUDA graph, and take the optimizer's step with few launches: "
+    "off; auto, where it is known to help (translation on one GPU); on, and say why where it cannot be done. Batches "
+    "are padded to multiples of 16 sentences and of 8 tokens"
+)
+
 
 def why_not(model: nn.Module, criterion: Any, optimizer: Any) -> Optional[str]:
     """Return why the passes of this training cannot be recorded; None if they can."""
@@ -120,18 +131,6 @@ class QuickSeed(fairseq.utils.set_torch_seed):
         """Make fairseq's trainer use it."""
         if fairseq.utils.xm is None:
             fairseq.utils.set_torch_seed = cls
-
-
-logger = logging.getLogger(__name__)
-
-#: values of --cuda-graphs
-MODES = ChoiceEnum(["off", "auto", "on"])
-#: help text of ``--cuda-graphs`` for all tasks
-CUDA_GRAPHS_HELP = (
-    "replay forward and backward of a batch as one CUDA graph, and take the optimizer's step with few launches: "
-    "off; auto, where it is known to help (translation on one GPU); on, and say why where it cannot be done. Batches "
-    "are padded to multiples of 16 sentences and of 8 tokens"
-)
 
 
 class FastTraining:
