@@ -6,6 +6,7 @@ from pathlib import Path
 from fairseq_headprune.cli.common import Parser
 from fairseq_headprune.cli.report import document
 from fairseq_headprune.gates.log import NAME as LOG
+from fairseq_headprune.report.page.document import render
 from fairseq_headprune.studies.gate_runs import holds_gates, read_gates
 from fairseq_headprune.studies.stored import NAME, is_stored, read_study
 
@@ -24,7 +25,6 @@ def run(argv: list[str]) -> int:
     for study in args.studies:
         if not is_stored(study):
             (read_gates if holds_gates(study) else read_study)(study)
-    from fairseq_headprune.report.page.document import render  # matplotlib: not for --help
     from fairseq_headprune.report.page.server import PageServer
 
     title = ", ".join(Path(study).resolve().name for study in args.studies)

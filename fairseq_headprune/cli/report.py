@@ -7,7 +7,7 @@ from typing import Any
 
 from fairseq_headprune.cli.common import Parser, check_least, check_outputs, emit
 from fairseq_headprune.files import PathLike, write_text
-from fairseq_headprune.report.page.document import page_document, summary
+from fairseq_headprune.report.page.document import page_document, render, summary
 from fairseq_headprune.studies.gate_runs import holds_gates, read_gates
 from fairseq_headprune.studies.stored import is_stored, page_result, read_study, stored_entry
 
@@ -21,8 +21,6 @@ def run(argv: list[str]) -> int:
     """Run the verb."""
     args = _parser().parse_args(argv)
     _check(args)
-    from fairseq_headprune.report.page.document import render  # matplotlib: not for --help
-
     content = document(args.studies, args.title, args.examples)
     page = render(content)
     write_text(args.output, page)

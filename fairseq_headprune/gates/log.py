@@ -156,11 +156,6 @@ class GateRun:
         """The last logged update."""
         return max(update for update, _ in [*self.sets, *self.validations])
 
-    @property
-    def name(self) -> str:
-        """Name of the run's folder."""
-        return self.path.resolve().parent.name
-
 
 def read_run(path: PathLike, until: int | None = None) -> GateRun:
     """Read the log of a training run from its folder (``--save-dir``) or file; the run may still be going on.

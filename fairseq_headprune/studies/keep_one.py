@@ -89,7 +89,7 @@ class KeepOne(OneHeadStudy):
         document.maps = [head_map]
         if baseline and chosen:
             document.tables = [self._table(list(chosen.values()), tests)]
-            document.notes = self._notes(baseline, list(chosen.values()), tests, len(heads))
+            document.notes = self._notes(baseline, tests, len(heads))
         if baseline and not missing:
             reported = [{**cell, "select_delta": tried[head]["delta"]} for head, cell in chosen.items()]
             document.data = {
@@ -119,7 +119,7 @@ class KeepOne(OneHeadStudy):
         )
         return layer_table(cells, skipped, tests, first, caption)
 
-    def _notes(self, baseline: Done, cells: list[Done], tests: Family, tried: int) -> list[str]:
+    def _notes(self, baseline: Done, tests: Family, tried: int) -> list[str]:
         notes = [
             f"{self.measure} of the unpruned model on {self.split}: {baseline['score']:.2f}",
             tests.legend(),

@@ -32,7 +32,7 @@ def survival(paths: Sequence[PathLike]) -> Document:
     """
     folders = read_folders(paths)
     rows = {folder.name: _shares(folder) for folder in folders}
-    together = _apart_and_together(folders, rows)
+    together = _apart_and_together(folders)
     document = Document(f"What survives in {', '.join(folder.name for folder in folders)}")
     agreed = {folder.name: _agreement(folder) for folder in folders}
     document.data = {
@@ -144,9 +144,7 @@ def _agreement_table(agreed: Mapping[str, Mapping[str, Any]]) -> Table:
     return Table(header, rows, caption="Do the searches of a folder agree on what survives?", notes=[note])
 
 
-def _apart_and_together(
-    folders: Sequence[TicketFolder], rows: Mapping[str, Mapping[str, Spread]]
-) -> list[tuple[dict[str, Any], Difference]]:
+def _apart_and_together(folders: Sequence[TicketFolder]) -> list[tuple[dict[str, Any], Difference]]:
     """Compare what survives when heads, or blocks, are pruned alone and when both are, over the same models (§4.1)."""
     found = []
     for alone, both in product(folders, folders):

@@ -12,16 +12,10 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-import matplotlib
-from matplotlib.colors import to_hex
-
 from fairseq_headprune import __version__
 from fairseq_headprune.json_lines import plain
 from fairseq_headprune.provenance import git_commit
 from fairseq_headprune.report.document import Curves, Document, EpochCurves
-from fairseq_headprune.report.drawing import LOOKS, spare_looks
-from fairseq_headprune.report.drawings import svg_of
-from fairseq_headprune.report.head_maps import MAPS
 from fairseq_headprune.report.tables import Marked, Table
 
 FORMAT = "headprune.report/1"
@@ -85,6 +79,8 @@ def together(studies: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def page_entry(name: str, kind: str, document: Document) -> dict[str, Any]:
     """Return what the page shows of one document: numbers, tables, figures, provenance."""
+    from fairseq_headprune.report.drawings import svg_of  # matplotlib: not for --help
+
     where, kinds = document.provenance, {Curves: "pruning", EpochCurves: "epochs"}
     entry = {
         **document.state,
@@ -180,7 +176,7 @@ _SHADES = 41
 
 
 def render(document: dict[str, Any]) -> str:
-    """Return the page that shows a document of :func:`~fairseq_headprune.report.page.document.document`.
+    """Return the page that shows what :func:`page_document` returned.
 
     The page's content security policy lists the hashes of style and scripts: a browser runs nothing else and loads
     nothing from outside.
@@ -207,6 +203,9 @@ def _json(value: Any) -> str:
 
 def _looks() -> dict[str, Any]:
     """Return the colours, markers and dashes of the figures."""
+    from fairseq_headprune.report.drawing import LOOKS, spare_looks
+    from fairseq_headprune.report.head_maps import MAPS
+
     names = {**MAPS, "epochs": "viridis"}
     return {
         "palettes": {name: [_shade(scale, k) for k in range(_SHADES)] for name, scale in names.items()},
@@ -216,6 +215,9 @@ def _looks() -> dict[str, Any]:
 
 
 def _shade(scale: str, number: int) -> str:
+    import matplotlib
+    from matplotlib.colors import to_hex
+
     return to_hex(matplotlib.colormaps[scale](number / (_SHADES - 1)))
 
 
