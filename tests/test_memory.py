@@ -177,6 +177,7 @@ def test_tokens_of_a_pass_follow_from_the_share(gpu):
         ({"jobs": 8, "launcher": "slurm"}, {}, 1, 1),
         ({"jobs": 4, "worker": True}, {processes.JOBS_ON_GPU: "2"}, 1, 2),
         ({"jobs": 4, "worker": True}, {}, 1, 1),
+        ({}, {processes.JOBS_ON_GPU: "3"}, 1, 3),
         ({}, {"WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "4", "RANK": "1"}, 2, 2),
     ],
 )

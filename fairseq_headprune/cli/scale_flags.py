@@ -101,7 +101,9 @@ def _jobs_on_gpu(args: Any) -> int:
         return on_fullest(int(os.environ.get("LOCAL_WORLD_SIZE", 1)), here)
     if args.worker:
         return jobs_on_gpu()
-    return on_fullest(args.jobs, here) if args.launcher == "processes" else 1
+    mine = on_fullest(args.jobs, here) if args.launcher == "processes" else 1
+    # A study of one of several models that are searched side by side is no worker, but not alone either.
+    return max(mine, jobs_on_gpu())
 
 
 def use_local_rank(cpu: bool) -> None:
