@@ -8,8 +8,6 @@ methods have. With --margin, p_equivalent is that of two one-sided tests (TOST):
 
 import argparse
 import re
-import shlex
-import sys
 from collections import defaultdict
 from dataclasses import asdict
 from pathlib import Path
@@ -20,7 +18,7 @@ from fairseq_headprune.evaluation.p_values import corrected
 from fairseq_headprune.evaluation.trainings import paired, spread
 from fairseq_headprune.files import read_json, sha256, write_json
 from fairseq_headprune.jobs.methods import in_order
-from fairseq_headprune.provenance import environment
+from fairseq_headprune.provenance import script_environment
 
 #: heads kept, or None in the mean over all -> seed -> score
 Scores = dict[int | None, dict[int, float]]
@@ -91,8 +89,7 @@ def main() -> None:
     if args.output:
         of = {args.comparison.name: sha256(args.comparison)}
         facts = {"of": of, "split": value["split"], "against": args.against, "margin": args.margin}
-        made = environment(shlex.join(["over_trainings.py", *sys.argv[1:]]))
-        write_json(args.output, {**facts, "rows": rows, "environment": made})
+        write_json(args.output, {**facts, "rows": rows, "environment": script_environment()})
 
 
 if __name__ == "__main__":

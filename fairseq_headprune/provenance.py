@@ -4,7 +4,9 @@ import functools
 import importlib.metadata
 import os
 import platform
+import shlex
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +48,11 @@ def environment(command: str | None = None) -> dict[str, Any]:
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
         **({} if command is None else {"command": command}),
     }
+
+
+def script_environment() -> dict[str, Any]:
+    """Describe the system and the command of the script that is running, by its name without folder."""
+    return environment(shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]))
 
 
 def _version(distribution: str) -> str | None:

@@ -47,7 +47,7 @@ def main() -> None:
     """Run the steps that are not done, and note their times."""
     from fairseq_headprune.files import read_json, write_json
     from fairseq_headprune.jobs.processes import with_package
-    from fairseq_headprune.provenance import environment
+    from fairseq_headprune.provenance import script_environment
 
     args = arguments()
     import torch
@@ -69,7 +69,7 @@ def main() -> None:
         gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
         value = {"seconds": done, "total": round(sum(done.values()), 1), "epochs": args.epochs, "gpu": gpu}
         for path in (noted, args.results):
-            write_json(path, {**value, "environment": environment(shlex.join(["michel.py", *sys.argv[1:]]))})
+            write_json(path, {**value, "environment": script_environment()})
         print(f"{name}: {done[name]:.0f} s", file=sys.stderr, flush=True)
 
 

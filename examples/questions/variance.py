@@ -6,8 +6,6 @@ effects. The components are those of the expected mean squares (Searle, Casella 
 
 import argparse
 import re
-import shlex
-import sys
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from fairseq_headprune.files import read_json, sha256, write_json
-from fairseq_headprune.provenance import environment
+from fairseq_headprune.provenance import script_environment
 
 
 def shares(scores: np.ndarray) -> dict[str, float]:
@@ -59,10 +57,8 @@ def main() -> None:
         text = f"{row['share_mask']:.0%} mask, {row['share_seed']:.0%} seed ({row['masks']} x {row['seeds']} trainings)"
         print(f"{row['method']:40} {row['heads']:>4}  {text}")
     if args.output:
-        made = environment(shlex.join(["variance.py", *sys.argv[1:]]))
-        write_json(
-            args.output, {"of": {args.comparison.name: sha256(args.comparison)}, "rows": rows, "environment": made}
-        )
+        of = {args.comparison.name: sha256(args.comparison)}
+        write_json(args.output, {"of": of, "rows": rows, "environment": script_environment()})
 
 
 if __name__ == "__main__":

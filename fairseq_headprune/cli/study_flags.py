@@ -1,6 +1,7 @@
 """The flags of studies: how importance is estimated, what is compared, and the tests of significance."""
 
 import argparse
+from collections.abc import Callable
 from typing import Any
 
 from fairseq_headprune.cli.common import add_ffn_flag, add_output_flags, add_width_flag, check_alpha, check_least
@@ -13,8 +14,12 @@ from fairseq_headprune.report.marks import MARGIN
 def add_scoring_flags(parser: argparse.ArgumentParser, preset: str | None = None) -> None:
     """Add the flags to a parser; ``preset`` is the default of ``--preset``, for a verb that is a paper's method."""
     default = ScoreSettings(**PRESETS.get(preset or "", {}))
-    group = parser.add_argument_group("importance")
-    add = group.add_argument
+    add = parser.add_argument_group("importance").add_argument
+    _add_estimator_flags(add, preset, default)
+    _add_sentence_flags(add, default)
+
+
+def _add_estimator_flags(add: Callable[..., Any], preset: str | None, default: ScoreSettings) -> None:
     add(
         "--preset",
         choices=list(PRESETS),
@@ -57,6 +62,9 @@ def add_scoring_flags(parser: argparse.ArgumentParser, preset: str | None = None
         default=default.norm_order,
         help="L1 or L2, for --estimator weight-norm",
     )
+
+
+def _add_sentence_flags(add: Callable[..., Any], default: ScoreSettings) -> None:
     add("--score-subset", metavar="SPLIT", default=None, help="split that importance is estimated on (default: train)")
     add(
         "--score-sentences",

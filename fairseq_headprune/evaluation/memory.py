@@ -142,12 +142,14 @@ class Packer:
         """
         self.rows = math.inf
         order = sorted(zip(lengths, sentences, strict=True), reverse=True)
-        rows, left = self._beam * masks, self._batches(sorted(lengths, reverse=True), self._beam * masks)
-        while order:
-            size = min(self._size([length for length, _ in order], rows), -(-len(order) // max(1, left)))
-            batch, order, left = order[:size], order[size:], left - 1
+        lengths, sentences = ([pair[place] for pair in order] for place in (0, 1))
+        rows = self._beam * masks
+        left = self._batches(lengths, rows)
+        while sentences:
+            size = min(self._size(lengths, rows), -(-len(sentences) // max(1, left)))
+            batch, sentences, lengths, left = sentences[:size], sentences[size:], lengths[size:], left - 1
             with self._card.limited() if self._card else contextlib.nullcontext():
-                self._try([sentence for _, sentence in batch], range(masks), work)
+                self._try(batch, range(masks), work)
         torch.cuda.empty_cache()
 
     def _batches(self, lengths: Sequence[int], rows: int) -> int:
@@ -205,7 +207,7 @@ def fitting(model: Any, card: Optional[Card], beam: int, limit: Callable[[int], 
     # Keys and values of all layers, and another copy of one layer's keys when sentences are dropped.
     cached = (2 * layers + 1) * width
 
-    def sentences(lengths: Sequence[int], rows: int) -> int:
+    def _of_share(lengths: Sequence[int], rows: int) -> int:
         share = card.share() / (size * rows)
         fixed = cached * lengths[0] / beam + 2 * inner + 20 * width
         most = 0.0
@@ -216,4 +218,4 @@ def fitting(model: Any, card: Optional[Card], beam: int, limit: Callable[[int], 
                 return number - 1
         return min(len(lengths), _CUDA_ROWS // rows)
 
-    return sentences
+    return _of_share

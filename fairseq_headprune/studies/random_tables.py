@@ -13,6 +13,8 @@ from fairseq_headprune.studies.samplings import AT_LEAST_ONE, CONTROL, Item
 from fairseq_headprune.studies.study import UNPRUNED, Done
 
 Entry = Mapping[str, Any]
+#: caption, kinds of items, first titles, cells of the unpruned model below these, the same of an item
+_Form = tuple[str, tuple[str, ...], list[str], list[Any], Callable[[Entry], list[Any]]]
 
 
 def paper_tables(
@@ -37,9 +39,20 @@ def paper_tables(
     """
     columns, of_paper = (theirs["columns"], theirs["items"]) if theirs else ([], {})
     none = [None] * len(columns)
+    tables = []
+    for caption, kinds, header, first, cells in _forms(start, noun):
+        mine = [item for item in items if item["kind"] in kinds]
+        rows = [[*cells(item), *_score(item, tests), *of_paper.get(item.get("item"), none)] for item in mine]
+        if rows:
+            whole = [[*first, f"{baseline:.2f}", None, None, None, *none], *rows]
+            tables.append(Table([*header, measure, "95% interval", "sd", "n", *columns], whole, caption=caption))
+    return tables
+
+
+def _forms(start: Mask, noun: str) -> list[_Form]:
     full = {component: n["kept"] for component, n in start.counts().items()}
     config = format_config(start)
-    forms: list[tuple[str, tuple[str, ...], list[str], list[Any], Callable[[Entry], list[Any]]]] = [
+    return [
         (
             f"{noun.capitalize()} pruned at random",
             (CONTROL, "random"),
@@ -69,14 +82,6 @@ def paper_tables(
             lambda item: [_layers(item["text"]), f"{item['percent']:.0f}"],
         ),
     ]
-    tables = []
-    for caption, kinds, header, first, cells in forms:
-        mine = [item for item in items if item["kind"] in kinds]
-        rows = [[*cells(item), *_score(item, tests), *of_paper.get(item.get("item"), none)] for item in mine]
-        if rows:
-            whole = [[*first, f"{baseline:.2f}", None, None, None, *none], *rows]
-            tables.append(Table([*header, measure, "95% interval", "sd", "n", *columns], whole, caption=caption))
-    return tables
 
 
 def mean_tests(items: Sequence[Entry], baseline: Entry, alpha: float, margin: float) -> TrainingTests:
