@@ -31,12 +31,17 @@ corpus() {  # NAME: set PREPARED and UPDATES (unless they are), HEADS, COUNTS, M
     HEADS=72 COUNTS=68,60,48,36,24,20,16,12,8,4,3,2,1 MODEL=() TUNING="--lr 3e-4 --warmup-updates 100"
     case "$1" in
         multi30k | multi30k-fr) UPDATES="${UPDATES:-5000}" ;;
-        multi30k-narrow)  # the same 72 heads at half the width: several trainings share a GPU without waiting for it
-            UPDATES="${UPDATES:-2500}"
-            MODEL=(--recipe "--share-all-embeddings --encoder-embed-dim 256 --decoder-embed-dim 256
-                --encoder-ffn-embed-dim 512 --decoder-ffn-embed-dim 512 --dropout 0.3 --label-smoothing 0.1
-                --optimizer adam --adam-betas '(0.9, 0.98)' --lr 1e-3 --lr-scheduler inverse_sqrt --warmup-updates 800
-                --max-tokens 4096 --distributed-world-size 1 --log-format simple --log-interval 100") ;;
+        *-narrow)  # the same data, half the width: several trainings share a GPU without waiting for it
+            local layers=6 dropout=0.3
+            UPDATES="${UPDATES:-2000}"
+            if [ "$1" = tatoeba-narrow ]; then  # a model of another kind, too: 3+3 layers of 4 heads
+                HEADS=36 COUNTS=34,30,24,18,12,10,8,6,4,3,2,1 layers=3 dropout=0.1
+            fi
+            MODEL=(--recipe "--share-all-embeddings --encoder-layers $layers --decoder-layers $layers
+                --encoder-embed-dim 256 --decoder-embed-dim 256 --encoder-ffn-embed-dim 512 --decoder-ffn-embed-dim 512
+                --dropout $dropout --label-smoothing 0.1 --optimizer adam --adam-betas '(0.9, 0.98)' --lr 1e-3
+                --lr-scheduler inverse_sqrt --warmup-updates 600 --max-tokens 4096 --distributed-world-size 1
+                --log-format simple --log-interval 100") ;;
         tatoeba) UPDATES="${UPDATES:-20000}" ;;
         tatoeba-tiny)  # 2+2 layers, width 128
             local sides="--SIDE-layers 2 --SIDE-embed-dim 128 --SIDE-ffn-embed-dim 256 --SIDE-attention-heads 4"
@@ -45,10 +50,10 @@ corpus() {  # NAME: set PREPARED and UPDATES (unless they are), HEADS, COUNTS, M
                 ${sides//SIDE/decoder} --optimizer adam --adam-betas '(0.9, 0.98)' --lr 2e-3 --lr-scheduler inverse_sqrt
                 --warmup-updates 200 --label-smoothing 0.1 --clip-norm 1.0 --dropout 0.1 --max-tokens 2000
                 --distributed-world-size 1 --log-format simple --log-interval 100") ;;
-        *) echo "$0: unknown corpus $1: multi30k, multi30k-fr, multi30k-narrow, tatoeba or tatoeba-tiny" >&2; exit 2 ;;
+        *) echo "$0: unknown corpus $1: multi30k, multi30k-fr or tatoeba, each also with -narrow, or tatoeba-tiny" >&2; exit 2 ;;
     esac
-    local folder="$HERE/../${1%-narrow}/out"
-    [ "${1%-narrow}" = multi30k ] || folder="$HERE/../questions/out/$1"
+    local folder="$HERE/../multi30k/out" data="${1%-narrow}"
+    [ "$data" = multi30k ] || folder="$HERE/../questions/out/$data"
     PREPARED="${PREPARED:-$folder}"
     [ -e "$PREPARED/data-bin" ] || { echo "$0: $PREPARED/data-bin is missing: see examples/questions/README.md" >&2; exit 2; }
 }

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Five questions about the papers:  [SEEDS=…] [UPDATES=…] [JOBS=…] [LIMIT=…] [PREPARED=…] [OUT=…] [RESULTS=…] questions.sh N [CORPUS] [flags]
 #   N        1 to 5: see README.md; or choose: hyper-parameters on valid
-#   CORPUS   multi30k (default), multi30k-narrow (the same data, a model of half the width), multi30k-fr, tatoeba or
-#            tatoeba-tiny
+#   CORPUS   multi30k (default), multi30k-fr or tatoeba, each also with -narrow (a model of half the width, the last one
+#            of half the layers, too), or tatoeba-tiny
 #   SEEDS    of the trainings (default: 1,2,3,4,5; of question 2 1,2,3,4)
 #   UPDATES  of every training (default: the corpus's; of question 3 twice as many)
 #   TUNE     updates of fine-tuning in questions 4 and 5 (default: 40% of UPDATES)
