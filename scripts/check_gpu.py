@@ -146,6 +146,7 @@ def _run(work: Path, args: argparse.Namespace) -> list[str]:
     if GRAPHS in args.verbs:
         commands.append(_command(work, GRAPHS, f"{Path(__file__).with_name('check_graphs.py')} --json"))
     for side, flag in SIDES.items():
+        (work / side).mkdir(exist_ok=True)
         for name, words in verbs.items():
             own = f"{side}/{name}"
             commands.append(_command(work, own, f"{_verb(words_of(words, flag, own))} --json"))
