@@ -21,6 +21,7 @@ from torch import Tensor
 
 from fairseq_headprune.evaluation.beams import Beams
 from fairseq_headprune.evaluation.generation import ForcingGenerator
+from fairseq_headprune.evaluation.memory import expected_tokens
 from fairseq_headprune.models.transformer_gated import NO_LAYER
 from fairseq_headprune.modules.attach import GatedParts, without_attention_weights
 from fairseq_headprune.modules.cache import BeamCache
@@ -98,8 +99,10 @@ class ManyMasks:
         rows = RowMasks(self._gates, masks)
         with rows.in_force(), without_attention_weights(self._model):
             encoded, padding, group = self._encode(sample["net_input"], masks, rows)
+            lengths = sorted(sample["net_input"]["src_lengths"].tolist(), reverse=True)
+            *_, expected = expected_tokens(lengths, limits)
             search = _Search(self._model, self._gates, self._settings, rows, len(limits))
-            found = search.run(encoded, padding, group, limits, prefix)
+            found = search.run(encoded, padding, group, limits, int(expected), prefix)
         return found.unflatten(0, (-1, len(masks))).transpose(0, 1)
 
     def _encode(
@@ -131,12 +134,17 @@ class _Search:
         padding: Tensor,
         group: list[int],
         limits: Sequence[int],
+        expected: int,
         prefix: Optional[Tensor],
     ) -> Tensor:
-        """Return the best hypothesis of each sentence under each mask, (sentences * masks, tokens), padded."""
+        """Return the best hypothesis of each sentence under each mask, (sentences * masks, tokens), padded.
+
+        Args:
+            expected: tokens at the same time of all sentences under one mask, for which memory is allocated at first.
+        """
         device, count, masks = encoded.device, self._sentences, self._masks.masks
         outputs = (torch.tensor(group, device=device) * count + torch.arange(count, device=device)[:, None]).view(-1)
-        state = BeamCache(padding.index_select(0, outputs))
+        state = BeamCache(padding.index_select(0, outputs), expected * masks * self._settings.beam_size)
         for module in self._cross:
             state.encode(module, encoded, outputs)
         # The decoder only checks that there is an encoder output: keys and values are cached already.

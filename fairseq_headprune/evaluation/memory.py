@@ -189,12 +189,27 @@ def _halves(items: Sequence[int]) -> Iterator[Sequence[int]]:
     yield items[len(items) // 2 :]
 
 
+def expected_tokens(lengths: Sequence[int], limits: Sequence[int]) -> Iterator[float]:
+    """Yield how many tokens translations of the first sentences have at the same time at most, of 1, 2, … of them.
+
+    Translations are assumed to be no longer than 1.25 times the sentence plus 5 tokens, and those of shorter sentences
+    to end earlier.
+
+    Args:
+        lengths, limits: of the sentences, descending, and the maximum lengths of their translations.
+    """
+    most = 0.0
+    for number, (length, limit) in enumerate(zip(lengths, limits, strict=True), 1):
+        # When the translation of this sentence ends, only those of the longer ones go on.
+        most = max(most, number * min(limit, 1.25 * length + 5))
+        yield most
+
+
 def fitting(model: Any, card: Optional[Card], beam: int, limit: Callable[[int], int]) -> Fitting:
     """Return how many sentences fit into a batch.
 
     On CUDA they may take the current share of the free memory: for each hypothesis its caches and the activations of a
-    layer. Translations are assumed to be no longer than 1.25 times the sentence plus 5 tokens, and those of shorter
-    sentences to end earlier. Where they do not, memory may run out, and the batch is halved.
+    layer. Where translations are longer than :func:`expected_tokens` says, memory may run out, and the batch is halved.
 
     Args:
         card: the GPU; None on a CPU.
@@ -204,18 +219,16 @@ def fitting(model: Any, card: Optional[Card], beam: int, limit: Callable[[int], 
         return lambda lengths, rows: _CPU_ROWS // rows
     size, layers = model.decoder.embed_tokens.weight.element_size(), len(model.decoder.layers)
     width, inner = model.decoder.embed_dim, max(layer.fc2.in_features for layer in model.decoder.layers)
-    # Keys and values of all layers, and another copy of one layer's keys when sentences are dropped.
+    # Keys and values of all layers, and a block as large as those of one layer (see BeamCache).
     cached = (2 * layers + 1) * width
 
     def _of_share(lengths: Sequence[int], rows: int) -> int:
         share = card.share() / (size * rows)
         fixed = cached * lengths[0] / beam + 2 * inner + 20 * width
-        most = 0.0
-        for number, length in enumerate(lengths[: _CUDA_ROWS // rows], 1):
-            # When the translation of this sentence ends, only those of the longer ones go on.
-            most = max(most, number * min(limit(length), 1.25 * length + 5))
+        lengths = lengths[: _CUDA_ROWS // rows]
+        for number, most in enumerate(expected_tokens(lengths, [limit(length) for length in lengths]), 1):
             if number * fixed + most * cached > share:
                 return number - 1
-        return min(len(lengths), _CUDA_ROWS // rows)
+        return len(lengths)
 
     return _of_share

@@ -5,6 +5,9 @@ the keys of all hypotheses of a sentence stay where they are, and each hypothesi
 reordering changes these marks only, and the hypotheses of a sentence attend in one product instead of one each.
 """
 
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Optional
 
 import torch
@@ -13,12 +16,57 @@ from torch import Tensor
 
 from fairseq_headprune.modules.attention import alike, apply_gate, together
 
-#: Number of steps for which space is allocated at a time; kept small because unused space is also copied.
+#: Number of steps for which there is room before keys are moved; kept small because unused room is moved, too.
 _STEPS = 4
 
 #: Numbers of keys are filled up to multiples of this, with keys that nobody attends to: in half precision, products on
 #: CUDA are slow for rows of other lengths.
 _ALIGNED = 8
+
+
+class _Blocks:
+    """Keys and values of many modules in blocks of memory that are used again.
+
+    What changes its shape is written to a spare block, and leaves its own one as the next spare. Tensors of a new size
+    each time would fill up the allocator's cache with blocks that nothing fits into.
+    """
+
+    def __init__(self, keys: int) -> None:
+        """``keys``: for so many, of all sentences together, a block is made; where they are more, for 1.25 times."""
+        self._keys = keys
+        #: module -> keys and values, (sentences, heads, room, head_dim) each
+        self._of: dict[Any, list[Tensor]] = {}
+        self._memory: dict[Any, list[Tensor]] = {}
+        self._spare: Optional[Tensor] = None
+
+    def __getitem__(self, module: Any) -> list[Tensor]:
+        return self._of[module]
+
+    def __contains__(self, module: Any) -> bool:
+        return module in self._of
+
+    def put(self, module: Any, place: int, shape: Sequence[int], like: Tensor, write: Callable[[Tensor], Any]) -> None:
+        """Let ``write`` fill a tensor of this shape, and keep it as the module's keys (place 0) or values (1)."""
+        size, room = math.prod(shape), self._keys * shape[1] * shape[3]
+        if self._spare is None or self._spare.numel() < size:
+            self._spare = None  # released before more is allocated
+            self._spare = like.new_empty(room if size <= room else size * 5 // 4)
+        block, self._spare = self._spare, None
+        new = block[:size].view(*shape)
+        write(new)
+        of, memory = self._of.setdefault(module, []), self._memory.setdefault(module, [])
+        if place < len(of):
+            self._spare, of[place], memory[place] = memory[place], new, block
+        else:
+            of.append(new)
+            memory.append(block)
+
+    def select(self, keep: Tensor) -> None:
+        """Keep some sentences of all modules."""
+        for module, tensors in self._of.items():
+            for place, old in enumerate(tensors):
+                shape = (keep.numel(), *old.shape[1:])
+                self.put(module, place, shape, old, lambda new, old=old: torch.index_select(old, 0, keep, out=new))
 
 
 class BeamCache(dict):
@@ -28,11 +76,12 @@ class BeamCache(dict):
     modules would look for theirs, stays empty. In a step all sentences have the same number of hypotheses.
     """
 
-    def __init__(self, padding: Tensor) -> None:
+    def __init__(self, padding: Tensor, expected: int = 0) -> None:
         """Start without keys.
 
         Args:
             padding: bool (sentences, src): the padding of the encoder outputs that sentences attend to.
+            expected: keys of all sentences together for which room is made at once; there may be more.
         """
         super().__init__()
         # A softmax over nothing is NaN; where there is nothing to attend to, the values are 0 instead.
@@ -42,11 +91,10 @@ class BeamCache(dict):
         self._padding = padding if bool(padding.any()) else None
         #: None (one hypothesis a sentence), or bool (sentences, beam, keys): the keys of others, or of nobody
         self._others: Optional[Tensor] = None
-        self._beam, self._start, self._keys = 1, 0, 0
+        self._sentences, self._beam, self._start, self._keys = padding.size(0), 1, 0, 0
         self._apart = False
-        #: module -> keys and values, (sentences, heads, room, head_dim) each; the last ones are not used yet
-        self._own: dict[Any, list[Tensor]] = {}
-        self._encoded: dict[Any, list[Tensor]] = {}
+        #: of self-attention, of which the last keys are not used yet, and of encoder-decoder attention
+        self._own, self._encoded = _Blocks(expected), _Blocks(padding.numel())
         #: module -> weights and bias of queries, keys and values in one
         self._joined: dict[Any, tuple[Tensor, Optional[Tensor]]] = {}
 
@@ -58,11 +106,15 @@ class BeamCache(dict):
             outputs: (sentences,) the index of the output that each sentence attends to.
         """
         encoded = F.pad(encoded, (0, 0, 0, 0, 0, -encoded.size(0) % _ALIGNED))
-        projected = (module._heads_first(layer(encoded)) for layer in (module.k_proj, module.v_proj))
-        key, value = (x.index_select(0, outputs) for x in projected)
+        for place, layer in enumerate((module.k_proj, module.v_proj)):
+            projected = module._heads_first(layer(encoded))
+
+            def write(new: Tensor, projected: Tensor = projected) -> None:
+                torch.index_select(projected, 0, outputs, out=new)
+
+            self._encoded.put(module, place, (outputs.numel(), *projected.shape[1:]), projected, write)
         if self._nothing is not None:
-            value.masked_fill_(self._nothing[:, None, None, None], 0.0)
-        self._encoded[module] = [key, value]
+            self._encoded[module][1].masked_fill_(self._nothing[:, None, None, None], 0.0)
 
     def begin(self, beam: int) -> None:
         """Begin a step with that many hypotheses per sentence, each of which adds a key; call :meth:`follow` between.
@@ -91,12 +143,12 @@ class BeamCache(dict):
                 before = self._others[:, :, : self._keys].flatten(0, 1).index_select(0, order)
                 before = before.unflatten(0, (count, beam))
             self._others = torch.cat([before, new], 2)
-        for of_module in (self._own, self._encoded):
-            for rooms in of_module.values():
-                if keep.numel() != rooms[0].size(0):
-                    rooms[:] = [_pop_selected(rooms, keep) for _ in range(2)]
-        if self._padding is not None and keep.numel() != self._padding.size(0):
-            self._padding = self._padding.index_select(0, keep)
+        if keep.numel() != self._sentences:
+            self._sentences = keep.numel()
+            self._own.select(keep)
+            self._encoded.select(keep)
+            if self._padding is not None:
+                self._padding = self._padding.index_select(0, keep)
 
     def repeat(self) -> None:
         """Repeat this step: a hypothesis that is not finite reaches no other one then, as it does otherwise.
@@ -139,20 +191,20 @@ class BeamCache(dict):
 
     def _append(self, module: Any, new: list[Tensor]) -> list[Tensor]:
         """Append the keys and values of this step, and return the module's rooms."""
-        rooms = self._own.get(module, [])
-        if not rooms or rooms[0].size(2) < self._keys:
-            count, heads, _, width = new[0].shape
-            grown = []
-            for x in new:
-                size = self._start + _STEPS * self._beam
-                room = x.new_zeros(count, heads, size + -size % _ALIGNED, width)
-                if rooms:
-                    room[:, :, : self._start] = rooms.pop(0)[:, :, : self._start]
-                grown.append(room)
-            rooms = self._own[module] = grown
-        for room, x in zip(rooms, new, strict=True):
+        if module not in self._own or self._own[module][0].size(2) < self._keys:
+            size = self._start + _STEPS * self._beam
+            for place, x in enumerate(new):
+                old = self._own[module][place] if self._start else x
+                shape = x.size(0), x.size(1), size + -size % _ALIGNED, x.size(3)
+                self._own.put(module, place, shape, x, partial(self._widen, old))
+        for room, x in zip(self._own[module], new, strict=True):
             room[:, :, self._start : self._keys] = x
-        return rooms
+        return self._own[module]
+
+    def _widen(self, old: Tensor, new: Tensor) -> None:
+        new[:, :, : self._start] = old[:, :, : self._start]
+        # Nobody attends to the rest, but 0 times NaN is NaN.
+        new[:, :, self._start :] = 0
 
     @staticmethod
     def _mix(module: Any, q: Tensor, key: Tensor, value: Tensor, blocked: Optional[Tensor]) -> Tensor:
@@ -171,8 +223,3 @@ class BeamCache(dict):
 def _heads_first(module: Any, x: Tensor) -> Tensor:
     """(sentences, beam, heads * head_dim) -> (sentences, heads, beam, head_dim), without copying."""
     return x.unflatten(-1, (module.num_heads, module.head_dim)).transpose(1, 2)
-
-
-def _pop_selected(rooms: list[Tensor], keep: Tensor) -> Tensor:
-    """Select rows of the first of these, and release it before the next is selected."""
-    return rooms.pop(0).index_select(0, keep)
