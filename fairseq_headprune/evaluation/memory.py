@@ -28,9 +28,6 @@ _CPU_ROWS = 640
 #: Maximum rows of a batch on CUDA even if more fit: from some size on, more rows only cost memory.
 _CUDA_ROWS = 2**18
 
-#: Maximum numbers in a tensor of keys on CUDA: from here on, kernels count with 64 bits, which takes longer.
-_COUNTED = 2**31
-
 #: Translates these sentences under these masks.
 Work = Callable[[Sequence[int], Sequence[int]], None]
 
@@ -230,7 +227,7 @@ def fitting(model: Any, card: Optional[Card], beam: int, limit: Callable[[int], 
         fixed = cached * lengths[0] / beam + 2 * inner + 20 * width
         lengths = lengths[: _CUDA_ROWS // rows]
         for number, most in enumerate(expected_tokens(lengths, [limit(length) for length in lengths]), 1):
-            if number * fixed + most * cached > share or most * rows * width >= _COUNTED:
+            if number * fixed + most * cached > share:
                 return number - 1
         return len(lengths)
 
