@@ -19,6 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from fairseq_headprune.cli.results import effects_scatter  # noqa: E402
 from fairseq_headprune.files import read_json  # noqa: E402
+from fairseq_headprune.jobs.methods import estimates, options  # noqa: E402
 from fairseq_headprune.report.document import HeadMap, number_components  # noqa: E402
 from fairseq_headprune.report.drawings import draw, draw_figure  # noqa: E402
 from fairseq_headprune.report.speed import accuracy_figure, speed_figure  # noqa: E402
@@ -90,6 +91,16 @@ def methods(value: dict[str, Any], stem: str) -> None:
     set_figures(value["rows"], stem, total)
 
 
+def trainings(value: dict[str, Any], stem: str) -> None:
+    """The means over trainings that over_trainings.py found; of variants of importance, a figure for each reduction."""
+    points = [{**row, "score": row["mean"]} for row in value["rows"]]
+    total = max(point["heads"] or 0 for point in points)
+    reductions = {options(point["method"])[0] for point in points if estimates(point["method"])}
+    for name in sorted(reductions) or [None]:
+        mine = [p for p in points if not estimates(p["method"]) or options(p["method"])[0] == name]
+        comparison_figure(mine, f"{stem}-{name}" if name else stem, total, "BLEU")
+
+
 def dynamics(value: dict[str, Any], stem: str) -> None:
     """The first figure of ``headprune dynamics``: one training by update, or heads by lambda."""
     draw_figure(gates_document(value).panels[0], stem)
@@ -112,6 +123,7 @@ DRAWN: list[tuple[set[str], Callable[[dict[str, Any], str], None]]] = [
     ({"quantities"}, changes),
     ({"scores", "estimator"}, importance),
     ({"points", "costs", "rows"}, methods),
+    ({"of", "against", "rows"}, trainings),
     ({"by_update"}, dynamics),
     ({"heads_by_penalty"}, dynamics),
     ({"levels", "masks", "unpruned"}, speed),

@@ -225,20 +225,27 @@ SLIM = Described(
 
 
 def _over_seeds(rows: Sequence[Row]) -> str:
-    """Return mean and deviation at one number of heads; of the mean over all, also the difference and its interval."""
+    """Return mean and deviation; in the mean over all numbers of heads, or if there is a margin, also the difference.
+
+    ``=``: equivalent within the margin.
+    """
     (row,) = rows
     text = f"{row['mean']:.2f} ± {row['sd']:.2f}"
     found = row["difference"]
-    return text if row["heads"] or not found else f"{text}; {difference_text(found['mean'], found['ci'])}"
+    if not found or (row["heads"] and row["margin"] is None):
+        return text
+    same = "=" if (found["p_equivalent"] or 1) < 0.05 else ""
+    return f"{text}; {difference_text(found['mean'], found['ci'])}{same}"
 
 
 def _compared(values: Values) -> str:
-    (value,) = values.values()
-    text = (
-        f"BLEU on {value['split']}: mean ± standard deviation over {value['rows'][0]['n']} trainings, by heads kept. "
-    )
-    text += f"Mean: over these numbers of heads; then its difference from {value['against']}, paired by training, "
-    return text + "with a 95% interval."
+    value = next(iter(values.values()))
+    against = " and ".join(dict.fromkeys(value["against"] for value in values.values()))
+    text = f"BLEU on {value['split']}: mean ± standard deviation over {value['rows'][0]['n']} trainings"
+    text += f"; the difference is from {against}, paired by training, with a 95% interval"
+    if value["margin"] is not None:
+        text += f"; =: equivalent within {value['margin']:g} (p < .05 of two one-sided tests)"
+    return f"{text}. Columns: heads kept, and the mean over all of them."
 
 
 #: What over_trainings.py found.
@@ -247,6 +254,16 @@ DIFFERENCES = Described(
     rows="rows",
     across=Column("", form=lambda row: str(row["heads"] or "mean")),
     order=lambda row: row["heads"] is None,
+    note=_compared,
+)
+
+#: The same in the mean over all numbers of heads, against one method in each file.
+DIFFERENCE_MEANS = Described(
+    [Column("method", "method"), Column("", form=_over_seeds, over=True)],
+    rows="rows",
+    across=Column("", form=lambda row: f"against {row['against']}"),
+    only=lambda row: row["heads"] is None,
+    order=lambda row: -row["mean"],
     note=_compared,
 )
 

@@ -12,13 +12,14 @@ from verbs import SHAPE, count_masks, generated
 
 from fairseq_headprune.checkpoints import read_state, stored_mask
 from fairseq_headprune.cli import main
-from fairseq_headprune.files import read_json, read_lines
+from fairseq_headprune.files import read_json, read_lines, sha256
 from fairseq_headprune.jobs import train as jobs_train
 from fairseq_headprune.jobs.methods import DEFAULT
 from fairseq_headprune.jobs.training import Run, TrainingJob
 from fairseq_headprune.parts import Mask
 from fairseq_headprune.studies import outlook
 from fairseq_headprune.studies.pruners.answers import random_mask
+from fairseq_headprune.studies.stored import recomputed_p
 
 pytestmark = pytest.mark.slow  # trains models
 
@@ -68,6 +69,16 @@ def test_every_method_is_trained_translated_and_tested(run):
     assert run["value"]["environments"] and run["value"]["signature"].startswith("nrefs:1|")
     assert (run["folder"] / "results" / "compare-valid.json").exists()
     assert (run["folder"] / "results" / "compare.svg").exists()
+
+
+def test_each_score_can_be_computed_again_from_the_counts_of_sentences(run):
+    # Source: the scores of the table. The file is the one that the result names.
+    counts = run["folder"] / "results" / "compare-statistics.json"
+    assert run["value"]["statistics_file"] == {"name": counts.name, "sha256": sha256(counts)}
+    found = recomputed_p(read_json(counts))
+    assert {row["id"]: row["score"] for row in rows(run).values()} == {
+        name: pytest.approx(values["score"], abs=1e-4) for name, values in found.items()
+    }
 
 
 def test_provenance_says_how_each_model_was_trained(run):

@@ -27,10 +27,10 @@ FLAGS=("${@:3}")
 question() {  # METHODS COUNTS [flags]
     compared "$CORPUS-$NUMBER" --methods "$1" --counts "$2" --seeds "$SEEDS" "${@:3}" ${FLAGS[@]+"${FLAGS[@]}"}
 }
-differences() {  # METHOD [flags]: compare all with METHOD over trainings
+differences() {  # METHOD NAME [flags]: compare all with METHOD over trainings, in CORPUS-N-NAME.json
     [[ " ${FLAGS[*]-} " != *" --dry-run "* ]] || return 0
-    "$PYTHON" "$HERE/../over_trainings.py" "$RESULTS/$CORPUS-$NUMBER.json" --against "$1" "${@:2}" \
-        -o "$RESULTS/$CORPUS-$NUMBER-differences.json"
+    "$PYTHON" "$HERE/../over_trainings.py" "$RESULTS/$CORPUS-$NUMBER.json" --against "$1" "${@:3}" \
+        -o "$RESULTS/$CORPUS-$NUMBER-$2.json"
 }
 numbered() {  # BEFORE COUNT [AFTER]: print BEFORE1AFTER,BEFORE2AFTER,…
     for n in $(seq "$2"); do echo "$1$n${3:-}"; done | paste -sd,
@@ -46,7 +46,8 @@ case "$NUMBER" in
             done
         done
         question "$METHODS" "$COUNTS" --step $((HEADS / 18 > 1 ? HEADS / 18 : 2))
-        differences random-after ;;
+        differences random-after differences
+        differences michel+signed+none+once published ;;
     2)  # Random heads; random ones with the learned numbers by component, and by layer; the learned ones. 4 masks x seeds.
         [ "$SEEDS" != 1,2,3,4,5 ] || SEEDS=1,2,3,4
         LAST="${SEEDS//[^,]/}" MASKS=$((${#LAST} + 1))
@@ -55,7 +56,7 @@ case "$NUMBER" in
             METHODS+=",$(numbered "$kind+mask=" $MASKS)"
         done
         question "$METHODS" "$(few 8 12)"
-        differences random-start
+        differences random-start differences
         [[ " ${FLAGS[*]-} " == *" --dry-run "* ]] || "$PYTHON" "$HERE/variance.py" "$RESULTS/$CORPUS-2.json" \
             -o "$RESULTS/$CORPUS-2-variance.json" ;;
     3)  # DSP as published; the gates' rate scaled; no noise after cooling; cooling after warm-up; the learned heads from
@@ -64,20 +65,20 @@ case "$NUMBER" in
         METHODS=unpruned,joint-dsp,joint-dsp+scaled,joint-dsp+noise=cooling,joint-dsp+wait=0.15,learned-start
         METHODS+=,joint-dsp+scaled+noise=cooling+wait=0.15,ste,ste+noise=always
         question "$METHODS${CHOSEN:+,$CHOSEN}" "$(few 12 8 4)"
-        differences joint-dsp ;;
+        differences joint-dsp differences ;;
     4)  # The same number of updates for all: trained and tuned, or trained from scratch for as long.
         TUNE="${TUNE:-$((UPDATES * 2 / 5))}"
         UPDATES=$((UPDATES - TUNE))
         METHODS=unpruned,unpruned+tuned,unpruned+long,ste+long,joint-dsp+long,random-start+long
         for method in michel+none random-after pipelined-dsp; do METHODS+=",$method,$method+tuned"; done
         question "$METHODS" "$(few 24 12 8 4)" --tune "$TUNE" "--tune-flags=$TUNING"
-        differences random-start+long ;;
+        differences random-start+long differences ;;
     5)  # Where random pruning begins to cost: against the model tuned as long with all heads.
         TUNE="${TUNE:-$((UPDATES * 2 / 5))}"
         METHODS="unpruned,unpruned+tuned,$(numbered random-after+order= "${ORDERS:-3}")"
         METHODS+=",$(numbered random-after+order= "${ORDERS:-3}" +tuned)"
         question "$METHODS" "$(kept 25 35 50 55 60 75 81 87)" --tune "$TUNE" "--tune-flags=$TUNING"
-        differences unpruned+tuned --margin 0.3 ;;
+        differences unpruned+tuned differences --margin 0.3 ;;
     choose)  # Nine settings of each method on valid, on a seed of its own; random heads have none.
         SEEDS="${CHOOSE_SEEDS:-101}"
         METHODS=unpruned

@@ -162,7 +162,7 @@ def _task(args: argparse.Namespace) -> tuple[Any, list[str], list[str]]:
 def _report(args: argparse.Namespace, study: Any, split: str) -> Any:
     """Write the results of a split and return their document."""
     from fairseq_headprune.evaluation.hypotheses import read_references
-    from fairseq_headprune.files import write_json
+    from fairseq_headprune.files import sha256, write_json
     from fairseq_headprune.provenance import software
     from fairseq_headprune.studies.mask_study import Comparison
     from fairseq_headprune.studies.pruners import results
@@ -172,9 +172,14 @@ def _report(args: argparse.Namespace, study: Any, split: str) -> Any:
     references = read_references(args.references[place]).lines if args.references else None
     how = Comparison(args.tokenize, args.resamples, args.bootstrap_seed, args.alpha)
     document = results.document(study, study.folder.cells(), split, references, how, args.margin)
-    document.data = {"command": args.command, **document.data, "made_by": software()}
+    statistics, made_by = document.data.pop("statistics"), software()
+    document.data = {"command": args.command, **document.data, "made_by": made_by}
     stem = args.out if place == 0 else args.out.with_name(f"{args.out.name}-{split}")
     stem.parent.mkdir(parents=True, exist_ok=True)
+    # In a file of their own: of thousands of translations they are ten times as large as all the rest.
+    counts = stem.with_name(f"{stem.name}-statistics.json")
+    write_json(counts, {"statistics": statistics, "made_by": made_by})
+    document.data["statistics_file"] = {"name": counts.name, "sha256": sha256(counts)}
     write_json(f"{stem}.json", document.data)
     total = sum(map(sum, study.how.shape.values()))
     with as_for_paper(args):
