@@ -224,47 +224,64 @@ SLIM = Described(
 )
 
 
-def _over_seeds(rows: Sequence[Row]) -> str:
-    """Return mean and deviation; in the mean over all numbers of heads, or if there is a margin, also the difference.
+def _over_seeds(row: Row) -> str:
+    return f"{row['mean']:.2f} ± {row['sd']:.2f}"
 
-    ``=``: equivalent within the margin.
-    """
-    (row,) = rows
-    text = f"{row['mean']:.2f} ± {row['sd']:.2f}"
+
+def _difference(row: Row) -> str | None:
+    """Return the difference with its interval; ``=``: equivalent within the margin."""
     found = row["difference"]
-    if not found or (row["heads"] and row["margin"] is None):
-        return text
-    same = "=" if (found["p_equivalent"] or 1) < 0.05 else ""
-    return f"{text}; {difference_text(found['mean'], found['ci'])}{same}"
+    if not found:
+        return None
+    return difference_text(found["mean"], found["ci"]) + ("=" if (found["p_equivalent"] or 1) < 0.05 else "")
+
+
+def _of_one(rows: Sequence[Row]) -> str:
+    """Return mean and deviation; in the mean over all, or where there is a margin, also the difference."""
+    (row,) = rows
+    told = [_over_seeds(row), None if row["heads"] and row["margin"] is None else _difference(row)]
+    return "; ".join(filter(None, told))
 
 
 def _compared(values: Values) -> str:
     value = next(iter(values.values()))
-    against = " and ".join(dict.fromkeys(value["against"] for value in values.values()))
-    text = f"BLEU on {value['split']}: mean ± standard deviation over {value['rows'][0]['n']} trainings"
-    text += f"; the difference is from {against}, paired by training, with a 95% interval"
+    against = " or ".join(dict.fromkeys(value["against"] for value in values.values()))
+    text = f"BLEU on {value['split']} by heads kept: mean ± standard deviation over {value['rows'][0]['n']} trainings; "
+    text += (
+        f"difference from {against}, paired by training, with a 95% interval. Mean: over all these numbers of heads."
+    )
     if value["margin"] is not None:
-        text += f"; =: equivalent within {value['margin']:g} (p < .05 of two one-sided tests)"
-    return f"{text}. Columns: heads kept, and the mean over all of them."
+        text += f" =: equivalent within {value['margin']:g} (p < .05 of two one-sided tests)."
+    return text
 
 
 #: What over_trainings.py found.
 DIFFERENCES = Described(
-    [Column("method", "method"), Column("", form=_over_seeds, over=True)],
+    [Column("method", "method"), Column("", form=_of_one, over=True)],
     rows="rows",
     across=Column("", form=lambda row: str(row["heads"] or "mean")),
     order=lambda row: row["heads"] is None,
     note=_compared,
 )
 
+#: The same, with methods side by side.
+DIFFERENCES_BY_HEADS = replace(
+    DIFFERENCES,
+    columns=[Column("heads", form=lambda row: str(row["heads"] or "mean")), Column("", form=_of_one, over=True)],
+    across=Column("", "method"),
+)
+
 #: The same in the mean over all numbers of heads, against one method in each file.
-DIFFERENCE_MEANS = Described(
-    [Column("method", "method"), Column("", form=_over_seeds, over=True)],
-    rows="rows",
-    across=Column("", form=lambda row: f"against {row['against']}"),
+DIFFERENCE_MEANS = replace(
+    DIFFERENCES,
+    columns=[
+        Column("method", "method"),
+        Column("mean", form=_over_seeds),
+        Column("", form=lambda rows: _difference(rows[0]), over=True),
+    ],
+    across=Column("", form=lambda row: f"difference from {row['against']}"),
     only=lambda row: row["heads"] is None,
     order=lambda row: -row["mean"],
-    note=_compared,
 )
 
 #: What ``headprune evaluate`` (tuned-TASK-SEED.json) and reference.py (reference-TASK-SEED.json) found.

@@ -43,6 +43,7 @@ KINDS: dict[str, Make] = {
     "bench-train": _made(shown.TRAIN.table),
     "curves": _made(shown_studies.curves),
     "differences": _made(shown.DIFFERENCES.table),
+    "differences-by-heads": _made(shown.DIFFERENCES_BY_HEADS.table),
     "differences-means": _made(shown.DIFFERENCE_MEANS.table),
     "epochs": _made(shown_studies.epochs),
     "fine-tuned": _made(shown.FINE_TUNED.table),

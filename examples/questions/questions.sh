@@ -47,7 +47,8 @@ case "$NUMBER" in
         done
         question "$METHODS" "$COUNTS" --step $((HEADS / 18 > 1 ? HEADS / 18 : 2))
         differences random-after differences
-        differences michel+signed+none+once published ;;
+        differences michel+signed+none+once published
+        differences michel+sentence+none default ;;
     2)  # Random heads; random ones with the learned numbers by component, and by layer; the learned ones. 4 masks x seeds.
         [ "$SEEDS" != 1,2,3,4,5 ] || SEEDS=1,2,3,4
         LAST="${SEEDS//[^,]/}" MASKS=$((${#LAST} + 1))

@@ -92,10 +92,11 @@ def _draw(axes: Any, points: Sequence[Mapping[str, Any]], limit: float, measure:
                 heads, scores, deviation, color=colour, marker=marker, linestyle=dashes, linewidth=1.4, markersize=4.5,
                 capsize=2, label=title(method),
             )  # fmt: skip
-    unpruned = [point for point in points if point["method"] == "unpruned"]
-    if unpruned:
-        label = f"{title('unpruned')} ({unpruned[0]['score']:.2f})"
-        axes.axhline(unpruned[0]["score"], color="#666666", linewidth=1, linestyle=":", zorder=1, label=label)
+    # Methods that prune nothing: the unpruned model, also tuned or trained for longer.
+    whole = {p["method"]: p["score"] for p in points if p["heads"] is None and base(p["method"]) == "unpruned"}
+    for method, dashes in zip(in_order(whole), drawing.DASHES[::-1], strict=False):
+        label = f"{title(method)} ({whole[method]:.2f})"
+        axes.axhline(whole[method], color="#666666", linewidth=1, linestyle=dashes, zorder=1, label=label)
     axes.set(xlabel="Unpruned heads", ylabel=measure, xlim=(-0.02 * limit, 1.03 * limit))
     axes.set_ylim(bottom=0)
     drawing.finish(axes)
