@@ -2,6 +2,7 @@
 
 import gc
 import json
+import shutil
 
 import pytest
 import tiny
@@ -156,6 +157,16 @@ def test_started_again_it_does_what_is_missing_and_no_more(run, capsys):
     assert len(here.started) == 1 and here.started[0].startswith("translate-")
     kept = rows({"value": read_json(run["folder"] / "results" / "compare.json")})["michel"]["kept"]
     assert sum(mask.count("1") for layers in kept.values() for mask in layers) == 2
+
+
+def test_without_its_checkpoints_a_study_goes_on_with_what_needs_none(run, tmp_path):
+    # As on another machine, to which only the small files were copied.
+    study = shutil.copytree(run["folder"] / "work", tmp_path / "work", ignore=shutil.ignore_patterns("*.pt"))
+    with Here().instead() as here:
+        words = [*arguments(run["data"], tmp_path), "--methods", "unpruned,joint-dsp,random-start+mask=2"]
+        assert script(*words) == 0
+    assert {path.parent.name for path in study.glob("runs/*/*.pt")} == {"random-start+mask=2-5-1"}
+    assert here.started[0] == "random-start+mask=2-5-1" and all(name.startswith("translate") for name in here.started[1:])
 
 
 def test_a_stopped_training_goes_on(run, tmp_path):
