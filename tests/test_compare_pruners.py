@@ -166,7 +166,9 @@ def test_without_its_checkpoints_a_study_goes_on_with_what_needs_none(run, tmp_p
         words = [*arguments(run["data"], tmp_path), "--methods", "unpruned,joint-dsp,random-start+mask=2"]
         assert script(*words) == 0
     assert {path.parent.name for path in study.glob("runs/*/*.pt")} == {"random-start+mask=2-5-1"}
-    assert here.started[0] == "random-start+mask=2-5-1" and all(name.startswith("translate") for name in here.started[1:])
+    assert here.started[0] == "random-start+mask=2-5-1" and all(
+        name.startswith("translate") for name in here.started[1:]
+    )
 
 
 def test_a_stopped_training_goes_on(run, tmp_path):

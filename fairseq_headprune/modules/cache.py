@@ -66,7 +66,7 @@ class _Blocks:
         for module, tensors in self._of.items():
             for place, old in enumerate(tensors):
                 shape = (keep.numel(), *old.shape[1:])
-                self.put(module, place, shape, old, lambda new, old=old: torch.index_select(old, 0, keep, out=new))
+                self.put(module, place, shape, old, partial(_select, old, keep))
 
 
 class BeamCache(dict):
@@ -108,11 +108,8 @@ class BeamCache(dict):
         encoded = F.pad(encoded, (0, 0, 0, 0, 0, -encoded.size(0) % _ALIGNED))
         for place, layer in enumerate((module.k_proj, module.v_proj)):
             projected = module._heads_first(layer(encoded))
-
-            def write(new: Tensor, projected: Tensor = projected) -> None:
-                torch.index_select(projected, 0, outputs, out=new)
-
-            self._encoded.put(module, place, (outputs.numel(), *projected.shape[1:]), projected, write)
+            shape = (outputs.numel(), *projected.shape[1:])
+            self._encoded.put(module, place, shape, projected, partial(_select, projected, outputs))
         if self._nothing is not None:
             self._encoded[module][1].masked_fill_(self._nothing[:, None, None, None], 0.0)
 
@@ -223,3 +220,7 @@ class BeamCache(dict):
 def _heads_first(module: Any, x: Tensor) -> Tensor:
     """(sentences, beam, heads * head_dim) -> (sentences, heads, beam, head_dim), without copying."""
     return x.unflatten(-1, (module.num_heads, module.head_dim)).transpose(1, 2)
+
+
+def _select(x: Tensor, rows: Tensor, new: Tensor) -> None:
+    torch.index_select(x, 0, rows, out=new)

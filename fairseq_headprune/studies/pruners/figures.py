@@ -94,9 +94,9 @@ def _draw(axes: Any, points: Sequence[Mapping[str, Any]], limit: float, measure:
             )  # fmt: skip
     # Methods that prune nothing: the unpruned model, also tuned or trained for longer.
     whole = {p["method"]: p["score"] for p in points if p["heads"] is None and base(p["method"]) == "unpruned"}
-    for method, dashes in zip(in_order(whole), drawing.DASHES[::-1], strict=False):
-        label = f"{title(method)} ({whole[method]:.2f})"
-        axes.axhline(whole[method], color="#666666", linewidth=1, linestyle=dashes, zorder=1, label=label)
+    for method in in_order(whole):
+        label, dots = f"{title(method)} ({whole[method]:.2f})", ":" if method == "unpruned" else "-."
+        axes.axhline(whole[method], color="#666666", linewidth=1, linestyle=dots, zorder=1, label=label)
     axes.set(xlabel="Unpruned heads", ylabel=measure, xlim=(-0.02 * limit, 1.03 * limit))
     axes.set_ylim(bottom=0)
     drawing.finish(axes)
