@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from fairseq_headprune.evaluation.p_values import corrected
+from fairseq_headprune.evaluation.p_values import corrected, p_number
 from fairseq_headprune.evaluation.trainings import paired, spread
 from fairseq_headprune.files import read_json, sha256, write_json
 from fairseq_headprune.jobs.methods import in_order
@@ -67,12 +67,13 @@ def compare(rows: list[dict[str, Any]], against: str, margin: float | None) -> l
 def line(row: dict[str, Any]) -> str:
     """Return a row as text."""
     heads = "all" if row["heads"] is None else row["heads"]
-    text = f"{row['method']:40} {heads:>4}  {row['mean']:6.2f} (sd {row['sd'] or 0:.2f}, n {row['n']})"
+    deviation = "" if row["sd"] is None else f"sd {row['sd']:.2f}, "
+    text = f"{row['method']:40} {heads:>4}  {row['mean']:6.2f} ({deviation}n {row['n']})"
     found = row["difference"]
     if found is None or found["ci"] is None:
         return text
-    text += f"  {found['mean']:+.2f} ({found['ci'][0]:+.2f} to {found['ci'][1]:+.2f}), p {found['p_holm']:.3g}"
-    return text + ("" if found["p_equivalent"] is None else f", equivalent: p {found['p_equivalent']:.3g}")
+    text += f"  {found['mean']:+.2f} ({found['ci'][0]:+.2f} to {found['ci'][1]:+.2f}), p {p_number(found['p_holm'])}"
+    return text + ("" if found["p_equivalent"] is None else f", equivalent: p {p_number(found['p_equivalent'])}")
 
 
 def main() -> None:

@@ -225,15 +225,22 @@ SLIM = Described(
 
 
 def _over_seeds(row: Row) -> str:
-    return f"{row['mean']:.2f} ± {row['sd']:.2f}"
+    """Return mean and deviation; with the number of trainings where that is not the same in all rows."""
+    deviation = "" if row["sd"] is None else f" ± {row['sd']:.2f}"
+    return f"{row['mean']:.2f}{deviation}" + (f" ({row['n']})" if _uneven(row["rows"]) else "")
+
+
+def _uneven(rows: Sequence[Mapping[str, Any]]) -> bool:
+    return len({row["n"] for row in rows}) > 1
 
 
 def _difference(row: Row) -> str | None:
     """Return the difference with its interval; ``=``: equivalent within the margin."""
     found = row["difference"]
-    if not found:
+    if not found or found["mean"] is None:
         return None
-    return difference_text(found["mean"], found["ci"]) + ("=" if (found["p_equivalent"] or 1) < 0.05 else "")
+    pairs = f" ({found['n']})" if _uneven(row["rows"]) else ""
+    return difference_text(found["mean"], found["ci"]) + ("=" if (found["p_equivalent"] or 1) < 0.05 else "") + pairs
 
 
 def _of_one(rows: Sequence[Row]) -> str:
@@ -246,7 +253,10 @@ def _of_one(rows: Sequence[Row]) -> str:
 def _compared(values: Values) -> str:
     value = next(iter(values.values()))
     against = " or ".join(dict.fromkeys(value["against"] for value in values.values()))
-    text = f"BLEU on {value['split']} by heads kept: mean ± standard deviation over {value['rows'][0]['n']} trainings; "
+    over = f"over {value['rows'][0]['n']} trainings"
+    if any(_uneven(value["rows"]) for value in values.values()):
+        over = "(number of trainings)"
+    text = f"BLEU on {value['split']} by heads kept: mean ± standard deviation {over}; "
     text += (
         f"difference from {against}, paired by training, with a 95% interval. Mean: over all these numbers of heads."
     )

@@ -128,6 +128,9 @@ def test_compare_mt_stands_beside_ours(files, capsys):
     # No sentence is shorter than 4 tokens and every order has matches: both BLEUs are the same number.
     assert theirs["score"] == pytest.approx(value["systems"][1]["score"], abs=1e-9)
     assert theirs["wins"] + theirs["losses"] + theirs["ties_corrected"] == pytest.approx(1)
+    # Its p is 0 if no resample is against the difference: then it is only known to be below one of them.
+    assert theirs["p"] == max(1 - max(theirs["wins"], theirs["losses"]), 1 / value["resamples"])
+    assert theirs["p_is_bound"] == (max(theirs["wins"], theirs["losses"]) == 1)
     assert compared(*command) == value
     assert "compares BLEU only" in refused(capsys, "compare", *command, "--metric", "chrf")
 
@@ -137,6 +140,7 @@ def test_table_formats(files, capsys):
     assert main(command) == 0
     text = capsys.readouterr().out
     assert text.splitlines()[0].split()[:2] == ["system", "score"]
+    assert text.splitlines()[2].split()[3:] == ["-"] * 5  # the baseline is not tested
     assert "smooth:exp" in text and "seed 12345" in text
     assert "--resamples" not in text
     assert main([*command, "--format", "markdown"]) == 0

@@ -201,7 +201,13 @@ def test_figures_3b_and_3d(points, tmp_path, monkeypatch):
     assert [path.name for path in written] == ["compare.png", "compare.svg"] and all(p.stat().st_size for p in written)
     assert isinstance(drawn[0], Figure)
     curves = [{c.get_label(): c.lines[0].get_xydata().tolist() for c in axes.containers} for axes in drawn[0].axes]
-    assert curves == [{"Michel et al.": [[8, 21]], "STE": [[4, 33], [8, 33]]}, {"STE": [[4, 33]]}]
+    # STE has two trainings with 8 heads and one with 4: unequal numbers are told.
+    ste = "STE, n = 1 to 2"
+    assert curves == [{"Michel et al., n = 2": [[8, 21]], ste: [[4, 33], [8, 33]]}, {ste: [[4, 33]]}]
+    assert [line.get_label() for line in drawn[0].axes[0].lines][-1] == "Unpruned (33.00), n = 2"
+    equal = [point for point in points if len(point["seeds"]) == 2]
+    comparison_figure(equal, tmp_path / "equal", total=12, measure="BLEU")
+    assert [c.get_label() for c in drawn[1].axes[0].containers] == ["Michel et al.", "STE"]
 
 
 def test_sets_are_counted_by_layer_and_averaged_over_seeds():

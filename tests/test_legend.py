@@ -55,6 +55,9 @@ def test_the_estimate_of_p_and_its_text():
     assert [p_text(2 / 1001, 1000), p_text(4 / 1001, 1000), p_text(1.0, 1000)] == ["<0.002", "0.004", "1.000"]
     assert [p_text(2 / 1001, 1000, 0.04, 20), p_text(4 / 1001, 1000, 0.08, 20)] == ["<0.04", "0.080"]
     assert p_text(0.0, 1000) == "<0.002"  # of an older version
+    # Many resamples tell smaller ones than three decimals can show.
+    assert [p_text(4 / 50001, 50000), p_text(4 / 50001, 50000, 8 / 50001, 2)] == ["8e-05", "2e-04"]
+    assert p_text(0.0005, 50000) == "0.001"  # as elsewhere: rounded to three decimals from here on
 
 
 @pytest.mark.parametrize("tests", [1, 5, 44, 72, 144])

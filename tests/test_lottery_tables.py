@@ -72,6 +72,8 @@ def test_selection_and_agreement_of_lottery_tickets():
 
 def test_survivors_of_lottery_tickets_and_their_attention():
     share = lambda mean, sd: {"n": 2, "mean": mean, "sd": sd}  # noqa: E731
+    # One search has no deviation.
+    assert [shown_lottery.SURVIVAL.columns[3].form(share(88.6, sd)) for sd in (None, 0.0)] == ["88.6", "88.6 ± 0.0"]
     shares = {
         "tickets-dev-heads": {"heads": share(20.4, 5.6), "weights": share(73.0, 2.0)},
         "tickets-dev-magnitude": {"weights": share(44.0, 5.0)},

@@ -148,7 +148,7 @@ def test_the_interval_of_a_mean_is_a_95_percent_interval():
     # Source: t with 2 degrees of freedom is 4.3027 (a table): 20 -+ 4.3027 x 2 / sqrt(3).
     found = mean_of([{"score": 18.0}, {"score": 20.0}, {"score": 22.0}])
     assert (found["score"], found["sd"]) == (20.0, 2.0) and found["ci"] == pytest.approx([15.032, 24.968], abs=1e-3)
-    assert mean_of([{"score": 18.0}]) == {"score": 18.0, "sd": 0.0, "ci": None}
+    assert mean_of([{"score": 18.0}]) == {"score": 18.0, "sd": None, "ci": None}
 
 
 def test_without_a_terminal_each_cell_has_a_line(capsys):

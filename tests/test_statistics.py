@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 from sacrebleu.metrics import BLEU, CHRF
 
-from fairseq_headprune.evaluation.p_values import corrected, holm
+from fairseq_headprune.evaluation.correlation import correlations
+from fairseq_headprune.evaluation.p_values import corrected, holm, p_number
 from fairseq_headprune.evaluation.paired_tests import mcnemar_exact, paired_t_test
 from fairseq_headprune.evaluation.statistics import bleu_tokeniser, corpus_metric
+from fairseq_headprune.evaluation.trainings import paired
 
 WORDS = """the cat sat on a mat, 3.5 1,000-fold "yes" &quot;no&quot; it's x <b> .""".split()
 
@@ -176,7 +178,16 @@ def test_t_where_all_differences_are_equal():
     rounded = paired_t_test([0.3, 0.3, 0.3], [0.1 + 0.2, 0.3, 0.3])
     assert (rounded.t, rounded.p) == (None, 1)
     shifted = paired_t_test([0, 0, 0], [1, 1, 1])
-    assert (shifted.t, shifted.p, shifted.mean_difference) == (None, 0, 1) and "only in the limit" in shifted.note
+    assert (shifted.t, shifted.p, shifted.mean_difference) == (None, None, 1) and "no variance" in shifted.note
+
+
+def test_no_p_is_0_however_large_the_effect():
+    """McNemar's 2 / 2^2000 is below the smallest float, as is p of a perfect correlation."""
+    lost = mcnemar_exact(*right(2000, 0))
+    assert 0 < lost.p < 1e-300 and p_number(lost.p) == "<1e-300"
+    ordered = correlations([1, 2, 3, 4, 5], [2, 4, 6, 8, 10])
+    assert all(0 < found.p for found in ordered.values())
+    assert 0 < paired({n: 0 for n in range(500)}, {n: 1000 + 0.001 * (n % 2) for n in range(500)}, 0.3).p < 1e-300
 
 
 @pytest.mark.parametrize(

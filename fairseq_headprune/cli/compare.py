@@ -158,12 +158,15 @@ def _mark(args: argparse.Namespace, subject: Subject, result: SystemResult) -> s
 
 
 def _bootstrap_table(args: argparse.Namespace, subject: Subject, results: Sequence[Compared]) -> Table:
-    rows = []
+    rows: list[list[Any]] = []
     for result in (compared.bootstrap for compared in results):
-        shares = [f"{100 * share:.1f}%" for share in (result.wins, result.losses, result.ties)]
-        p_values = _p_values(args, result, len(results) - 1)
-        scored = [result.name, f"{result.score:.2f}", f"{result.ci[0]:.2f}-{result.ci[1]:.2f}"]
-        rows.append([*scored, *shares, *p_values, MARKS[_mark(args, subject, result)]])
+        row: list[Any] = [result.name, f"{result.score:.2f}", f"{result.ci[0]:.2f}-{result.ci[1]:.2f}"]
+        rows.append(row)
+        if len(rows) == 1:
+            row += [*[None] * 5, ""]  # the baseline is not tested
+            continue
+        row += [f"{100 * share:.1f}%" for share in (result.wins, result.losses, result.ties)]
+        row += [*_p_values(args, result, len(results) - 1), MARKS[_mark(args, subject, result)]]
     header = ["system", "score", "95% interval", "wins", "losses", "ties", "p", "p (Holm)", ""]
     return Table(header, rows, align="lrrrrrrrl")
 
@@ -183,7 +186,8 @@ def _test_table(args: argparse.Namespace, subject: Subject, results: Sequence[Co
         row += [mcnemar.lost, mcnemar.gained] if counts else []
         for test in tests.values():
             assert test is not None
-            row.append(Marked(f"{small(test.p)} ({small(test.p_holm)})", mark_of(test.p, test.p_holm, args.alpha)))
+            text = None if test.p is None else f"{small(test.p)} ({small(test.p_holm)})"
+            row.append(text and Marked(text, mark_of(test.p, test.p_holm, args.alpha)))
         p, p_holm = _p_values(args, bootstrap, len(results) - 1)
         row.append(Marked(f"{p} ({p_holm})", _mark(args, subject, bootstrap)))
     return Table(["system", subject.metric.name, "95% interval", *labels], rows)
@@ -208,7 +212,10 @@ def _add_compare_mt(args: argparse.Namespace, subject: Subject, value: dict[str,
         systems = expected, tokens[baseline], tokens[row["name"]]
         theirs = compare_mt_bootstrap(*systems, args.resamples, args.seed, fraction)
         row["compare_mt"] = asdict(theirs) | {"ci": list(theirs.ci), "sample_fraction": fraction}
-        p = f"{theirs.p:.3f}" if theirs.p > 0 else f"<{1 / args.resamples:.2g}"
+        # Without a resample against the difference only a bound is known.
+        none = theirs.p <= 0
+        row["compare_mt"] |= {"p": 1 / args.resamples if none else theirs.p, "p_is_bound": none}
+        p = f"<{1 / args.resamples:.2g}" if none else small(theirs.p)
         lines.append(
             f"{row['name']}: BLEU {theirs.score:.2f} [{theirs.ci[0]:.2f}, {theirs.ci[1]:.2f}], "
             f"wins {theirs.wins:.3f}, losses {theirs.losses:.3f}, ties {theirs.ties:.3f} "

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from fairseq_headprune.evaluation.p_values import positive
+
 
 @dataclass(frozen=True)
 class Agreement:
@@ -56,8 +58,8 @@ def agreement(judgements: Sequence[Sequence[int]] | np.ndarray) -> Agreement:
         warnings.simplefilter("ignore")
         kappa = fleiss_kappa(np.stack([table.shape[1] - yes, yes], axis=1))
         test = cochrans_q(table)
-    found = [float(value) if np.isfinite(value) else None for value in (kappa, test.statistic, test.pvalue)]
-    return Agreement(found[0], found[1], found[2], overlaps(table))
+    k, q, p = (float(value) if np.isfinite(value) else None for value in (kappa, test.statistic, test.pvalue))
+    return Agreement(k, q, None if p is None else positive(p), overlaps(table))
 
 
 def overlaps(judgements: Sequence[Sequence[int]] | np.ndarray) -> list[dict[str, Any]]:

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fairseq_headprune.evaluation.p_values import positive
+
 #: With fewer pairs there is no interval: the variance of Fisher's z is 1 / (n - 3).
 MINIMUM = 4
 
@@ -50,7 +52,7 @@ def correlations(x: Sequence[float], y: Sequence[float]) -> dict[str, Correlatio
         name: Correlation(
             value=float(found.statistic),
             ci=_fisher(float(found.statistic), normal * errors[name]),
-            p=float(found.pvalue),
+            p=positive(float(found.pvalue)),
             method=f"95% interval: {methods[name]}; p: t distribution",
         )
         for name, found in (("pearson", pearson), ("spearman", spearman))

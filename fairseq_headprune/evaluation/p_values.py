@@ -1,6 +1,7 @@
 """p values: their estimate from resamples, Holm's correction, how many resamples a family needs, and their text."""
 
 import math
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -75,4 +76,14 @@ def p_text(p: float, resamples: int, p_holm: float | None = None, tests: int = 1
     """
     if at_floor(p, resamples):
         return f"<{min(1, 2 / resamples * (1 if p_holm is None else tests)):.2g}"
-    return f"{p if p_holm is None else p_holm:.3f}"
+    return p_number(p if p_holm is None else p_holm)
+
+
+def positive(p: float) -> float:
+    """Return p of a closed form, or the smallest normal number where it underflowed: a p is never 0."""
+    return max(p, sys.float_info.min)
+
+
+def p_number(p: float) -> str:
+    """Return p as text, with three decimals or one digit; "<" and a bound below what a float can hold."""
+    return f"{p:.3f}" if p >= 0.0005 else f"{p:.0e}" if p > 1e-300 else "<1e-300"

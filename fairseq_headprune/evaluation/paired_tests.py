@@ -7,7 +7,7 @@ from typing import Any, Optional
 import numpy as np
 
 from fairseq_headprune.evaluation.evaluator import AnswerMetric
-from fairseq_headprune.evaluation.p_values import LEAST, corrected
+from fairseq_headprune.evaluation.p_values import LEAST, corrected, positive
 from fairseq_headprune.evaluation.significance import SystemResult, bootstrap_statistics
 
 #: Differences that vary by less than this share of the largest value count as equal: it is rounding.
@@ -22,15 +22,15 @@ class TTest:
         mean_difference: mean over examples of system - baseline.
         t: the statistic; None if all differences are equal, where it is undefined.
         df: degrees of freedom, examples - 1.
-        p: two-sided; p_holm after Holm's correction, the same where nothing else is compared.
+        p: two-sided; p_holm after Holm's correction, the same where nothing else is compared. None: there is no test.
         note: why ``t`` is None; empty otherwise.
     """
 
     mean_difference: float
     t: Optional[float]
     df: int
-    p: float
-    p_holm: float
+    p: Optional[float]
+    p_holm: Optional[float]
     note: str = ""
 
 
@@ -54,8 +54,8 @@ class McNemarTest:
 def paired_t_test(baseline: Sequence[float], system: Sequence[float]) -> TTest:
     """Test whether the mean over examples differs (Student 1908), two-sided, with examples - 1 degrees of freedom.
 
-    If the difference is the same for every example, there is no variance: p is 1 if the difference is 0 and otherwise 0
-    (its limit, whatever the size of the test set); ``note`` says so in both cases.
+    If the difference is the same for every example, there is no variance: p is 1 if the difference is 0, and otherwise
+    there is no test (in the limit p would be 0, whatever the size of the test set); ``note`` says so in both cases.
 
     Args:
         baseline, system: one value per example, such as 1 for a right answer and 0 for a wrong one, (examples,).
@@ -72,11 +72,11 @@ def paired_t_test(baseline: Sequence[float], system: Sequence[float]) -> TTest:
     mean, rounding = float(delta.mean()), _ROUNDING * max(np.abs(before).max(), np.abs(after).max())
     if np.ptp(delta) > rounding:
         found = ttest_rel(after, before)
-        return TTest(mean, float(found.statistic), df, float(found.pvalue), float(found.pvalue))
+        p = positive(float(found.pvalue))
+        return TTest(mean, float(found.statistic), df, p, p)
     if abs(mean) <= rounding:
         return TTest(0.0, None, df, 1.0, 1.0, "equal on every example, so t is not defined and p = 1")
-    note = "all differences are equal, so t is infinite and p = 0 only in the limit: do not rely on it"
-    return TTest(mean, None, df, 0.0, 0.0, note)
+    return TTest(mean, None, df, None, None, "all differences are equal, so there is no variance to test with")
 
 
 def mcnemar_exact(baseline: Sequence[bool], system: Sequence[bool]) -> McNemarTest:
@@ -99,7 +99,7 @@ def mcnemar_exact(baseline: Sequence[bool], system: Sequence[bool]) -> McNemarTe
     lost, gained = int((before > after).sum()), int((after > before).sum())
     if not lost + gained:
         return McNemarTest(0, 0, 1.0, 1.0, "no example that only one of the two has right, so p = 1")
-    p = float(binomtest(gained, lost + gained, 0.5).pvalue)
+    p = positive(float(binomtest(gained, lost + gained, 0.5).pvalue))
     return McNemarTest(lost, gained, p, p)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fairseq_headprune.evaluation.p_values import corrected, resampled_p
+from fairseq_headprune.evaluation.p_values import corrected, positive, resampled_p
 from fairseq_headprune.evaluation.significance import TIE, draw_counts
 
 #: Differences that vary by less than this share of the scores are equal: it is rounding.
@@ -204,8 +204,8 @@ def _tested(test: str, n: int, mean: float, error: float, df: float, margin: flo
     """
     from scipy.special import stdtr  # slow to import: not for --help
 
-    p = float(2 * stdtr(df, -abs(mean) / error))
-    equivalent = None if margin is None else float(stdtr(df, (abs(mean) - margin) / error))
+    p = positive(float(2 * stdtr(df, -abs(mean) / error)))
+    equivalent = None if margin is None else positive(float(stdtr(df, (abs(mean) - margin) / error)))
     return Difference(test, n, mean, _interval(mean, error, df), p, equivalent)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fairseq_headprune.evaluation.p_values import LEAST, at_floor, least_resamples, smallest_p
+from fairseq_headprune.evaluation.p_values import LEAST, at_floor, least_resamples, p_number, smallest_p
 from fairseq_headprune.report.tables import mark_of
 
 #: What the paired bootstrap of one training's sentences speaks of.
@@ -99,7 +99,7 @@ class TrainingTests:
 
     def mark(self, found: Mapping[str, Any]) -> str:
         """Return the mark of a difference with ``p`` and ``p_holm``; none where it is not tested (p is None)."""
-        return "" if found["p"] is None else mark_of(found["p"], found["p_holm"], self.alpha)
+        return mark_of(found["p"], found["p_holm"], self.alpha)
 
     def equivalent(self, found: Mapping[str, Any]) -> bool:
         """Whether a difference is within the margin by two one-sided tests (not corrected)."""
@@ -127,7 +127,7 @@ def p_said(text: str | None) -> str:
 
 def small(p: float | None) -> str | None:
     """Return a p value of a closed form as text."""
-    return None if p is None else f"{p:.3f}" if p >= 0.0005 else f"{p:.0e}" if p > 0 else "<1e-300"
+    return None if p is None else p_number(p)
 
 
 def resamples_notice(resamples: int, tests: int, alpha: float) -> str:

@@ -46,8 +46,13 @@ class Marked:
         return self.text
 
 
-def mark_of(p: float, p_holm: float, alpha: float) -> str:
-    """Return the mark of a comparison: ``holm`` if p_holm < alpha, ``raw`` if only p < alpha, else an empty string."""
+def mark_of(p: float | None, p_holm: float | None, alpha: float) -> str:
+    """Return the mark of a comparison: ``holm`` if p_holm < alpha, ``raw`` if only p < alpha, else an empty string.
+
+    Without a test (p is None) there is none.
+    """
+    if p is None or p_holm is None:
+        return ""
     return "holm" if p_holm < alpha else "raw" if p < alpha else ""
 
 

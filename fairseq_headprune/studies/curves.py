@@ -53,7 +53,7 @@ def mean_curves(curves: dict[str, list[Done]]) -> dict[str, list[Done]]:
 
     Returns:
         Name without the seed -> points with ``percent``, ``pruned``, the mean ``score``, its standard deviation ``sd``
-        (n - 1; 0 for one seed), ``ci``, the 95% interval of the mean by Student's t (None for one seed), ``seeds``.
+        (n - 1), ``ci``, the 95% interval of the mean by Student's t (both None for one seed), ``seeds``.
     """
     seeded: dict[str, dict[int, list[Done]]] = {}
     for label, points in curves.items():
@@ -77,7 +77,7 @@ def mean_curves(curves: dict[str, list[Done]]) -> dict[str, list[Done]]:
 def mean_of(cells: Sequence[Done]) -> dict[str, Any]:
     """Return ``score``, the mean of the cells' scores, with ``sd`` and ``ci`` as in :func:`mean_curves`."""
     found = spread([cell["score"] for cell in cells])
-    return {"score": found.mean, "sd": found.sd or 0.0, "ci": None if found.ci is None else list(found.ci)}
+    return {"score": found.mean, "sd": found.sd, "ci": None if found.ci is None else list(found.ci)}
 
 
 def curve_name(label: str) -> str:
@@ -135,7 +135,9 @@ def _shown(point: Done | None, family: Family, digits: int) -> Any:
     if point is None:
         return None
     text = f"{point['score']:.{digits}f}"
-    return f"{text} (sd {point['sd']:.{digits}f})" if "sd" in point else Marked(text, family.mark(point))
+    if "sd" not in point:
+        return Marked(text, family.mark(point))
+    return text if point["sd"] is None else f"{text} (sd {point['sd']:.{digits}f})"
 
 
 def curve_found(label: str, points: list[Done], family: Family, measure: str) -> str:

@@ -16,6 +16,7 @@ from fairseq_headprune.files import PathLike
 from fairseq_headprune.parts import COMPONENTS, FFN, HEADS, Mask, Part, all_heads
 from fairseq_headprune.report.described import Column, Described, Row
 from fairseq_headprune.report.document import Document, HeadMap, map_components
+from fairseq_headprune.report.marks import p_said, small
 from fairseq_headprune.report.pictures import Distribution
 from fairseq_headprune.report.tables import Table, fixed
 from fairseq_headprune.studies.ticket_folders import TicketFolder, judgements, read_folders, shares
@@ -49,7 +50,7 @@ def survival(paths: Sequence[PathLike]) -> Document:
     document.findings = [
         f"{about['what'].capitalize()}: {about['alone_mean']:.1f}% survive pruned alone ({about['alone']}), "
         f"{about['together_mean']:.1f}% with the other ({about['together']}), over {test.n} models"
-        + ("." if test.p_holm is None else f" (p = {test.p_holm:.3f} after Holm's correction).")
+        + ("." if test.p_holm is None else f" ({p_said(small(test.p_holm))} after Holm's correction).")
         for about, test in together
     ]
     document.notes = _notes(folders, importance)
@@ -102,7 +103,7 @@ def _always_of(what: str, form: str = "") -> Column:
 
 
 def _percent(found: Mapping[str, Any]) -> str:
-    return f"{found['mean']:.1f} ± {found['sd'] or 0:.1f}"
+    return f"{found['mean']:.1f}" + ("" if found["sd"] is None else f" ± {found['sd']:.1f}")
 
 
 #: What survives in each folder of tickets, from documents with ``survival``, ``super_survivors`` and ``modes``.
@@ -134,8 +135,9 @@ def _agreement_table(agreed: Mapping[str, Mapping[str, Any]]) -> Table:
     rows = [
         [
             label,
-            *(fixed(found[key], 3) for key in ("kappa", "q", "p")),
-            fixed(None if found["p"] is None else next(adjusted), 3),
+            *(fixed(found[key], 3) for key in ("kappa", "q")),
+            small(found["p"]),
+            small(None if found["p"] is None else next(adjusted)),
         ]
         for label, found in tests
     ]
@@ -170,8 +172,8 @@ def _together_table(found: Sequence[tuple[dict[str, Any], Difference]]) -> Table
             f"{about['together_mean']:.1f}",
             f"{test.mean:+.1f}",
             test.n,
-            fixed(test.p, 3),
-            fixed(test.p_holm, 3),
+            small(test.p),
+            small(test.p_holm),
         ]
         for about, test in found
     ]
@@ -223,7 +225,7 @@ def _over_tasks(folders: Sequence[TicketFolder]) -> list[HeadMap]:
 
 def _cell(values: Sequence[float]) -> dict[str, Any]:
     found = spread([float(value) for value in values])
-    return {"importance": found.mean, "sd": found.sd or 0.0}
+    return {"importance": found.mean, **({} if found.sd is None else {"sd": found.sd})}
 
 
 def _components(cells: Mapping[Part, dict[str, Any]], start: Mask) -> list[dict[str, Any]]:

@@ -17,6 +17,7 @@ from fairseq_headprune.evaluation.agreement import agreement, require_statsmodel
 from fairseq_headprune.files import PathLike, sha256, write_json
 from fairseq_headprune.parts import COMPONENTS, HEADS, Mask, Part
 from fairseq_headprune.report.document import Document, HeadMap, map_components
+from fairseq_headprune.report.marks import small
 from fairseq_headprune.report.tables import Table, fixed
 from fairseq_headprune.studies.lottery import LotteryFind
 from fairseq_headprune.studies.study import UNPRUNED
@@ -138,7 +139,8 @@ def _add_stability(document: Document, start: Mask, goods: Sequence[Mask]) -> No
         if not parts or all(map(all, table)):
             continue  # not pruned in this mode, or never
         found[what] = asdict(agreement(table))
-        rows.append([what.capitalize(), len(parts), *(fixed(found[what][name], 3) for name in ("kappa", "q", "p"))])
+        numbers = [fixed(found[what][name], 3) for name in ("kappa", "q")]
+        rows.append([what.capitalize(), len(parts), *numbers, small(found[what]["p"])])
         for pair in found[what]["overlaps"]:
             label = f"{what}, {' and '.join(map(str, pair['searches']))}"
             pairs.append([label, pair["both"], f"{pair['expected']:.1f}", fixed(pair["jaccard"], 3)])

@@ -7,9 +7,11 @@ import torch
 from scipy import stats
 
 from fairseq_headprune.checkpoints import State, part_modules, stored_layout, stored_mask
+from fairseq_headprune.evaluation.p_values import positive
 from fairseq_headprune.parts import HEADS, PAPER_NAMES, Mask
 from fairseq_headprune.removal.surgery import split_joined
 from fairseq_headprune.report.document import Document, HeadMap, number_components
+from fairseq_headprune.report.marks import small
 from fairseq_headprune.report.tables import Table, paper_head_table
 
 #: quantity -> what it is
@@ -102,7 +104,7 @@ def _kruskal(groups: list[list[float]]) -> tuple[float | None, float | None]:
     if len(groups) < 2 or len({value for group in groups for value in group}) < 2:
         return None, None
     result = stats.kruskal(*groups)
-    return float(result.statistic), float(result.pvalue)
+    return float(result.statistic), positive(float(result.pvalue))
 
 
 def overall(values: Mapping[str, Any]) -> dict[str, float]:
@@ -149,5 +151,5 @@ def document(before: State, after: State, files: dict[str, Any], shown: str = "r
 def _layer_cells(found: dict[str, Any]) -> list[str | None]:
     means = [mean for mean in found["mean"] if mean is not None]
     numbers = [(min(means, default=None), ".4f"), (max(means, default=None), ".4f"), (found["spread"], ".1%")]
-    numbers += [(found["h"], ".2f"), (found["p"], ".3g")]
-    return [None if number is None else format(number, style) for number, style in numbers]
+    numbers += [(found["h"], ".2f")]
+    return [*(None if number is None else format(number, style) for number, style in numbers), small(found["p"])]

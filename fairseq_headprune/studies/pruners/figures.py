@@ -1,5 +1,6 @@
 """Figures of a comparison (Li et al. 2021): score by heads kept (3b, 3d), heads by layer (6), heads by lambda (2)."""
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,8 @@ def comparison_figure(
 ) -> list[Path]:
     """Draw scores for all head counts on the left (Fig. 3b), and for up to a third of the heads on the right (Fig. 3d).
 
-    Error bars are the standard deviation over seeds.
+    Error bars are the standard deviation over seeds; a point of one training has none. Where points have different
+    numbers of trainings, the legend has the fewest and the most of each method.
 
     Args:
         points: see :func:`~fairseq_headprune.studies.pruners.results.summarise`.
@@ -85,18 +87,27 @@ def _draw(axes: Any, points: Sequence[Mapping[str, Any]], limit: float, measure:
     looks = _LOOKS | spare
     for method, (colour, marker, dashes) in looks.items():
         found = [point for point in points if point["method"] == method and point["heads"] is not None]
-        mine = sorted((p["heads"], p["score"], p["sd"] or 0.0) for p in found if p["heads"] <= limit)
+        mine = sorted((p["heads"], p["score"], p["sd"] or math.nan) for p in found if p["heads"] <= limit)
         if mine:
             heads, scores, deviation = zip(*mine, strict=True)
             axes.errorbar(
                 heads, scores, deviation, color=colour, marker=marker, linestyle=dashes, linewidth=1.4, markersize=4.5,
-                capsize=2, label=title(method),
+                capsize=2, label=title(method) + _trainings(found, points),
             )  # fmt: skip
     # Methods that prune nothing: the unpruned model, also tuned or trained for longer.
-    whole = {p["method"]: p["score"] for p in points if p["heads"] is None and base(p["method"]) == "unpruned"}
+    whole = {p["method"]: p for p in points if p["heads"] is None and base(p["method"]) == "unpruned"}
     for method in in_order(whole):
-        label, dots = f"{title(method)} ({whole[method]:.2f})", ":" if method == "unpruned" else "-."
-        axes.axhline(whole[method], color="#666666", linewidth=1, linestyle=dots, zorder=1, label=label)
+        score, number = whole[method]["score"], _trainings([whole[method]], points)
+        label, dots = f"{title(method)} ({score:.2f}){number}", ":" if method == "unpruned" else "-."
+        axes.axhline(score, color="#666666", linewidth=1, linestyle=dots, zorder=1, label=label)
     axes.set(xlabel="Unpruned heads", ylabel=measure, xlim=(-0.02 * limit, 1.03 * limit))
     axes.set_ylim(bottom=0)
     drawing.finish(axes)
+
+
+def _trainings(mine: Sequence[Mapping[str, Any]], points: Sequence[Mapping[str, Any]]) -> str:
+    """Return the numbers of trainings of a method's points, for the legend; empty if all points have the same."""
+    if len({len(point["seeds"]) for point in points}) == 1:
+        return ""
+    numbers = [len(point["seeds"]) for point in mine]
+    return f", n = {min(numbers)}" + ("" if min(numbers) == max(numbers) else f" to {max(numbers)}")

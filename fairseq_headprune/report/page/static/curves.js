@@ -36,12 +36,15 @@ function pointFacts(point, study, comparisons) {
   return [
     ["Pruned", `${fixed(point.percent, 0)}% (${point.pruned} heads)`],
     [point.sd === undefined ? study.measure : `${study.measure}, mean of ${point.seeds.length}`, fixed(point.score)],
-    point.sd === undefined ? null : ["Standard deviation", fixed(point.sd)],
+    point.sd === undefined || point.sd === null ? null : ["Standard deviation", fixed(point.sd)],
     point.relative === undefined || point.relative === null ? null : ["of unpruned", percent(point.relative)],
     ...(point.sd === undefined ? [
       point.ci ? ["95% interval", interval(point.ci)] : null,
-      ["p", pText(point.p, study.resamples)],
-      ["p (Holm)", pText(point.p_holm, study.resamples, point.p, comparisons)],
+      // The unpruned model, where a curve begins, is not tested.
+      ...(point.pruned === 0 ? [] : [
+        ["p", pText(point.p, study.resamples)],
+        ["p (Holm)", pText(point.p_holm, study.resamples, point.p, comparisons)],
+      ]),
     ] : []),
   ].filter(Boolean);
 }
