@@ -1,7 +1,10 @@
 """A training as a job: its command, its folder, sharing with other processes, and going on after it has died."""
 
+import contextlib
 import gc
 import os
+import signal
+import threading
 import time
 from pathlib import Path
 
@@ -82,18 +85,15 @@ def test_the_limit_names_what_is_left(tmp_path):
         list(run_trainings([TrainingJob("a", "data", [], 1)], tmp_path, Claims(tmp_path), 1, limit=0))
 
 
-#: Kills the training's process as soon as it has saved an epoch, once.
-KILLER = """
-import os, signal, sys, threading, time
-def watch():
-    while not os.path.exists("runs/a/checkpoint_last.pt"):
+def kill_training(folder):
+    """Kill the training that runs in a folder as soon as it has saved an epoch."""
+    while not (folder / "runs/a/checkpoint_last.pt").exists():
         time.sleep(0.01)
-    if not os.path.exists("killed"):
-        open("killed", "w").close()
-        os.kill(os.getpid(), signal.SIGKILL)
-if os.path.exists("runs/a/job.json"):
-    threading.Thread(target=watch, daemon=True).start()
-"""
+    for process in Path("/proc").glob("[0-9]*"):
+        # Processes end while they are listed.
+        with contextlib.suppress(OSError):
+            if (process / "cwd").readlink() == folder:
+                os.kill(int(process.name), signal.SIGKILL)
 
 
 def test_a_training_that_is_killed_goes_on_from_its_last_epoch(data_bin, tmp_path, monkeypatch, capfd):
@@ -101,13 +101,11 @@ def test_a_training_that_is_killed_goes_on_from_its_last_epoch(data_bin, tmp_pat
     flags = "--task translation_headprune --arch transformer_gated_tiny --share-all-embeddings --cpu --optimizer adam "
     flags += "--lr 0.01 --batch-size 16 --num-workers 0 --max-epoch 4"
     job = TrainingJob("a", str(data_bin), flags.split(), 1, split="test", generate=[str(data_bin), "--cpu"])
-    (tmp_path / "python").mkdir()
-    (tmp_path / "python" / "sitecustomize.py").write_text(KILLER)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "python"))
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     killed, whole = tmp_path / "killed", tmp_path / "whole"
     killed.mkdir()
     whole.mkdir()
+    threading.Thread(target=kill_training, args=[killed], daemon=True).start()
     [(_, facts)] = run_trainings([job], killed, Claims(killed), 1)
     assert "a died (" in capfd.readouterr().err and facts["resumed"] and facts["updates"] > 4
     with Here().instead():

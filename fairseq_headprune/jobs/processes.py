@@ -26,8 +26,12 @@ JOBS_ON_GPU = "HEADPRUNE_JOBS_ON_GPU"
 
 def start(words: Sequence[str], settings: Mapping[str, str], out: Any, log: Any, cwd: Path | None) -> subprocess.Popen:
     """Start a command on a leash; ``settings`` and the path of this package are added to its environment."""
-    environment = with_package(os.environ) | {LEASH: "1", **settings}
-    return subprocess.Popen(list(words), env=environment, cwd=cwd, stdin=subprocess.PIPE, stdout=out, stderr=log)
+    return subprocess.Popen(list(words), env=on_leash(settings), cwd=cwd, stdin=subprocess.PIPE, stdout=out, stderr=log)
+
+
+def on_leash(settings: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of a process whose standard input is the leash."""
+    return with_package(os.environ) | {LEASH: "1", **settings}
 
 
 def end_with_parent(end: Callable[[], Any] = lambda: os._exit(1)) -> None:

@@ -15,9 +15,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fairseq_headprune.jobs import processes
+from fairseq_headprune.jobs import processes, template
 from fairseq_headprune.jobs.claims import Claims
 from fairseq_headprune.jobs.processes import last_line
+from fairseq_headprune.jobs.template import CAN_FORK, Forked
 
 #: A command is given up after this many attempts in a row that died without progress.
 IDLE_ATTEMPTS = 2
@@ -37,6 +38,7 @@ class Command:
         settings: environment variables added to this process's.
         output: file for stdout only; by default stdout goes to ``log`` as well.
         progress: returns a value that changes whenever the command makes progress; None: the command is not restarted.
+        forked: it runs a Python module that loads fairseq: start it as a fork of a process that has loaded it.
     """
 
     name: str
@@ -47,6 +49,7 @@ class Command:
     settings: Mapping[str, str] = field(default_factory=dict)
     output: Path | None = None
     progress: Callable[[], Any] | None = None
+    forked: bool = False
 
 
 @dataclass
@@ -54,7 +57,7 @@ class _Attempt:
     """A running command: its process and GPU, its progress at the start, and the idle attempts before it."""
 
     command: Command
-    process: subprocess.Popen
+    process: subprocess.Popen | Forked
     gpu: str
     reached: Any
     idle: int
@@ -144,7 +147,8 @@ def _start(command: Command, running: Sequence[_Attempt], at_once: int, idle: in
         # Append, so that the output of earlier attempts is kept.
         log = files.enter_context(open(command.log, "a" if idle or reached else "w"))
         output = files.enter_context(open(command.output, "w")) if command.output else log
-        process = processes.start(command.words, settings, output, log, command.cwd)
+        start = template.start if command.forked and CAN_FORK else processes.start
+        process = start(command.words, settings, output, log, command.cwd)
     return _Attempt(command, process, gpu, reached, idle)
 
 

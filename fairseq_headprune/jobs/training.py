@@ -175,4 +175,4 @@ def run_trainings(
 def _command(job: TrainingJob, work: Path, run: Run) -> Command:
     words = [sys.executable, "-m", "fairseq_headprune.jobs.train", job.place]
     log = work / "logs" / f"{job.name}.log"
-    return Command(job.name, words, log, job.after, None if job.root else work, progress=run.reached)
+    return Command(job.name, words, log, job.after, None if job.root else work, progress=run.reached, forked=True)

@@ -5,6 +5,7 @@ import re
 import resource
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ from typing import Any
 
 from fairseq_headprune.evaluation.evaluator import answers_under, masks_at_once
 from fairseq_headprune.jobs.processes import with_package
+from fairseq_headprune.jobs.template import CAN_FORK
 from fairseq_headprune.jobs.training import TrainingJob
 from fairseq_headprune.studies.folder import StudyFolder
 from fairseq_headprune.studies.study import Study
@@ -109,10 +111,10 @@ def trained(name: str, jobs: Sequence[TrainingJob], at_once: int) -> Outlook:
     """Return the outlook of trainings alone; the first one is run for some updates."""
     if not jobs:
         return Outlook(name, 0, 0, 0, 0, 0, 0.0, 0, [])
-    start, update, an_epoch, memory = time_training(jobs[0])
+    load, start, update, an_epoch, memory = time_training(jobs[0])
     lengths = [_length(job.flags, an_epoch) for job in jobs]
     updates = None if None in lengths else sum(filter(None, lengths))
-    seconds = None if updates is None else (len(jobs) * start + updates * update) / min(at_once, len(jobs))
+    seconds = None if updates is None else load + (len(jobs) * start + updates * update) / min(at_once, len(jobs))
     note = (
         f"a training takes {start:.0f} s to begin and {1000 * update:.0f} ms an update, measured in {UPDATES} updates"
     )
@@ -150,11 +152,12 @@ def _peak(device: str) -> int:
     return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
-def time_training(job: TrainingJob) -> tuple[float, float, int, int]:
+def time_training(job: TrainingJob) -> tuple[float, float, float, int, int]:
     """Run the first updates of a training, without its mask.
 
     Returns:
-        Seconds to begin, seconds of an update, updates of an epoch, and bytes at the peak.
+        Seconds to load fairseq, if trainings share that; seconds to begin, seconds of an update, updates of an epoch,
+        and bytes at the peak.
 
     Raises:
         RuntimeError: it fails; the message is the last line of its output.
@@ -164,9 +167,7 @@ def time_training(job: TrainingJob) -> tuple[float, float, int, int]:
         plain = replace(job, **bare, slim=False, start=None if job.after else job.start, root="")
         short = f"--max-update {UPDATES} --no-save --disable-validation --log-format json --log-interval 1"
         words = [*plain.words(), *short.split(), "--save-dir", folder]
-        began = time.perf_counter()
-        run = subprocess.run(words, env=with_package(os.environ), capture_output=True, text=True)
-        taken = time.perf_counter() - began
+        run, taken = _timed(words)
     lines = run.stdout + run.stderr
     if run.returncode:
         raise RuntimeError(f"--dry-run: the training ends with {lines.strip().splitlines()[-1]}")
@@ -176,7 +177,14 @@ def time_training(job: TrainingJob) -> tuple[float, float, int, int]:
         import torch
 
         memory = torch.cuda.get_device_properties(0).total_memory - int(free * 2**30)
-    return max(0.0, taken - UPDATES * update), update, an_epoch, memory
+    load = _timed([sys.executable, "-c", "import fairseq_cli.train"])[1] if CAN_FORK else 0.0
+    return load, max(0.0, taken - load - UPDATES * update), update, an_epoch, memory
+
+
+def _timed(words: Sequence[str]) -> tuple[subprocess.CompletedProcess[str], float]:
+    began = time.perf_counter()
+    run = subprocess.run(words, env=with_package(os.environ), capture_output=True, text=True)
+    return run, time.perf_counter() - began
 
 
 def read_training(lines: str) -> tuple[float, int, float | None]:

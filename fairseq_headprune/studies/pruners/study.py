@@ -180,7 +180,7 @@ class ComparePruners(Study):
             write_json(path / "jobs" / f"{name}.json", job)
             words = [sys.executable, "-m", "fairseq_headprune.studies.pruners.answers", f"jobs/{name}.json"]
             log, ids = path / "logs" / f"{name}.log", {cell["id"] for cell in cells}
-            commands.append(Command(name, words, log, cwd=path, progress=self._counting(ids)))
+            commands.append(Command(name, words, log, cwd=path, progress=self._counting(ids), forked=True))
         yield from run_commands(commands, at_once, limit=limit)
 
     def _counting(self, ids: set[str]) -> Callable[[], int]:
