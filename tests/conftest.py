@@ -155,3 +155,15 @@ def tuned(tmp_path_factory):
     import glue_data  # most tests need none of it
 
     return glue_data.write_tuned(tmp_path_factory.mktemp("tuned"))
+
+
+@pytest.fixture
+def recorded(monkeypatch):
+    """Let a CPU record the passes of ``--cuda-graphs``, which it runs anew each time."""
+    import fairseq.utils
+
+    from fairseq_headprune.training import fast, recording
+
+    monkeypatch.setattr(fast, "CudaRecorder", recording.PlainRecorder)
+    monkeypatch.setattr(fast, "_device", lambda model: None)
+    monkeypatch.setattr(fairseq.utils, "set_torch_seed", fairseq.utils.set_torch_seed)

@@ -62,8 +62,8 @@ def _model(model: nn.Module) -> Optional[str]:
             return "layerdrop"
         if hasattr(module, "precheckpoint_forward"):
             return "activation checkpointing"
-        if module._forward_pre_hooks:
-            return "quantization noise (or another hook before a module)"
+        if module._forward_pre_hooks or module._forward_hooks:
+            return "quantization noise (or another hook of a module)"
     if getattr(model.decoder, "adaptive_softmax", None) is not None:
         return "adaptive softmax"
     return None
@@ -191,15 +191,15 @@ class FastTraining:
             "comes up again is recorded"
         )
 
-    def _tell(self, reason: str) -> None:
+    def _tell(self, reason: str, what: str = "it runs") -> None:
         if reason not in self._told:
             self._told.add(reason)
-            logger.warning(f"--cuda-graphs: {reason} cannot be recorded; it runs eagerly")
+            logger.warning(f"--cuda-graphs: {reason} cannot be recorded; {what} eagerly")
 
     def takes(self, sample: dict[str, Any], ignored: bool) -> bool:
         """Whether :meth:`run` can run a micro-batch; otherwise fairseq does, accumulating the same gradients."""
-        if self.passes is None:
-            return False
+        if self.passes is None or self._model._forward_hooks:
+            return False  # with hooks fairseq looks for what is not finite: it needs its own pass, module by module
         reason = "a dummy batch" if ignored else why_not_batch(sample)
         if reason is not None and self._mode == "on":
             self._tell(reason)
@@ -221,7 +221,7 @@ class FastTraining:
         if self._readings.gates is not None:
             self._readings.gates.learner.prepare()
         if passes.failure is not None:
-            self._tell(f"another shape ({passes.failure})")
+            self._tell(f"a shape ({passes.failure})", "from now on all batches run")
             passes.failure = None
         loss, likelihood = work.losses.clone().unbind()
         size = sample["target"].size(0) if self._by_sentence else sample["ntokens"]

@@ -152,7 +152,8 @@ class FusedAdam(Adam):
         for group in self.param_groups:
             mine = [p for p in group["params"] if p.grad is not None]
             if group.get("amsgrad", False) or any(p.dtype != torch.float32 or p.grad.is_sparse for p in mine):
-                return super().step() if loss is None else loss
+                super().step()
+                return loss
         for group in self.param_groups:
             self._step(group, [p for p in group["params"] if p.grad is not None])
         return loss

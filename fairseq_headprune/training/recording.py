@@ -1,7 +1,7 @@
 """What recorded passes need: padded shapes and batches at fixed addresses, and kernels recorded as CUDA graphs."""
 
 import gc
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Generic, NamedTuple, Optional, TypeVar
@@ -14,10 +14,12 @@ from torch.overrides import TorchFunctionMode
 SENTENCES = 16
 #: source and target lengths are padded to multiples of this
 LENGTH = 8
-#: maximum number of recordings; the least recently used one is dropped for a new one
+#: maximum number of recordings; the least used one is dropped for a new one
 KEPT = 160
 #: a shape is recorded at this use; before that its batches run eagerly
 WORTH = 2
+#: it replaces another one when it was used this much more often: about as many passes as a recording takes to pay
+LEAD = 8
 
 T = TypeVar("T")
 
@@ -49,17 +51,18 @@ def _up(number: int, multiple: int) -> int:
 
 
 class Recordings(Generic[T]):
-    """The recordings by shape, limited in number."""
+    """The recordings by shape, limited in number: those of the shapes that are used most."""
 
-    def __init__(self, kept: int = KEPT, worth: int = WORTH) -> None:
+    def __init__(self, kept: int = KEPT, worth: int = WORTH, lead: int = LEAD) -> None:
         """Start empty.
 
         Args:
-            kept: maximum number of recordings.
+            kept: maximum number of recordings, 1 or more.
             worth: record a shape at this use.
+            lead: if there are as many as that, record a shape that was used this much more often than another one.
         """
-        self._kept, self._worth = kept, worth
-        self._found: OrderedDict[Shape, T] = OrderedDict()
+        self._kept, self._worth, self._lead = kept, worth, lead
+        self._found: dict[Shape, T] = {}
         self._uses: Counter[Shape] = Counter()
 
     def __len__(self) -> int:
@@ -68,19 +71,22 @@ class Recordings(Generic[T]):
     def get(self, shape: Shape) -> Optional[T]:
         """Return the recording of a shape, or None; counts as a use of the shape."""
         self._uses[shape] += 1
-        if shape in self._found:
-            self._found.move_to_end(shape)
         return self._found.get(shape)
 
     def is_due(self, shape: Shape) -> bool:
         """Whether the shape has been used often enough to be recorded."""
-        return self._uses[shape] >= self._worth
+        uses = self._uses[shape]
+        # Otherwise the shapes of an epoch that has more of them would drop each other and be recorded again and again.
+        room = len(self._found) < self._kept or uses >= self._uses[self._least_used()] + self._lead
+        return room and uses >= self._worth
+
+    def _least_used(self) -> Shape:
+        return min(self._found, key=self._uses.__getitem__)
 
     def add(self, shape: Shape, recording: T) -> None:
-        """Add a recording; if there are too many, drop the least recently used one."""
-        while len(self._found) >= max(1, self._kept):
-            oldest, _ = self._found.popitem(last=False)
-            self._uses[oldest] = 0
+        """Add a recording; if there are too many, drop the least used one."""
+        while len(self._found) >= self._kept:
+            del self._found[self._least_used()]
         self._found[shape] = recording
 
     def clear(self) -> None:

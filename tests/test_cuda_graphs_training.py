@@ -1,0 +1,111 @@
+"""Whole trainings with ``--cuda-graphs``, on the CPU, where a recording is run anew. Reference: those without."""
+
+import importlib
+import json
+import sys
+
+import learning
+import pytest
+import tiny
+import torch
+from fairseq.logging import metrics
+from test_task import log_lines
+
+
+def train(data, save, *more):
+    metrics.reset()
+    base = ["--criterion", "label_smoothed_cross_entropy"]
+    with log_lines() as lines:
+        return learning.train(data, save, *base, *more), lines
+
+
+def difference(left, right):
+    mine, other = learning.weights(left), learning.weights(right)
+    return max(float((mine[name] - other[name]).abs().max()) for name in mine)
+
+
+def test_on_a_cpu_nothing_changes_and_one_line_says_why(data_bin, tmp_path):
+    stock, _ = train(data_bin, tmp_path / "off")
+    on, said = train(data_bin, tmp_path / "on", "--cuda-graphs", "on")
+    auto, silent = train(data_bin, tmp_path / "auto", "--cuda-graphs", "auto")
+    assert learning.same(stock["model"], on["model"]) and learning.same(stock["model"], auto["model"])
+    assert sum("--cuda-graphs: training on the CPU cannot be recorded" in line for line in said) == 1
+    assert not any("recorded" in line for line in silent)
+
+
+TRAININGS = {
+    "plain": (), "update-freq": ("--update-freq", "2", "--clip-norm", "0.5", "--sentence-avg"),
+    "l0": (*learning.L0, "--l0-penalty", "0.01"), "dsp": (*learning.DSP, "--heads-kept", "4"),
+    "gates-only": (*learning.DSP, "--heads-kept", "4", "--gates-only"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("more", TRAININGS.values(), ids=TRAININGS)
+def test_a_training_is_the_same_as_without(data_bin, tmp_path, recorded, more):
+    if "--gates-only" in more:
+        train(data_bin, tmp_path / "start")
+        more = (*more, "--finetune-from-model", tmp_path / "start" / "checkpoint_last.pt")
+    rate = ["--lr", "1e-4", "--dropout", "0"]
+    stock, _ = train(data_bin, tmp_path / "off", *more, *rate)
+    found, said = train(data_bin, tmp_path / "on", "--cuda-graphs", "on", *more, *rate)
+    assert sum("CUDA graphs: batches are padded" in line for line in said) == 1
+    assert found["optimizer_history"][-1]["num_updates"] == stock["optimizer_history"][-1]["num_updates"]
+    assert difference(stock, found) < 2e-5
+    for name, value in learning.gate_state(stock).items():
+        torch.testing.assert_close(learning.gate_state(found)[name], value, rtol=1e-3, atol=1e-6)
+    losses = [state["extra_state"]["val_loss"] for state in (stock, found)]
+    assert losses[0] == pytest.approx(losses[1], abs=1e-3)
+
+
+HALF = {
+    "overflow": ("--fp16-init-scale", "4194304", "--clip-norm", "0.3", "--store-ema"),
+    "window": ("--fp16-scale-window", "3", "--fp16-no-flatten-grads", "--update-freq", "2", "--weight-decay", "0.1"),
+    "gates": (*learning.DSP, "--heads-kept", "4", "--fp16-init-scale", "4194304"),
+    "sgd": ("--optimizer", "sgd", "--momentum", "0.9", "--ignore-prefix-size", "1"),
+}
+
+
+@pytest.mark.parametrize("more", HALF.values(), ids=HALF)
+def test_half_precision_skips_updates_and_scales_the_loss_as_without(data_bin, tmp_path, recorded, monkeypatch, more):
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: None)  # fairseq's copies of the weights are on the CPU
+    monkeypatch.setattr(torch.Tensor, "cuda", lambda self: self)
+    flags = ["--fp16", "--lr", "1e-3", "--dropout", "0", "--log-format", "json", "--log-interval", "1", *more]
+    sides = {}
+    for name, mode in (("off", ()), ("on", ("--cuda-graphs", "on"))):
+        state, lines = train(data_bin, tmp_path / name, *flags, *mode)
+        updates = [json.loads(line[line.index("{") :]) for line in lines if '"gnorm"' in line]
+        sides[name] = state, updates, sum("gradient overflow detected" in line for line in lines)
+    (stock, expected, skipped), (state, updates, mine) = sides.values()
+    assert mine == skipped and (skipped > 0) == ("--fp16-init-scale" in more)
+    assert [u["loss_scale"] for u in updates] == [u["loss_scale"] for u in expected] and len(updates) == 12
+    assert state["last_optimizer_state"]["loss_scale"] == stock["last_optimizer_state"]["loss_scale"]
+    for name, limit in {"gnorm": 0.02, "loss": 5e-3, "nll_loss": 5e-3}.items():
+        assert [float(u[name]) for u in updates] == pytest.approx([float(u[name]) for u in expected], rel=limit)
+
+
+@pytest.mark.parametrize("more", [(), (*learning.L0, "--l0-penalty", "0.01")], ids=["plain", "l0"])
+def test_a_training_that_was_interrupted_ends_like_one_that_was_not(data_bin, tmp_path, recorded, more):
+    flags = ["--cuda-graphs", "on", "--dropout", "0.3", "--save-interval-updates", "6", *more]
+    whole, _ = train(data_bin, tmp_path / "whole", *flags)
+    train(data_bin, tmp_path / "part", *flags, "--max-update", "6")
+    resumed, _ = train(data_bin, tmp_path / "part", *flags)
+    assert learning.same(whole["model"], resumed["model"])
+
+
+@pytest.mark.slow
+def test_the_check_of_a_gpu_runs_and_finds_a_difference(recorded, monkeypatch, capsys):
+    monkeypatch.syspath_prepend(str(tiny.ROOT / "scripts"))
+    check_graphs = importlib.import_module("check_graphs")
+    flags = ["--cpu", "--json", "--arch", "tiny", "--max-tokens", "200", "--batches", "1"]
+    monkeypatch.setattr(sys, "argv", ["check_graphs.py", *flags, "--cases", "fp32,fp32-dsp,fp32-dropout"])
+    assert check_graphs.main() == 0
+    assert [check["ok"] for check in json.loads(capsys.readouterr().out)] == [True] * 3
+    monkeypatch.setattr(check_graphs, "LIMITS", {"fp32": (1e-5, 0.0)})
+    monkeypatch.setattr(sys, "argv", ["check_graphs.py", *flags, "--cases", "fp32"])
+    assert check_graphs.main() == 1
+
+
+def test_an_optimizer_state_goes_over_to_a_training_without(data_bin, tmp_path, recorded):
+    train(data_bin, tmp_path / "run", "--cuda-graphs", "on", "--max-update", "6")
+    state, _ = train(data_bin, tmp_path / "run")
+    assert state["optimizer_history"][-1]["num_updates"] == 12
