@@ -20,6 +20,7 @@ from fairseq_headprune.removal.checkpoint import slim_checkpoint
 
 PAPER = Mask.full({component: [8] * 6 for component in HEADS})
 TINY = Mask.full({"enc_self": [3, 2], "enc_dec": [2]})
+PICK = picking_by_chance(PAPER, 1)
 HALF = TINY.without(TINY.kept(["enc_dec"]))
 
 #: Table 2: share pruned, heads kept (counted by hand), the configuration and its mirror
@@ -119,7 +120,7 @@ def test_configurations_of_table_2(percent, kept, config, twin):
     check_config(counts, PAPER.shape)
     assert mirrored(counts) == parse_config([twin]) and mirrored(mirrored(counts)) == counts
     for wanted, text in ((counts, config), (mirrored(counts), twin)):
-        masks = [keep_per_layer(PAPER, wanted, picking_by_chance(seed)) for seed in range(20)]
+        masks = [keep_per_layer(PAPER, wanted, picking_by_chance(PAPER, seed)) for seed in range(20)]
         assert {len(mask.kept()) for mask in masks} == {kept}
         assert round(100 * (144 - kept) / 144) == percent
         for mask in masks:
@@ -130,7 +131,9 @@ def test_configurations_of_table_2(percent, kept, config, twin):
 
 def test_which_heads_of_a_layer_is_uniform():
     config = parse_config(["ES=21"])
-    times = Counter(tuple(keep_per_layer(TINY, config, picking_by_chance(s)).kept(["enc_self"])) for s in range(3000))
+    times = Counter(
+        tuple(keep_per_layer(TINY, config, picking_by_chance(TINY, s)).kept(["enc_self"])) for s in range(3000)
+    )
     assert len(times) == 6  # 3 pairs x 2 heads
     assert chisquare(list(times.values())).pvalue > 1e-3
 
@@ -204,8 +207,8 @@ def test_complement():
         (lambda: parse_amount("60 percent"), "neither a percentage"),
         (lambda: parse_amount("nan%"), "neither a percentage"),
         (lambda: parse_amount("0.6"), "neither a percentage"),
-        (lambda: keep_per_layer(PAPER, parse_config(["ES=77732"]), picking_by_chance(1)), "5 layers, the model has 6"),
-        (lambda: keep_per_layer(PAPER, parse_config(["ES=977322"]), picking_by_chance(1)), "cannot keep 9 heads of 8"),
+        (lambda: keep_per_layer(PAPER, parse_config(["ES=77732"]), PICK), "5 layers, the model has 6"),
+        (lambda: keep_per_layer(PAPER, parse_config(["ES=977322"]), PICK), "cannot keep 9 heads of 8"),
         (lambda: parse_layers("top:13", 12), "there are 12 layers"),
         (lambda: parse_layers("0", 12), "there are 12 layers"),
         (lambda: parse_layers("middle:3", 12), "not defined"),

@@ -6,11 +6,14 @@ from dataclasses import replace
 import pytest
 import verbs
 
-from fairseq_headprune.choosing.random_heads import parse_amount, prune_random
+from fairseq_headprune.choosing.lottery import random_ticket
+from fairseq_headprune.choosing.per_layer import keep_per_layer, picking_by_chance
+from fairseq_headprune.choosing.random_heads import generator, keep_random, parse_amount, prune_random
 from fairseq_headprune.importance.part_weights import random_scores
 from fairseq_headprune.importance.settings import ScoreSettings
 from fairseq_headprune.modules.attach import attach_gates
-from fairseq_headprune.parts import all_heads
+from fairseq_headprune.parts import Part, all_heads
+from fairseq_headprune.parts.notation import format_config
 from fairseq_headprune.parts.scores import Scores
 from fairseq_headprune.pruning import next_heads
 from fairseq_headprune.studies.estimates import estimate_scores
@@ -48,6 +51,35 @@ def test_a_seed_gives_the_same_heads_everywhere(tiny_model):
             drawn = prune_random(full, parse_amount(pruned), [parts], seed)
             assert random_mask(gates.shape, count, seed) == drawn == Item("random", pruned).mask(full, seed)
             assert full.without(next_heads(full, order, parts, full, total - count)) == drawn
+            # Of lottery tickets the random one of the first search, which is drawn first.
+            assert random_ticket(full, drawn, generator(seed)).kept() == drawn.kept()
+
+
+@pytest.mark.parametrize("gone", [[], [Part("enc_self", 0, 1), Part("enc_dec", 1, 0), Part("dec_self", 0, 1)]])
+@pytest.mark.parametrize(
+    "groups", [[["enc_dec"]], [["enc_self", "dec_self"]], [["enc_self"], ["enc_dec"], ["dec_self"]]]
+)
+def test_it_does_so_within_components_and_where_heads_are_pruned_already(tiny_model, gone, groups):
+    """Against random orders, whose numbers are of all heads; two layers of two heads in each component."""
+    gates = attach_gates(tiny_model)
+    start = gates.full().without(gone)
+    for seed in range(20):
+        order = Scores(random_scores(gates, seed), estimator="random")
+        drawn = prune_random(start, parse_amount("50%"), groups, seed)
+        by_order = [next_heads(start, order, c, start, parse_amount("50%").of(len(start.kept(c)))) for c in groups]
+        assert start.without(head for heads in by_order for head in heads) == drawn
+        # Triples, and as many in each layer: the same numbers decide.
+        counts = {c: len(drawn.kept([c])) for c in ("enc_self", "enc_dec", "dec_self")}
+        triple = keep_random(start, counts, seed)
+        for component, count in counts.items():
+            alone = keep_random(start, {component: count}, seed)
+            assert alone.kept([component]) == triple.kept([component])
+        config = {c: [sum(row) for row in rows] for c, rows in drawn.rows.items()}
+        layers = keep_per_layer(start, config, picking_by_chance(start, seed))
+        text = " ".join(f"{name}={row}" for name, row in format_config(drawn).items())
+        assert layers == Item("config", text).mask(start, seed)
+        if len(groups) == 3:
+            assert triple == drawn
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Sequence
 
-from fairseq_headprune.choosing.random_heads import draw, generator
+from fairseq_headprune.choosing.random_heads import lowest, numbered
 from fairseq_headprune.choosing.scored import ranked
 from fairseq_headprune.parts import Mask, Part
 from fairseq_headprune.parts.notation import check_config
@@ -58,14 +58,14 @@ def picking_highest(mask: Mask, scores: Scores, config: dict[str, list[int]]) ->
     return pick
 
 
-def picking_by_chance(seed: int) -> Pick:
-    """Return a function that picks heads of a layer at random; one generator is used for all layers in turn.
+def picking_by_chance(mask: Mask, seed: int) -> Pick:
+    """Return a function that picks heads of a layer of a model at random.
 
     Raises:
         ValueError: a negative seed.
     """
-    chance = generator(seed)
-    return lambda heads, count: draw(heads, count, chance)
+    numbers = numbered(mask, seed)
+    return lambda heads, count: lowest(heads, count, numbers)
 
 
 def mirrored(config: dict[str, list[int]]) -> dict[str, list[int]]:

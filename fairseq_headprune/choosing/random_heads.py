@@ -1,7 +1,9 @@
 """Prune or keep random heads, over all heads or within components (Budhraja et al. 2020, Tables 1 and 3).
 
-Every allowed set of heads is equally likely. Python guarantees a stable sequence per seed only for ``random()``, not
-for its other methods; only ``random()`` is used, so that a seed gives the same heads in every Python version.
+Every allowed set of heads is equally likely. Each part of the model has a number by the seed, and those with the lowest
+numbers are kept: a seed gives the same heads whichever components are in play, and whatever is pruned already. Python
+guarantees a stable sequence per seed only for ``random()``, not for its other methods; only ``random()`` is used, so
+that this holds in every Python version.
 """
 
 import random
@@ -10,7 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from math import comb
 
-from fairseq_headprune.parts import Mask, Part
+from fairseq_headprune.parts import COMPONENTS, Mask, Part, all_heads
 
 
 @dataclass(frozen=True)
@@ -58,18 +60,18 @@ def prune_random(
     """Prune exactly this amount of the kept heads, drawn uniformly within each group of components.
 
     Args:
-        groups: lists of components; each group is drawn separately, in turn.
+        groups: lists of components; each group is drawn separately.
         at_least_one: keep at least one head in every layer of these components; uniform over all such masks.
 
     Raises:
         ValueError: nothing or everything would be pruned, fewer heads than layers, or a negative seed.
     """
-    chance = generator(seed)
+    numbers, chance = numbered(mask, seed), generator(seed)
     result = mask
     for components in groups:
         present = mask.kept(components)
         keep = len(present) - amount.of(len(present))
-        result = _keep(result, components, keep, chance, at_least_one)
+        result = _keep(result, components, keep, numbers, chance if at_least_one else None)
     return result
 
 
@@ -80,7 +82,7 @@ def keep_random(mask: Mask, counts: Mapping[str, int], seed: int, at_least_one: 
         ValueError: a component that the model does not have, more heads than remain, fewer heads than layers with
             ``at_least_one``, or a negative seed.
     """
-    chance = generator(seed)
+    numbers, chance = numbered(mask, seed), generator(seed)
     result = mask
     for component, count in counts.items():
         if component not in mask.rows:
@@ -88,14 +90,33 @@ def keep_random(mask: Mask, counts: Mapping[str, int], seed: int, at_least_one: 
         present = len(mask.kept([component]))
         if count > present:
             raise ValueError(f"{component}: cannot keep {count} heads, {present} are not pruned yet")
-        result = _keep(result, [component], count, chance, at_least_one)
+        result = _keep(result, [component], count, numbers, chance if at_least_one else None)
     return result
 
 
-def _keep(mask: Mask, components: Sequence[str], count: int, chance: random.Random, at_least_one: bool) -> Mask:
+def numbered(mask: Mask, seed: int) -> dict[Part, float]:
+    """Return a uniform random number for every part of a model, kept or pruned; heads do not depend on other parts.
+
+    Raises:
+        ValueError: a negative seed.
+    """
+    chance = generator(seed)
+    return {part: chance.random() for part in all_heads(mask.shape, COMPONENTS)}
+
+
+def lowest(parts: Sequence[Part], count: int, numbers: Mapping[Part, float]) -> list[Part]:
+    """Choose the ``count`` parts with the lowest numbers, in their order."""
+    chosen = set(sorted(parts, key=numbers.__getitem__)[:count])
+    return [part for part in parts if part in chosen]
+
+
+def _keep(
+    mask: Mask, components: Sequence[str], count: int, numbers: Mapping[Part, float], chance: random.Random | None
+) -> Mask:
+    """Keep ``count`` parts; ``chance``: draw one at least in each layer with it."""
     present = mask.kept(components)
-    if not at_least_one:
-        chosen = set(draw(present, count, chance))
+    if chance is None:
+        chosen = set(lowest(present, count, numbers))
     else:
         layers = _layers(mask, components)
         try:

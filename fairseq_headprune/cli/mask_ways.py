@@ -60,7 +60,7 @@ def by_config(args: argparse.Namespace, start: Mask) -> Chosen:
         pick = picking_highest(start, scores, config)
         how = {"chosen": "the highest scores of each layer", **source}
     elif args.seed is not None:
-        pick = picking_by_chance(args.seed)
+        pick = picking_by_chance(start, args.seed)
         how = {"chosen": "by chance in each layer", "drawn": {"seed": args.seed}}
     drawn = how.get("drawn", {}) | {"config": config, "mirrored": args.mirror}
     return keep_per_layer(start, config, pick), how | {"drawn": drawn}

@@ -68,8 +68,8 @@ def weight_norm(gates: GatedParts, order: int = 2, ffn: Optional[str] = None) ->
 def random_scores(gates: GatedParts, seed: int, ffn: Optional[str] = None) -> Values:
     """Return a uniform random number per part, from a separate generator; ``ffn`` as for :func:`weight_norm`.
 
-    The K highest-scored heads are those that :mod:`~fairseq_headprune.choosing.random_heads` keeps with this seed: it
-    draws the K lowest numbers of the same sequence. (1 - x is exact: ``random()`` has 53 bits.)
+    The K highest-scored heads are those that :mod:`~fairseq_headprune.choosing.random_heads` keeps with this seed: they
+    have the K lowest numbers of the same sequence. (1 - x is exact: ``random()`` has 53 bits.)
     """
     chance = generator(seed)
     wanted = COMPONENTS if ffn else HEADS

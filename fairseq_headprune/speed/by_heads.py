@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from fairseq_headprune.checkpoints import State, read_state
-from fairseq_headprune.choosing.random_heads import draw, generator
+from fairseq_headprune.choosing.random_heads import lowest, numbered
 from fairseq_headprune.files import PathLike, read_json, sha256
 from fairseq_headprune.modules.attach import find_gates
 from fairseq_headprune.parts import Mask
@@ -141,7 +141,7 @@ def draw_masks(full: Mask, heads: int, count: int, seed: int) -> dict[int, Mask]
         raise ValueError(f"--masks {count}: at least 1 mask a level")
     masks = {}
     for number in range(seed, seed + (count if heads < len(present) else 1)):
-        chosen = set(draw(present, heads, generator(number)))
+        chosen = set(lowest(present, heads, numbered(full, number)))
         masks[number] = full.without(head for head in present if head not in chosen)
     return masks
 

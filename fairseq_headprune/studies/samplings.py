@@ -61,7 +61,7 @@ class Item:
             mask = prune_random(start, parse_amount(amount), [present], seed, at_least_one)
         elif self.kind == "config":
             config = parse_config([self.text])
-            mask = keep_per_layer(start, mirrored(config) if self.mirror else config, picking_by_chance(seed))
+            mask = keep_per_layer(start, mirrored(config) if self.mirror else config, picking_by_chance(start, seed))
         elif self.kind == "triple":
             mask = keep_random(start, parse_triple(self.text), seed)
         elif self.kind == "layers":

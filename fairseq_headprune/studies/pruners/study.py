@@ -108,7 +108,7 @@ class ComparePruners(Study):
         full, drawn = Mask.full(mask.shape), None
         if "layers" in options(training.method):
             counts = {component: [sum(row) for row in rows] for component, rows in mask.rows.items()}
-            drawn = keep_per_layer(full, counts, picking_by_chance(training.mask_seed))
+            drawn = keep_per_layer(full, counts, picking_by_chance(full, training.mask_seed))
         elif "components" in options(training.method):
             drawn = keep_random(full, {c: sum(map(sum, rows)) for c, rows in mask.rows.items()}, training.mask_seed)
         if drawn is None:
