@@ -9,6 +9,7 @@ import verbs
 from fairseq_headprune.choosing.lottery import random_ticket
 from fairseq_headprune.choosing.per_layer import keep_per_layer, picking_by_chance
 from fairseq_headprune.choosing.random_heads import generator, keep_random, parse_amount, prune_random
+from fairseq_headprune.importance.normalize import UNEVEN
 from fairseq_headprune.importance.part_weights import random_scores
 from fairseq_headprune.importance.settings import ScoreSettings
 from fairseq_headprune.modules.attach import attach_gates
@@ -138,6 +139,14 @@ def test_frozen_norms_are_those_of_the_full_model(session):
     scores = {head: rows[head[0]][head[1]][head[2]] / norms[head[0]][head[1]] for head in first.kept()}
     expected = first.without(lowest(scores, first.kept())[:5])
     assert importance_masks(session, [2], replace(plain, normalize="layer-frozen"), 5)[2].mask == expected
+
+
+def test_masks_tell_what_their_order_hides(session):
+    """After the first step modules keep different numbers of heads, and the layer's norm favours those with fewer."""
+    made = importance_masks(session, [11, 2], ScoreSettings(sentences=10, normalize="layer"), 5)
+    assert "concerns" not in made[11].facts and made[2].facts["concerns"][0] == UNEVEN
+    made = importance_masks(session, [2], ScoreSettings(sentences=10, normalize="none"), 5)
+    assert "concerns" not in made[2].facts
 
 
 def test_masks_do_not_depend_on_which_numbers_are_asked_for(session):

@@ -12,6 +12,7 @@ from fairseq_headprune.studies.pruners.figures import comparison_figure, layer_c
 from fairseq_headprune.studies.pruners.points import cost_table, costs, methods_compared, summarise
 from fairseq_headprune.studies.pruners.results import (
     best_methods,
+    concerns_told,
     difference_table,
     model_table,
     points_of,
@@ -191,6 +192,13 @@ def test_time_is_compared_among_as_many_processes():
     assert (ste["seconds"], ste["score"]) == (1.5, 25.0)
     (slow,) = costs([rows[0], rows[2]], 1000)
     assert slow["seconds"] is None and str(cost_table([slow], "BLEU").rows[0][1]) == "None"
+
+
+def test_what_an_order_hides_is_told_from_which_number_of_heads_on():
+    rows = [{"method": "michel", "count": count, "concerns": of} for count, of in [(8, ["a"]), (4, ["a", "b"])]]
+    rows.append({"method": "random-after", "count": 8})
+    told = ["Michel et al., 8 heads and fewer: a", "Michel et al., 4 heads and fewer: b"]
+    assert concerns_told(rows) == told
 
 
 def test_figures_3b_and_3d(points, tmp_path, monkeypatch):

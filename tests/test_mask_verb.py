@@ -8,6 +8,7 @@ import verbs
 
 from fairseq_headprune.cli import main
 from fairseq_headprune.files import sha256, write_json
+from fairseq_headprune.importance.normalize import TIED
 from fairseq_headprune.modules.attach import find_gates
 from fairseq_headprune.parts import HEADS, Mask, Part
 from fairseq_headprune.parts.notation import format_config
@@ -107,6 +108,14 @@ def test_highest_scores_over_all_components(make_mask, scores):
         expected = [*order, ("enc_self", 0, 0)][:count]
         assert set(make_mask("--scores", scores, "--heads", count).kept()) == set(expected)
     assert make_mask("--scores", scores, "--heads", 9) == Mask.full(SHAPE)
+
+
+def test_an_order_that_falls_to_ties_is_told(make_mask, tmp_path, capsys):
+    Scores({"enc_self": [[0.5, 0.5], [0.1, 0.2]]}, estimator="mine").save(tmp_path / "tied.json")
+    Mask.full({"enc_self": [2, 2]}).save(tmp_path / "like.json")
+    words = ["--like", tmp_path / "like.json", "-o", tmp_path / "m.json", "--scores", tmp_path / "tied.json"]
+    assert main(["mask", *map(str, words), "--heads", "3"]) == 0
+    assert capsys.readouterr().err == f"headprune mask: warning: {tmp_path / 'tied.json'}: {TIED}\n"
 
 
 def test_pruned_heads_stay_pruned(make_mask, scores, tmp_path):

@@ -8,6 +8,7 @@ from verbs import SHAPE, cells, mask, refused, run_json
 
 from fairseq_headprune.cli import main
 from fairseq_headprune.cli.report import document
+from fairseq_headprune.importance.normalize import TIED
 from fairseq_headprune.parts import Part
 from fairseq_headprune.parts.scores import Scores
 from fairseq_headprune.progress import Bar, Progress
@@ -74,6 +75,16 @@ def test_order_from_a_file_and_a_part_of_the_components(flags, tmp_path):
         Part("enc_dec", layer, head) for layer in (0, 1) for head in (0, 1)
     ]
     assert len(mask(tmp_path / "s", "enc_dec+dec_self-02").dropped()) == 8
+
+
+def test_a_given_order_that_falls_to_ties_is_told(flags, tmp_path, capsys):
+    rows = ranking(reverse=False)
+    rows["enc_self"][0] = [3.0, 3.0]
+    Scores(rows, estimator="mine").save(tmp_path / "order.json")
+    argv = ["prune", *map(str, flags), "-o", str(tmp_path / "s"), "--order", str(tmp_path / "order.json")]
+    assert main([*argv, "--step", "0.5"]) == 0
+    told = capsys.readouterr()
+    assert f"headprune prune: warning: {TIED}\n" in told.err and TIED in " ".join(told.out.split())
 
 
 def test_several_random_orders_are_averaged(flags, tmp_path, capsys):

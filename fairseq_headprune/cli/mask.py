@@ -2,6 +2,7 @@
 
 import argparse
 import shlex
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,9 +12,11 @@ from fairseq_headprune.cli.common import Parser, emit, refuse_overwriting
 from fairseq_headprune.cli.mask_flags import add_ffn_flag, add_ways
 from fairseq_headprune.cli.mask_ways import chosen_way, parts_in_play, with_ffn_parts
 from fairseq_headprune.files import PathLike, identified
+from fairseq_headprune.importance.normalize import concerns
 from fairseq_headprune.parts import FFN, HEADS, PAPER_NAMES, Mask, Part
 from fairseq_headprune.parts.mask import SoftGates
 from fairseq_headprune.parts.notation import format_config, format_descriptor
+from fairseq_headprune.parts.scores import Scores
 from fairseq_headprune.report.tables import Table
 
 if TYPE_CHECKING:
@@ -47,6 +50,8 @@ def run(argv: list[str]) -> int:
     # First, since parameter counts include feed-forward parts.
     start, ffn_source = with_ffn_parts(args, whole, layout)
     mask, how = way(args, start) if way else (start, {"chosen": "all heads"})
+    for text in concerns(Scores.load(args.scores)) if args.scores else ():
+        print(f"headprune mask: warning: {args.scores}: {text}", file=sys.stderr)
     mask = mask & whole if parts_in_play(args) else mask
     mask.source = {"command": command, **how, **source, **ffn_source}
     mask.save(args.output)

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
-from fairseq_headprune.importance.normalize import concerns_of_files
+from fairseq_headprune.importance.normalize import concerns, concerns_of_files
 from fairseq_headprune.importance.settings import ScoreSettings
 from fairseq_headprune.parts import HEADS, Mask
 from fairseq_headprune.parts.scores import Scores
@@ -121,13 +121,14 @@ class Prune(MaskStudy):
         super().check()
 
     def warnings(self) -> list[str]:
-        """Warn if heads are ranked on the split on which results are reported."""
+        """Warn if heads are ranked on the split on which results are reported, and of what a given order hides."""
         given, how = self.given, self.how
+        found = concerns(given) if given else []
         ranked_on = given.data.get("split") if given else how.score.subset if how.estimates else None
         if ranked_on != self.split:
-            return []
+            return found
         way_out = "ablate on another --gen-subset" if how.order == "oracle" else "choose another --score-subset"
-        return [f"importance and results both come from {self.split}; the curve is optimistic ({way_out})"]
+        return [*found, f"importance and results both come from {self.split}; the curve is optimistic ({way_out})"]
 
     def planned(self) -> int:
         """All steps, and the unpruned model."""

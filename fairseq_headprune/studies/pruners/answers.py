@@ -15,6 +15,7 @@ from typing import Any
 from fairseq_headprune.choosing.random_heads import parse_amount, prune_random
 from fairseq_headprune.evaluation.evaluator import answers_under, masks_at_once
 from fairseq_headprune.files import PathLike, read_json, write_text
+from fairseq_headprune.importance.normalize import concerns
 from fairseq_headprune.importance.settings import METHODS, MICHEL, PRESETS, REDUCTIONS, ScoreSettings
 from fairseq_headprune.jobs.methods import base, estimates, learns, option, options, ranks
 from fairseq_headprune.jobs.processes import end_with_parent
@@ -171,7 +172,8 @@ def importance_masks(session: Any, counts: Sequence[int], settings: ScoreSetting
     One pass serves all head counts; the heads kept do not depend on which counts are requested.
 
     Returns:
-        number of heads kept -> mask; its facts are the number of estimates since the full model, and seconds.
+        number of heads kept -> mask; its facts are the number of estimates since the full model, seconds, and
+        ``concerns``: what the orders up to there hide, if anything (:func:`~.importance.normalize.concerns`).
 
     Raises:
         ValueError: more heads than there are.
@@ -183,6 +185,7 @@ def importance_masks(session: Any, counts: Sequence[int], settings: ScoreSetting
     if not 0 <= min(counts) <= max(counts) <= total:
         raise ValueError(f"cannot keep {max(counts)} heads of {total}: give 0 to {total}")
     made: dict[int, MadeMask] = {}
+    hidden: dict[str, None] = {}
     first = None
     began = time.perf_counter()
     for number, present in enumerate(range(total, min(counts), -step), 1):
@@ -190,7 +193,8 @@ def importance_masks(session: Any, counts: Sequence[int], settings: ScoreSetting
             scores = estimate_scores(session, settings, first)
         first = first or scores
         seconds = round(time.perf_counter() - began, 1)
-        facts = {"estimates": number, "scoring_seconds": seconds}
+        hidden |= dict.fromkeys(concerns(scores))
+        facts = {"estimates": number, "scoring_seconds": seconds, **({"concerns": [*hidden]} if hidden else {})}
         for count in (c for c in counts if present - step <= c < present):
             made[count] = MadeMask(mask.without(next_heads(mask, scores, components, start, total - count)), facts)
         mask = mask.without(next_heads(mask, scores, components, start, min(total, total - present + step)))

@@ -83,7 +83,16 @@ def document(
     where = {"settings": study.settings, "runs": folder.runs, "study": str(folder.path)}
     found = best_methods(data["points"], task.measure)
     title = f"Pruning methods compared, on {split}"
-    return Document(title, result_tables(data), found, data=data, provenance=where)
+    return Document(title, result_tables(data), found, notes=concerns_told(rows), data=data, provenance=where)
+
+
+def concerns_told(rows: Cells) -> list[str]:
+    """Say what the orders of rankings hide, and at which numbers of heads, one line for each method and concern."""
+    counts: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for row in rows:
+        for text in row.get("concerns", ()):
+            counts[row["method"], text].append(row["count"])
+    return [f"{title(method)}, {max(of)} heads and fewer: {text}" for (method, text), of in counts.items()]
 
 
 def best_methods(points: Sequence[Mapping[str, Any]], measure: str) -> list[str]:
