@@ -116,8 +116,8 @@ def test_padding_changes_neither_loss_nor_gradients(dtype, limit, mask):
     passes, work = make_passes(model, PlainRecorder())
     for times in range(1, 4):  # eagerly, recorded, replayed: gradients add up
         passes.run(tiny.make_batch(), Shape(16, 8, 8))
-        torch.testing.assert_close(work.losses[0], logged["loss"].to(work.losses.dtype), rtol=1e-5, atol=0)
-        torch.testing.assert_close(work.losses[1], logged["nll_loss"].to(work.losses.dtype), rtol=1e-5, atol=0)
+        torch.testing.assert_close(work.numbers[0], logged["loss"].to(work.numbers.dtype), rtol=1e-5, atol=0)
+        torch.testing.assert_close(work.numbers[1], logged["nll_loss"].to(work.numbers.dtype), rtol=1e-5, atol=0)
         wanted = times * torch.cat([expected[name].flatten() for name, _ in model.named_parameters()])
         gradient = torch.cat([p.grad.flatten() for p in model.parameters()])
         assert (gradient - wanted).norm() <= limit * wanted.norm()
@@ -147,7 +147,7 @@ def test_another_mask_makes_recordings_void_and_the_same_one_does_not():
         if changed is not None:
             gates.set_mask(changed)
         passes.run(tiny.make_batch(), Shape(16, 8, 8))
-        counts.append(work.losses[0].item())
+        counts.append(work.numbers[0].item())
     assert counts[0] == counts[1] != counts[2] == counts[3] == counts[4]
     learned = Passes(work, model, PlainRecorder(), 1, 2, learned=True)
     assert "head_keep" not in {name for _, name in learned._places}
@@ -161,7 +161,7 @@ def test_what_cannot_be_recorded_runs_all_the_same():
     passes, work = make_passes(make_model(), Failing())
     for _ in range(3):
         passes.run(tiny.make_batch(), Shape(16, 8, 8))
-    assert passes.failure == "operation not permitted" and work.losses[0] > 0 and not passes.recordings
+    assert passes.failure == "operation not permitted" and work.numbers[0] > 0 and not passes.recordings
 
 
 def test_padding_is_assumed_without_asking():

@@ -31,12 +31,20 @@ class HardConcrete:
 
     def sample(self, log_alpha: Array, u: Array) -> tuple[Array, Array]:
         """Sample gates from uniform noise; return them and their derivatives w.r.t. log_alpha, both (heads,)."""
+        return self.sample_with(log_alpha, self.logistic(u))
+
+    def logistic(self, u: Array) -> Array:
+        """Convert uniform noise to logistic noise."""
         u = np.clip(u, self.eps, 1 - self.eps)
-        s = expit((np.log(u) - np.log1p(-u) + log_alpha) / self.beta)
+        return np.log(u) - np.log1p(-u)
+
+    def sample_with(self, log_alpha: Array, noise: Array) -> tuple[Array, Array]:
+        """Like :meth:`sample`, from logistic noise."""
+        s = expit((noise + log_alpha) / self.beta)
         stretched = s * (self.zeta - self.gamma) + self.gamma
         inside = (stretched > 0) & (stretched < 1)
-        slope = np.where(inside, s * (1 - s) / self.beta * (self.zeta - self.gamma), 0.0)
-        return np.clip(stretched, 0.0, 1.0), slope
+        slope = s * (1 - s) / self.beta * (self.zeta - self.gamma) * inside
+        return np.minimum(np.maximum(stretched, 0.0), 1.0), slope
 
     def evaluate(self, log_alpha: Array) -> Array:
         """Return the gates for evaluation: without noise and, as in Voita et al.'s code, without temperature."""

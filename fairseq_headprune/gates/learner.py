@@ -2,14 +2,14 @@
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple, Optional
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fairseq_headprune.gates.l0 import FixedPenalty, TargetPenalty
 from fairseq_headprune.gates.rules import L0Rule, SubsetRule, uniform
+from fairseq_headprune.gates.subset import Pullback
 from fairseq_headprune.parts import Part
 
 #: format version of :meth:`GateLearner.description`
@@ -25,6 +25,11 @@ def check_version(description: Mapping[str, Any]) -> None:
     found = description.get("version", VERSION)
     if found > VERSION:
         raise ValueError(f"the checkpoint's gates have version {found}, known is up to {VERSION}: update this package")
+
+
+def is_finite(values: np.ndarray) -> bool:
+    """Whether all values are finite; usually needs a single call."""
+    return math.isfinite(values.dot(values)) or bool(np.isfinite(values).all())
 
 
 class Adam:
@@ -48,6 +53,19 @@ class Adam:
         square += (1 - 0.98) * found * found
         root = np.sqrt(square) / math.sqrt(1 - 0.98**number) + 1e-8
         self._weight -= self._lr / (1 - 0.9**number) * mean / root
+
+
+class _Known(NamedTuple):
+    """What follows from the weights and random numbers of an update: needed in its step, and known before it.
+
+    Attributes:
+        same_set: whether the sampled set is the learned one (see ``samples_learned_set`` of the rules).
+        hard, slope: of rules with a price: the learned set, and the derivative of P(open).
+    """
+
+    same_set: Optional[bool]
+    hard: np.ndarray
+    slope: np.ndarray
 
 
 class GateLearner:
@@ -89,13 +107,27 @@ class GateLearner:
         self.updates, self.sampled = 0, (0, 0)
         self.gradient_vanished, self._gradient_norm = False, 0.0
         self._noise = -1, np.zeros(0)
+        self._pullback = Pullback(0.0)
+        self._known: Optional[_Known] = None
 
     def _weights(self) -> np.ndarray:
         return self.weight.numpy().astype(np.float64)
 
     def prepare(self) -> None:
-        """Draw the next update's random numbers now: to be called while a GPU is busy."""
-        self._draw(self.updates + 1)
+        """Compute now, while a GPU is busy, all of the step and of the next update that needs no gradient."""
+        self.rule.convert(self._draw(self.updates + 1))
+        self._pullback.ahead()
+        self._find_known()
+
+    def _find_known(self) -> _Known:
+        if self._known is None:
+            weights = self._drawn[0]
+            hard = slope = np.zeros(0)
+            if self.rule.penalty is not None:
+                p = self.rule.expected(weights)
+                hard, slope = self.rule.hard(weights), p * (1 - p)
+            self._known = _Known(self.rule.samples_learned_set(*self._drawn), hard, slope)
+        return self._known
 
     def _draw(self, update: int) -> np.ndarray:
         if self._noise[0] != update:
@@ -105,14 +137,17 @@ class GateLearner:
     @property
     def needs_gradient(self) -> bool:
         """Whether the present gates have a gradient; at a very low temperature they are exactly 0 or 1 without one."""
-        return self._pullback is not np.zeros_like
+        return not self._pullback.vanishes
 
     def begin(self) -> Tensor:
         """Return the gates of the present update, float32 (heads,); they stay the same until :meth:`step`."""
-        drawn = self._weights(), self._draw(self.updates), self.updates
-        gates, self._pullback = self.rule.gates(*drawn)
-        self._same_set = self.rule.samples_learned_set(*drawn)
-        return torch.from_numpy(gates).float()
+        return torch.from_numpy(self.sample()).float()
+
+    def sample(self) -> np.ndarray:
+        """Like :meth:`begin`; an array, float64 (heads,)."""
+        self._drawn, self._known = (self._weights(), self._draw(self.updates), self.updates), None
+        gates, self._pullback = self.rule.gates(*self._drawn)
+        return gates
 
     def step(self, gradient: Tensor) -> None:
         """Make an update.
@@ -123,15 +158,21 @@ class GateLearner:
         Raises:
             FloatingPointError: it is not finite; the state is unchanged then.
         """
-        by_gates = gradient.double().numpy()
-        if not np.isfinite(by_gates).all():
+        self.advance(gradient.double().numpy())
+
+    def advance(self, by_gates: np.ndarray) -> None:
+        """Like :meth:`step`, for a float64 array."""
+        if not is_finite(by_gates):
             head = self.heads[int(np.argmin(np.isfinite(by_gates)))]
             raise FloatingPointError(f"update {self.updates}: the gradient of the gate of {head} is not finite")
-        by_weights = self._pullback(by_gates)
-        vanished = not self.needs_gradient or bool(by_gates.any() and not by_weights.any())
-        self.gradient_vanished = vanished and "temperature" in self.rule.stats(self.updates)
+        by_weights, known = self._pullback(by_gates), self._find_known()
+        if self.rule.temperature is not None:
+            vanished = not self.needs_gradient or (by_gates.any() and not by_weights.any())
+            self.gradient_vanished = bool(vanished)
         if self.rule.penalty is not None:
-            by_weights = by_weights + self._penalty_gradient(self.rule.penalty, by_gates)
+            # The gradient of the sum of price times P(open); the price is adapted to the number of open gates.
+            self.rule.penalty.adapt(known.hard, self.updates, by_gates)
+            by_weights = by_weights + self.rule.penalty.prices(known.hard, self.updates) * known.slope
         self._gradient_norm = math.sqrt(by_weights @ by_weights)
         if 0 < self._clip < self._gradient_norm:
             by_weights = by_weights * (self._clip / self._gradient_norm)
@@ -139,16 +180,8 @@ class GateLearner:
         self._adam.step(by_weights, self.updates)
         if self.rule.bound is not None:
             self.weight.clamp_(-self.rule.bound, self.rule.bound)
-        if self._same_set is not None:
-            self.sampled = (self.sampled[0] + self._same_set, self.sampled[1] + 1)
-
-    def _penalty_gradient(self, penalty: FixedPenalty | TargetPenalty, by_gates: np.ndarray) -> np.ndarray:
-        """Return the gradient of the sum of price times P(open); also adapt the price to the number of open gates."""
-        weights = self._weights()
-        hard, p = self.rule.hard(weights), self.rule.expected(weights)
-        penalty.adapt(hard, self.updates, by_gates)
-        prices = penalty.prices(hard, self.updates)
-        return prices * p * (1 - p)
+        if known.same_set is not None:
+            self.sampled = (self.sampled[0] + known.same_set, self.sampled[1] + 1)
 
     def hard(self) -> Tensor:
         """Return the learned set, bool (heads,)."""

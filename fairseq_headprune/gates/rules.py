@@ -1,15 +1,14 @@
 """How weights become gates: the rules of L0 and of DSP and STE, and their random numbers."""
 
-from collections.abc import Callable
 from typing import Any, Optional
 
 import numpy as np
 
 from fairseq_headprune.gates.l0 import FixedPenalty, HardConcrete, TargetPenalty
-from fairseq_headprune.gates.subset import Array, Temperature, check_count, gumbel, soft_top_k, top_k
+from fairseq_headprune.gates.subset import Array, Pullback, Temperature, check_count, gumbel, soft_top_k, top_k
 from fairseq_headprune.parts import Part
 
-Gates = tuple[Array, Callable[[Array], Array]]
+Gates = tuple[Array, Pullback]
 
 #: With a target, log_alpha is kept within +-3.5 (P(open) from 0.13 to 0.99): beyond that a gate has almost no gradient
 #: and could not reopen when too many have closed.
@@ -44,6 +43,23 @@ def groups_of(heads: list[Part], kept: int | dict[str, int]) -> dict[str, tuple[
     return groups
 
 
+class _ByGroup(Pullback):
+    """The pullbacks of groups of heads as one."""
+
+    def __init__(self, groups: list[tuple[Array, Pullback]]) -> None:
+        self._groups, self.vanishes = groups, all(pullback.vanishes for _, pullback in groups)
+
+    def ahead(self) -> None:
+        for _, pullback in self._groups:
+            pullback.ahead()
+
+    def __call__(self, gradient: Array) -> Array:
+        result = np.zeros(len(gradient))
+        for places, pullback in self._groups:
+            result[places] = pullback(gradient[places])
+        return result
+
+
 class SubsetRule:
     """Exactly K open gates: Gumbel soft top-K in training (DSP), or hard top-K with straight-through gradients (STE).
 
@@ -72,6 +88,7 @@ class SubsetRule:
         self.kept, self._groups = kept, groups_of(heads, kept)
         self.temperature, self._init = temperature, init
         self.noise = noise or ("never" if straight_through else "always")
+        self._converted = np.zeros(0), np.zeros(0)
 
     def first_weights(self, seed: int, count: int) -> Array:
         """Return the initial weights: small random ones around ``init``."""
@@ -81,26 +98,25 @@ class SubsetRule:
         """Return the gates of training and the map from a gradient by gates to one by weights."""
         scores = self._scores(weights, noise, update)
         if self.temperature is None:
-            return self.hard(scores).astype(np.float64), lambda gradient: gradient
-        result, pullbacks = np.empty(len(weights)), []
+            return self.hard(scores).astype(np.float64), Pullback(1.0)
+        tau = self.temperature.at(update)
+        if len(self._groups) == 1:
+            return soft_top_k(scores, next(iter(self._groups.values()))[1], tau)
+        result, groups = np.empty(len(weights)), []
         for places, count in self._groups.values():
-            result[places], pullback = soft_top_k(scores[places], count, self.temperature.at(update))
-            pullbacks.append((places, pullback))
-
-        if all(pullback is np.zeros_like for _, pullback in pullbacks):
-            return result, np.zeros_like
-
-        def pull_back(gradient: Array) -> Array:
-            by_weights = np.zeros(len(gradient))
-            for places, pullback in pullbacks:
-                by_weights[places] = pullback(gradient[places])
-            return by_weights
-
-        return result, pull_back
+            result[places], pullback = soft_top_k(scores[places], count, tau)
+            groups.append((places, pullback))
+        return result, _ByGroup(groups)
 
     def _scores(self, weights: Array, noise: Array, update: int) -> Array:
         off = self.noise == "never" or (self.noise == "cooling" and self._cooled(update))
-        return weights if off else weights + gumbel(noise)
+        return weights if off else weights + self.convert(noise)
+
+    def convert(self, noise: Array) -> Array:
+        """Return the Gumbel noise of an update's uniform noise; calling it early saves :meth:`gates` the time."""
+        if self._converted[0] is not noise:
+            self._converted = noise, gumbel(noise)
+        return self._converted[1]
 
     def _cooled(self, update: int) -> bool:
         return self.temperature is None or update >= self.temperature.wait + self.temperature.updates
@@ -154,6 +170,7 @@ class L0Rule:
     """Hard concrete gates, each with a price for being open (Voita et al. 2019; Li et al. 2021, eqs. 22 and 23)."""
 
     kind = "l0"
+    temperature: Optional[Temperature] = None
 
     def __init__(
         self,
@@ -173,6 +190,7 @@ class L0Rule:
             ValueError: a penalty below 0, a target or beta out of range.
         """
         self.concrete, self._init, self.target = HardConcrete(beta), init, target
+        self._converted = np.zeros(0), np.zeros(0)
         #: maximum absolute value of a weight, None for no bound
         self.bound = None if target is None else _L0_BOUND
         if target is None:
@@ -186,8 +204,14 @@ class L0Rule:
 
     def gates(self, weights: Array, noise: Array, update: int) -> Gates:
         """Return the gates of training and the map from a gradient by gates to one by weights."""
-        sample, slope = self.concrete.sample(weights, noise)
-        return sample, lambda gradient: gradient * slope
+        sample, slope = self.concrete.sample_with(weights, self.convert(noise))
+        return sample, Pullback(slope)
+
+    def convert(self, noise: Array) -> Array:
+        """Return the logistic noise of an update's uniform noise; calling it early saves :meth:`gates` the time."""
+        if self._converted[0] is not noise:
+            self._converted = noise, self.concrete.logistic(noise)
+        return self._converted[1]
 
     def samples_learned_set(self, weights: Array, noise: Array, update: int) -> Optional[bool]:
         """None: gates that are open with a probability have no learned set of a given size."""

@@ -4,15 +4,15 @@ Everything is float64 and on the CPU: there are only 72 or 144 numbers, and kern
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Optional
 
 import numpy as np
+from scipy.special import xlog1py
 
 from fairseq_headprune.parts import HEADS
 
 Array = np.ndarray
-Pullback = Callable[[Array], Array]
 
 #: exp(-746) is 0 in float64
 _UNDERFLOW = 746.0
@@ -31,7 +31,7 @@ def top_k(values: Array, k: int) -> Array:
     """
     check_count(k, len(values))
     chosen = np.zeros(len(values), dtype=bool)
-    chosen[np.lexsort((np.arange(len(values)), -np.asarray(values)))[:k]] = True
+    chosen[np.argsort(-np.asarray(values), kind="stable")[:k]] = True
     return chosen
 
 
@@ -50,6 +50,62 @@ def gumbel(u: Array) -> Array:
     return -np.log(-np.log(np.clip(u, _EPS, 1 - _EPS)))
 
 
+class Pullback:
+    """Maps a gradient w.r.t. gates to one w.r.t. the scores that they came from; this one multiplies by a slope.
+
+    Attributes:
+        vanishes: everything is known to be mapped to 0.
+    """
+
+    def __init__(self, slope: Array | float) -> None:
+        """Set the slope, (heads,) or one for all."""
+        self._slope, self.vanishes = slope, isinstance(slope, float) and slope == 0.0
+
+    def ahead(self) -> None:
+        """Compute now what needs no gradient, so that the call itself is short: here there is nothing."""
+
+    def __call__(self, gradient: Array) -> Array:
+        """Map a gradient, (heads,)."""
+        return gradient * self._slope
+
+
+class SoftPullback(Pullback):
+    """The derivative of :func:`soft_top_k`.
+
+    It bounds the norm of its result to 1 / tau times that of its argument: the exact derivative of the recursion grows
+    without bound if several softmaxes take the same head.
+    """
+
+    vanishes = False
+
+    def __init__(self, steps: Array, tau: float, free: Optional[Array] = None) -> None:
+        """Remember the softmaxes, (k, heads), and which gates the projection did not clip (None: there was none)."""
+        self._steps, self._tau = steps, tau
+        self._matrix: Optional[Array] = None
+        self._projected = free is not None
+        if free is not None:
+            self._free, self._share = free, free / max(1, np.count_nonzero(free))
+
+    def ahead(self) -> None:
+        """Compute the matrix of the linear map: a call is then one product instead of k steps."""
+        if self._matrix is None:
+            matrix = _backwards(self._steps, self._tau, np.eye(self._steps.shape[1]))
+            self._matrix = matrix if np.isfinite(matrix).all() else None
+
+    def __call__(self, gradient: Array) -> Array:
+        """Map a gradient, (heads,)."""
+        if self._projected:
+            # The derivative of the projection: gates at 0 or 1 stay there, the others share their mean.
+            gradient = (gradient - gradient @ self._share) * self._free
+        with np.errstate(over="ignore", invalid="ignore"):
+            by_r = _backwards(self._steps, self._tau, gradient) if self._matrix is None else self._matrix @ gradient
+            size, limit = math.sqrt(by_r @ by_r), math.sqrt(gradient @ gradient) / self._tau
+        if not math.isfinite(size):
+            # Overflow in float64: the direction is lost, too. No step is better than one in a wrong direction.
+            return np.zeros_like(by_r)
+        return by_r * (limit / size) if size > limit else by_r
+
+
 def soft_top_k(r: Array, k: int, tau: float) -> tuple[Array, Pullback]:
     """Relax the set of the k highest of r by k softmaxes, each discounting what the ones before it took (eqs. 14-19).
 
@@ -62,9 +118,7 @@ def soft_top_k(r: Array, k: int, tau: float) -> tuple[Array, Pullback]:
         tau: temperature, above 0.
 
     Returns:
-        gates (heads,) in [0, 1] that add up to k, and the function that maps a gradient w.r.t. the gates to one w.r.t.
-        r. It bounds the norm of its result to 1 / tau times that of its argument: the exact derivative of the recursion
-        grows without bound if several softmaxes take the same head.
+        gates (heads,) in [0, 1] that add up to k, and the map from a gradient w.r.t. the gates to one w.r.t. r.
 
     Raises:
         ValueError: k is not between 0 and the number of heads, or tau not above 0 and finite.
@@ -73,88 +127,84 @@ def soft_top_k(r: Array, k: int, tau: float) -> tuple[Array, Pullback]:
         raise ValueError(f"a temperature must be above 0 and finite, got {tau}")
     r = np.asarray(r, dtype=np.float64)
     check_count(k, len(r))
-    if k == 0 or k == len(r) or _is_saturated(r, k, tau):
-        return top_k(r, k).astype(np.float64), np.zeros_like
-    if 2 * k > len(r):
+    if 2 * k > len(r) and k < len(r) and not _is_saturated(r, k, tau):
         dropped, pull = soft_top_k(-r, len(r) - k, tau)
         return 1.0 - dropped, pull
-    steps = _softmaxes(r, k, tau)
+    steps = None if k == 0 or 2 * k > len(r) else _softmaxes(r, k, tau)
+    if steps is None:
+        return top_k(r, k).astype(np.float64), Pullback(0.0)
     total = np.add.reduce(steps)
     if total.max() <= 1 + 1e-9:
-        return np.minimum(total, 1.0), lambda gradient: _pull_back(steps, tau, gradient)
+        return np.minimum(total, 1.0), SoftPullback(steps, tau)
     gates, free = _project(total, k)
-
-    def pullback(gradient: Array) -> Array:
-        # The derivative of the projection: gates at 0 or 1 stay there, the others share their mean.
-        inner = np.where(free, gradient - gradient[free].mean() if free.any() else 0.0, 0.0)
-        return _pull_back(steps, tau, inner)
-
-    return gates, pullback
+    return gates, SoftPullback(steps, tau, free)
 
 
-def _softmaxes(r: Array, k: int, tau: float) -> Array:
-    """Return the k softmaxes of eqs. 14-16, (k, heads). Eq. 18, divided by tau, adds log(1 - g) / tau to r / tau."""
-    scaled = (r - r.max()) / tau
-    steps = np.empty((k, len(r)))
-    change = np.empty(len(r))
-    with np.errstate(divide="ignore"):
-        for step in steps:
-            np.exp(scaled, out=step)
-            total = np.add.reduce(step)
-            if total < 1e-100:  # the rest is too far below what is taken for exp: move it up
-                scaled -= scaled.max()
-                np.exp(scaled, out=step)
-                total = np.add.reduce(step)
-            step /= total
-            np.log1p(-step, out=change)
-            change /= tau
-            scaled += change
+def _softmaxes(r: Array, k: int, tau: float) -> Optional[Array]:
+    """Return the k softmaxes of eqs. 14-16, (k, heads). Eq. 18, divided by tau, adds log(1 - g) / tau to r / tau.
+
+    None if each of them is exactly one-hot: then the gates are the hard set, with gradient exactly 0.
+
+    Each needs the one before it, and between two updates nothing else can run: so as few calls as possible.
+    """
+    scaled, change, minus = (r - r.max()) / tau, np.empty(len(r)), np.full(len(r), -1.0)
+    steps, by_tau = np.empty((k, len(r))), np.float64(1 / tau)
+    totals: list[np.float64] = []
+    for step in steps:
+        np.exp(scaled, step)
+        total = step.dot(minus)  # minus the sum
+        if total == -1.0 and not totals and _is_saturated(r, k, tau):
+            return None
+        if total > -1e-100:  # the rest is too far below what is taken for exp: move it up
+            scaled -= scaled.max()
+            np.exp(scaled, step)
+            total = step.dot(minus)
+        totals.append(total)
+        np.divide(step, total, change)  # minus the softmax
+        xlog1py(by_tau, change, change)
+        scaled += change
+    steps /= -np.array(totals)[:, None]
     return steps
 
 
 def _is_saturated(r: Array, k: int, tau: float) -> bool:
-    """Whether every softmax is exactly one-hot in float64: then the gates are the hard set, with gradient exactly 0."""
+    """Whether every softmax is exactly one-hot in float64."""
     ordered = np.sort(r)[::-1]
     return bool((ordered[:k] - ordered[1 : k + 1] > _UNDERFLOW * tau).all())
 
 
-def _pull_back(steps: Array, tau: float, gradient: Array) -> Array:
-    """Run eqs. 14-19 backwards, from the last softmax to the first."""
+def _backwards(steps: Array, tau: float, gradient: Array) -> Array:
+    """Run eqs. 14-19 backwards, from the last softmax to the first, for a gradient (heads,) or several (heads, n)."""
+    each = (*steps.shape, *(1 for _ in gradient.shape[1:]))
     rest = 1.0 - steps
     # A head that was taken entirely (rest 0) has no share in later steps, so no gradient flows through it.
-    inverse = np.divide(1.0, rest, out=np.zeros_like(rest), where=rest > 0)
-    by_r = np.zeros(steps.shape[1])  # w.r.t. r^(j+1), summed over later steps
+    inverse = np.divide(1.0, rest, out=np.zeros_like(rest), where=rest > 0).reshape(each)
+    slopes = (steps / tau).reshape(each)
+    by_r, by_step = np.zeros_like(gradient), np.empty_like(gradient)  # w.r.t. r^(j+1), summed over later steps
     with np.errstate(over="ignore", invalid="ignore"):
-        for step, slope, factor in zip(steps[::-1], (steps / tau)[::-1], inverse[::-1], strict=True):
-            by_step = gradient - by_r * factor
+        for step, slope, factor in zip(steps[::-1], slopes[::-1], inverse[::-1], strict=True):
+            np.multiply(by_r, factor, by_step)
+            np.subtract(gradient, by_step, by_step)
             by_step -= step @ by_step
             by_step *= slope
             by_r += by_step
-        size, limit = np.linalg.norm(by_r), np.linalg.norm(gradient) / tau
-    if not np.isfinite(size):
-        # Overflow in float64: the direction is lost, too. No step is better than one in a wrong direction.
-        return np.zeros_like(by_r)
-    return by_r * (limit / size) if size > limit else by_r
+    return by_r
 
 
 def _project(values: Array, k: int) -> tuple[Array, Array]:
-    """Project onto {0 <= g <= 1, sum g = k}: g = clip(values + shift, 0, 1). Also mark the gates that are not clipped.
+    """Project values, not negative and with sum k, onto {0 <= g <= 1, sum g = k}: g = min(values + shift, 1).
 
-    The sum is increasing and piecewise linear in the shift, which is found by Newton's method in a shrinking bracket.
+    The sum is concave and piecewise linear in the shift, so Newton's method ends at the exact one. Also mark the gates
+    that are not clipped.
     """
-    low, high, shift = -values.max(), 1.0 - values.min(), 0.0
-    for _ in range(100):
-        shifted = values + shift
-        free = (shifted > 0) & (shifted < 1)
-        excess = np.add.reduce(np.minimum(np.maximum(shifted, 0.0), 1.0)) - k
-        if abs(excess) < 1e-12:
+    shift = 0.0
+    for _ in values:
+        free = values < 1.0 - shift
+        missing = k - np.add.reduce(np.minimum(values, 1.0 - shift)) - len(values) * shift
+        if missing < 1e-12:
             break
-        low, high = (low, shift) if excess > 0 else (shift, high)
-        slope = np.count_nonzero(free)
-        shift = shift - excess / slope if slope else (low + high) / 2
-        if not low < shift < high:
-            shift = (low + high) / 2
-    return np.clip(shifted, 0.0, 1.0), free
+        shift += missing / np.count_nonzero(free)
+    return np.minimum(values + shift, 1.0), free
 
 
 def parse_count(flag: str, text: str | None) -> int | dict[str, int]:

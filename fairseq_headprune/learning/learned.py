@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, Optional
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -41,31 +42,32 @@ class LearnedGates:
                 self._modules.append((module, len(heads)))
         self._leaf: Optional[Tensor] = None
         self._place: Optional[Tensor] = None
+        self._recorded: list[Tensor] = []
         self._read: Optional[Tensor] = None
         self._mask_is_stale = True
+        self._is_on = False
 
     def stay_at_one_place(self) -> None:
-        """From now on keep the gates and their gradient at fixed addresses, for recorded passes (CUDA graphs)."""
+        """From now on keep the gates at a fixed address, for recorded passes (CUDA graphs)."""
         device = next(module.out_proj.weight.device for module, _ in self._modules)
         self._place = torch.zeros(len(self.learner.heads), device=device, requires_grad=True)
-        self._place.grad = self._place_gradient = torch.zeros_like(self._place)
+        self._values = self._place.detach()
         self._staged = torch.zeros(len(self.learner.heads), pin_memory=device.type == "cuda")
+        self._staged_values = self._staged.numpy()
 
     def begin(self) -> Tensor:
         """Return the present update's gates, a leaf tensor."""
         if self._leaf is not None:
             return self._leaf
-        values = self.learner.begin()
         if self._place is None:
             device = next(module.out_proj.weight.device for module, _ in self._modules)
-            self._leaf = values.to(device, torch.float32)
+            self._leaf = self.learner.begin().to(device, torch.float32)
             self._leaf.requires_grad_(self.learner.needs_gradient)
         else:
             # Every update waits for the device before its step, so the last update's asynchronous copy has finished.
-            self._staged.copy_(values)
-            with torch.no_grad():
-                self._leaf = self._place
-                self._place.copy_(self._staged, non_blocking=True)
+            self._staged_values[:] = self.learner.sample()
+            self._leaf = self._place
+            self._values.copy_(self._staged, non_blocking=True)
         return self._leaf
 
     def put(self) -> Tensor:
@@ -75,20 +77,21 @@ class LearnedGates:
         scaled = gate_columns(leaf, weights, [count for _, count in self._modules])
         for (module, _), weight in zip(self._modules, scaled, strict=True):
             module.learned_weight = weight
+        self._is_on = True
         return leaf
 
     def take_off(self) -> None:
         """Remove the scaled copies of ``out_proj``'s weights: neither a step nor a validation needs them."""
-        for module, _ in self._modules:
-            if module.learned_weight is not None:
+        if self._is_on:
+            for module, _ in self._modules:
                 module.learned_weight = None
+            self._is_on = False
 
     def forget_gradient(self) -> None:
         """Clear the accumulated gradient: a new update begins, or the last one was skipped."""
         self._read = None
-        if self._place is not None:
-            self._place_gradient.zero_()
-        elif self._leaf is not None:
+        self._recorded.clear()
+        if self._leaf is not None:
             self._leaf.grad = None
 
     def take_gradient(self) -> Tensor:
@@ -103,26 +106,27 @@ class LearnedGates:
             return self._read
         if self._leaf is None:
             raise RuntimeError("there is no gradient of gates before put()")
-        return torch.zeros_like(self._leaf) if self._leaf.grad is None else self._leaf.grad
+        found = [*self._recorded, *([] if self._leaf.grad is None else [self._leaf.grad])]
+        return sum(found[1:], found[0]) if found else torch.zeros_like(self._leaf)
 
     def add_gradient(self, gradient: Tensor) -> None:
-        """Add the gradient w.r.t. the gates of one recorded pass, (heads,)."""
-        self._place_gradient.add_(gradient)
+        """Add the gradient w.r.t. the gates of one recorded pass, (heads,), which must not change later."""
+        self._recorded.append(gradient)
 
     def note_gradient(self, gradient: Tensor) -> None:
         """Store the gradient, (heads,), which was copied to the CPU together with other numbers."""
         self._read = gradient
 
-    def step(self, gradient: Tensor) -> None:
+    def step(self, gradient: np.ndarray) -> None:
         """Take one step of the learner.
 
         Args:
-            gradient: (heads,), of the mean loss.
+            gradient: float64 (heads,), of the mean loss.
 
         Raises:
             FloatingPointError: it is not finite.
         """
-        self.learner.step(gradient.detach().cpu())
+        self.learner.advance(gradient)
         self._leaf, self._mask_is_stale, self._read = None, True, None
         self.take_off()
         if self._place is not None:
@@ -172,12 +176,13 @@ class _GateColumns(torch.autograd.Function):
         # Not saved_tensors, which the first backward pass frees: with activation checkpointing there is one per layer.
         ctx.groups, ctx.count = [], len(weights)
         for (count, shape, dtype), places in alike.items():
-            together = torch.stack([weights[place] for place in places])  # (modules, d, heads * head_dim)
-            factor = torch.stack([parts[place] for place in places]).to(dtype).unsqueeze(1)  # (modules, 1, heads)
-            factor = factor.repeat_interleave(shape[1] // count, 2)
-            for place, result in zip(places, (together * factor).unbind(), strict=True):
+            together = torch.stack([weights[place] for place in places])
+            together = together.unflatten(2, (count, shape[1] // count))  # (modules, d, heads, head_dim)
+            mine = gate if len(places) == len(weights) else torch.cat([parts[place] for place in places])
+            factor = mine.to(dtype).view(len(places), 1, count, 1)
+            for place, result in zip(places, (together * factor).flatten(2).unbind(), strict=True):
                 scaled[place] = result
-            ctx.groups.append((places, count, together, factor))
+            ctx.groups.append((places, together, factor))
         return tuple(scaled)
 
     @staticmethod
@@ -185,19 +190,23 @@ class _GateColumns(torch.autograd.Function):
         """Return the gradients for gate, counts (None) and weights; None for weights that were not used."""
         wanted, by_weight = any(ctx.needs_input_grad[2:]), [None] * ctx.count
         by_gate: list[Any] = [None] * ctx.count
-        for places, count, together, factor in ctx.groups:
+        for places, together, factor in ctx.groups:
             used = [number for number, place in enumerate(places) if gradients[place] is not None]
-            if len(used) < len(places):
-                together, factor = together[used], factor[used]
-            mine = [places[number] for number in used]
-            found = torch.stack([gradients[place] for place in mine]) if mine else together
-            if wanted:
-                by_weight = _put(by_weight, mine, (found * factor).unbind())
+            mine, sums = [places[number] for number in used], None
+            if mine:
+                if len(mine) < len(places):
+                    together, factor = together[used], factor[used]
+                found = torch.stack([gradients[place] for place in mine]).unflatten(2, together.shape[2:])
+                if wanted:
+                    by_weight = _put(by_weight, mine, (found * factor).flatten(2).unbind())
+                if ctx.needs_input_grad[0]:
+                    # Each head's sum of gradient times weight over its columns.
+                    sums = (found.float() * together).sum((1, 3))
+            if len(mine) == ctx.count:
+                return None if sums is None else sums.flatten(), None, *by_weight
             if ctx.needs_input_grad[0]:
-                # Each head's sum of gradient times weight over its columns.
-                sums = (found.float() * together).unflatten(2, (count, -1)).sum((1, 3))
-                by_gate = _put(by_gate, places, together.new_zeros(len(places), count, dtype=torch.float32))
-                by_gate = _put(by_gate, mine, sums)
+                by_gate = _put(by_gate, places, factor.new_zeros(len(places), together.shape[2], dtype=torch.float32))
+                by_gate = by_gate if sums is None else _put(by_gate, mine, sums)
         return torch.cat(by_gate) if ctx.needs_input_grad[0] else None, None, *by_weight
 
 

@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Optional
 
+import numpy as np
 import torch
 from fairseq.distributed import utils as distributed
 from fairseq.logging import metrics
+from fairseq.logging.meters import MetersDict
 from torch import Tensor, nn
 
-from fairseq_headprune.gates.learner import GateLearner
+from fairseq_headprune.gates.learner import GateLearner, is_finite
 from fairseq_headprune.gates.log import GateLog, gate_metrics
 from fairseq_headprune.learning.learned import LearnedGates, present_heads
 from fairseq_headprune.learning.watch import NotFiniteError, loss_scale, report_overflow, watch
@@ -108,8 +110,10 @@ class GateTraining:
         if not ignored:
             self._samples = self._samples + sample_size
 
-    def gradient(self, optimizer: Any) -> Optional[Tensor]:
-        """Return the gradient of the mean loss over all ranks and micro-batches w.r.t. the gates, on the CPU.
+    def gradient(self, optimizer: Any) -> Optional[np.ndarray]:
+        """Return the gradient of the mean loss over all ranks and micro-batches w.r.t. the gates, float64 (heads,).
+
+        From here to the next update's gates everything is NumPy: its calls are shorter than torch's, and a GPU waits.
 
         Returns:
             None if mixed precision overflowed, so that the trainer will repeat the update.
@@ -121,13 +125,13 @@ class GateTraining:
         gradient, samples = self._gather(self.learned.take_gradient())
         if not self._norm.is_finite:
             return None  # --amp calls the step nevertheless, and repeats the update
-        gradient = gradient / (samples or 1.0) / loss_scale(optimizer)
-        if not torch.isfinite(gradient).all():
+        gradient = np.divide(gradient, (samples or 1.0) * loss_scale(optimizer), dtype=np.float64)
+        if not is_finite(gradient):
             report_overflow(optimizer)
             self.step(gradient)
         return gradient
 
-    def step(self, gradient: Tensor) -> None:
+    def step(self, gradient: np.ndarray) -> None:
         """Take a step of the gates.
 
         Raises:
@@ -140,16 +144,16 @@ class GateTraining:
         self._samples = 0
         self._record()
 
-    def _gather(self, gradient: Tensor) -> tuple[Tensor, float]:
-        """Sum gradient, (heads,), and sample size over ranks; float64, on the CPU."""
-        if gradient.device.type == "cpu" and not isinstance(self._samples, Tensor) and not _is_one_of_several():
-            return gradient.double(), float(self._samples)
+    def _gather(self, gradient: Tensor) -> tuple[np.ndarray, float]:
+        """Sum gradient, (heads,), and sample size over ranks."""
+        if gradient.is_cpu and not isinstance(self._samples, Tensor) and not _is_one_of_several():
+            return gradient.numpy(), float(self._samples)
         size = torch.as_tensor(self._samples, device=gradient.device).reshape(1)
         total = torch.cat([gradient.double(), size.double()])
         if _is_one_of_several():
             distributed.all_reduce(total, group=distributed.get_data_parallel_group())
-        total = total.cpu()
-        return total[:-1], float(total[-1])
+        values = total.cpu().numpy()
+        return values[:-1], float(values[-1])
 
     def _record(self) -> None:
         learner = self.learned.learner
@@ -171,11 +175,17 @@ class GateTraining:
             self._log.validation(learner.updates, values)
 
     def log_metrics(self) -> None:
-        """Log the state of the gates with the loss; it is computed when fairseq prints a line, not in every update."""
+        """Log the state of the gates with the loss; it is computed when fairseq prints a line, not in every update.
+
+        Not in the innermost group of metrics, in which fairseq sums up one batch: it asks for all values there.
+        """
         if not self._shown[1]:
             self._show("")
-        for name in self._shown[1]:
-            metrics.log_derived(name, lambda _, name=name: self._show(name))
+        for group in metrics.get_active_aggregators()[:-1]:
+            if next(reversed(self._shown[1])) not in group:
+                for name in [name for name in self._shown[1] if name not in group]:
+                    meter = MetersDict._DerivedMeter(lambda _, name=name: self._show(name))
+                    group.add_meter(name, meter, priority=20)  # as metrics.log_derived does
 
     def _show(self, name: str) -> Any:
         """Return one of the numbers to log, of the present update."""

@@ -1,5 +1,6 @@
 """Hooks that fairseq's optimizers lack: when gradients are cleared, and where they were not finite."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -44,7 +45,7 @@ def watch(optimizer: Any, on_zero: Callable[[], None], where: Callable[[], str])
 
     def clip_grad_norm(*args: Any, **kwargs: Any) -> Any:
         norm = clip(*args, **kwargs)
-        found.is_finite = bool(torch.isfinite(norm).all())
+        found.is_finite = math.isfinite(norm)
         if not found.is_finite and not isinstance(optimizer, AMPOptimizer):
             raise NotFiniteError(f"the loss or a gradient is not finite at {where()}")
         return norm

@@ -223,7 +223,10 @@ class FastTraining:
         if passes.failure is not None:
             self._tell(f"a shape ({passes.failure})", "from now on all batches run")
             passes.failure = None
-        loss, likelihood = work.losses.clone().unbind()
+        numbers = work.numbers.clone()
+        loss, likelihood = numbers[:2].unbind()
+        if self._readings.gates is not None:
+            self._readings.gates.add_gradient(numbers[2:])
         size = sample["target"].size(0) if self._by_sentence else sample["ntokens"]
         logged = {"loss": loss, "nll_loss": likelihood} if self._logs_likelihood else {"loss": loss}
         logged |= {"ntokens": sample["ntokens"], "nsentences": sample["target"].size(0), "sample_size": size}

@@ -77,7 +77,8 @@ class Work:
 
     Attributes:
         scale: factor of the loss in the backward pass, a tensor.
-        losses: unscaled loss and negative log-likelihood of the last pass, (2,).
+        numbers: of the last pass, float32: unscaled loss, negative log-likelihood, and the gradient w.r.t. each learned
+            gate. They are kept together since they are read together.
     """
 
     def __init__(
@@ -96,7 +97,7 @@ class Work:
         self.gradients = Gradients(parameters)
         device = next(model.parameters()).device
         self.scale = torch.ones((), device=device)
-        self.losses = torch.zeros(2, device=device)
+        self.numbers = torch.zeros(2 + (0 if gates is None else len(gates.learner.heads)), device=device)
         self._attention = [m for m in model.modules() if isinstance(m, GatedMultiheadAttention)]
 
     @contextmanager
@@ -120,11 +121,12 @@ class Work:
             scale = self.scale.to(loss.dtype)
             found = torch.autograd.grad(loss, leaves, grad_outputs=scale, allow_unused=True)
         with torch.no_grad():
+            numbers = [loss.detach().view(1), nll_loss.detach().view(1)]
             if self._gates is not None:
                 self._gates.take_off()
-                self._gates.add_gradient(found[-1])
+                numbers.append(found[-1])
             self.gradients.add(found[: len(self.gradients.parameters)])
-            self.losses.copy_(torch.stack([loss.detach(), nll_loss.detach()]))
+            torch.cat(numbers, out=self.numbers)
 
 
 class Passes:
