@@ -83,7 +83,8 @@ def main() -> int:
         work.mkdir(parents=True, exist_ok=True)
         failed = _run(work, args)
         checks = list(_checks(work, args.verbs, failed))
-    value = {"check": "gpu", "checks": checks, "environment": benchmarks.environment("torch", "ve-fairseq", "numpy")}
+    versions = benchmarks.environment("torch", "ve-fairseq", "numpy")
+    value = {"check": "gpu", "command": benchmarks.command(), "checks": checks, "environment": versions}
     if args.output:
         write_json(args.output, value)
     return benchmarks.told(checks, value if args.json else None)

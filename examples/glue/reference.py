@@ -30,7 +30,7 @@ from fairseq_headprune.glue.dataset import (  # noqa: E402
 from fairseq_headprune.glue.metrics import metric_of, scores  # noqa: E402
 from fairseq_headprune.glue.predict import predictions  # noqa: E402
 from fairseq_headprune.imports.wordpieces import Vocabulary  # noqa: E402
-from fairseq_headprune.provenance import environment  # noqa: E402
+from fairseq_headprune.provenance import script_environment  # noqa: E402
 
 #: pieces of an example, as --max-positions of the task glue
 _LIMIT = 128
@@ -99,7 +99,7 @@ def _run(args: argparse.Namespace, task: GlueTask, data: dict[str, GlueDataset])
         "seconds": sum(found["seconds"] for found in epochs),
         "data": {name: _about(dataset) for name, dataset in data.items()},
         "device": args.device,
-        "environment": {**environment(), "transformers": version("transformers")},
+        "environment": {**script_environment(), "transformers": version("transformers")},
     }
 
 

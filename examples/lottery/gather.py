@@ -7,6 +7,7 @@ from typing import Any
 
 from fairseq_headprune.files import read_json, write_json
 from fairseq_headprune.parts import Mask
+from fairseq_headprune.provenance import script_environment
 from fairseq_headprune.studies.folder import StudyFolder
 from fairseq_headprune.studies.lottery import LotteryFind
 
@@ -97,6 +98,7 @@ def main() -> None:
     args = parser.parse_args()
     args.output.parent.mkdir(parents=True, exist_ok=True)
     found = survivors(args.folder) if args.survivors else searched(args.folder)
+    found["environment_of_gathering"] = script_environment()
     write_json(args.output, without_places(found, args.folder.resolve()))
 
 

@@ -190,9 +190,9 @@ def _best(folder: Path) -> dict[str, Any]:
 def _machine(table: list[dict]) -> dict[str, Any]:
     """What the wall times depend on."""
     from fairseq_headprune.jobs.processes import visible_gpus
-    from fairseq_headprune.provenance import environment
+    from fairseq_headprune.provenance import script_environment
 
-    return {"trained_side_by_side": len(table), "gpus": len(visible_gpus()), "environment": environment()}
+    return {"trained_side_by_side": len(table), "gpus": len(visible_gpus()), "environment": script_environment()}
 
 
 def _model_flags(args: argparse.Namespace) -> list[str]:

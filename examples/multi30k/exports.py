@@ -88,7 +88,7 @@ def main() -> None:
     from fairseq_headprune.cli import export
     from fairseq_headprune.export.onnx_graphs import load_onnx
     from fairseq_headprune.files import read_json, write_json
-    from fairseq_headprune.provenance import environment
+    from fairseq_headprune.provenance import script_environment
     from fairseq_headprune.session import Session, parse_generation_args
 
     data = str(args.prepared / "data-bin")
@@ -122,7 +122,7 @@ def main() -> None:
             }
             for kind, found in mine.items():
                 value[kind][f"beam_{beam}"] = compared(found, theirs)
-    value["environment"] = environment()
+    value["environment"] = script_environment()
     write_json(args.out / "exports.json", value)
     print(json.dumps({kind: value[kind] for kind in ("ctranslate2", "onnx")}))
 

@@ -56,7 +56,7 @@ def report(args: argparse.Namespace, name: str, runs: list[str], flags: dict[str
     """Write what headprune dynamics says of some runs, with commands and environment, and its first figure."""
     from fairseq_headprune.files import write_json
     from fairseq_headprune.jobs.processes import with_package
-    from fairseq_headprune.provenance import environment
+    from fairseq_headprune.provenance import script_environment
 
     folder = args.work / f"figures-{name}"
     words = [sys.executable, "-m", "fairseq_headprune", "dynamics", *runs, "-o", str(folder), "--json"]
@@ -69,7 +69,7 @@ def report(args: argparse.Namespace, name: str, runs: list[str], flags: dict[str
     value["figures"] = [f"{name}.png"]
     commands = {run: f"bash train.sh {flags[run]}" for run in runs}
     where = "environment_of_the_report" if args.until else "environment"
-    write_json(args.out / f"{name}.json", {"commands": commands, **value, where: environment()})
+    write_json(args.out / f"{name}.json", {"commands": commands, **value, where: script_environment()})
 
 
 def main() -> None:

@@ -100,7 +100,7 @@ def main() -> None:
 
     from fairseq_headprune.evaluation.hypotheses import read_systems
     from fairseq_headprune.files import read_lines, sha256, write_json
-    from fairseq_headprune.provenance import environment
+    from fairseq_headprune.provenance import script_environment
 
     args.work.mkdir(parents=True, exist_ok=True)
     data = [str(args.prepared / "data-bin"), "--source-lang", "de", "--target-lang", "en"]
@@ -130,7 +130,7 @@ def main() -> None:
         "bleu_unpruned": bleu["unpruned"],
         "signature": str(metric.get_signature()),
         "rows": rows,
-        "environment": environment(),
+        "environment": script_environment(),
     }
     write_json(args.out / f"{args.name}.json", value)
     print(json.dumps(value["rows"]))

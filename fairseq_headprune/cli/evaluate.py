@@ -42,6 +42,7 @@ def run(argv: list[str]) -> int:
         "results": [result for result, _ in scored.values()],
         "predictions": [],
         "submission": [],
+        **session.origin(),
         "environment": environment(args.headprune_command),
     }
     for split, path in prediction_files.items():

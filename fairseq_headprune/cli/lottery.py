@@ -5,7 +5,15 @@ import importlib
 from collections.abc import Callable
 from pathlib import Path
 
-from fairseq_headprune.cli.common import Parser, add_output_flags, add_width_flag, as_for_paper, check_least, emit
+from fairseq_headprune.cli.common import (
+    Parser,
+    add_output_flags,
+    add_width_flag,
+    as_for_paper,
+    check_least,
+    emit,
+    made_by,
+)
 from fairseq_headprune.cli.model_flags import parse_model_flags
 from fairseq_headprune.cli.study import show_document, show_stored
 
@@ -66,7 +74,7 @@ def _tickets(argv: list[str]) -> int:
     output = Path(args.output)
     check_folder(output, "tickets.json", "no tickets")
     searches = Searches(args.searches)
-    document = write_tickets(searches, output, args.seed)
+    document = write_tickets(searches, output, args.seed, made_by())
     with as_for_paper(args):
         figures = [str(path) for path in draw(document, lambda name: output / name)]
     emit({**document.data, "output": str(output), "figures": figures}, args.json, document.render(args.format, figures))

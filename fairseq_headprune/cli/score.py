@@ -48,7 +48,7 @@ def run(argv: list[str]) -> int:
         scores = estimate_scores(session, settings)
     if number:
         return 0
-    scores.environment = environment(args.headprune_command)
+    scores.environment, scores.origin = environment(args.headprune_command), session.origin()
     if args.output:
         scores.save(args.output)
     figures = []

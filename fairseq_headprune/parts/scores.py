@@ -9,7 +9,7 @@ from fairseq_headprune.parts.components import HEADS, Part
 from fairseq_headprune.parts.table import Rows, Table
 
 #: omitted from the file if None
-_OPTIONAL = ("precision", "environment")
+_OPTIONAL = ("precision", "environment", "origin")
 
 
 @dataclass
@@ -25,6 +25,7 @@ class Scores(Table[float | None]):
         precision: the model's precision: ``fp32``, ``fp16`` or ``bf16``.
         environment: the software, the machine and the command (see ``provenance.py``); None if the study's folder
             records it, and in files from other sources.
+        origin: the model's updates, and the hashes of train, valid and test; None as for ``environment``.
     """
 
     NOUN = "score"
@@ -45,6 +46,7 @@ class Scores(Table[float | None]):
     details: dict = field(default_factory=dict)
     precision: str | None = None
     environment: dict | None = None
+    origin: dict | None = None
 
     def __post_init__(self) -> None:
         """Check the entries.

@@ -65,11 +65,12 @@ def _read(path: PathLike) -> LotteryFind:
     return study
 
 
-def write_tickets(searches: Searches, output: Path, seed: int) -> Document:
+def write_tickets(searches: Searches, output: Path, seed: int, made_by: dict[str, Any]) -> Document:
     """Write the tickets of each search to a folder; the document lists them and reports how far they agree.
 
     Args:
         seed: seed of all draws, which are made in the order of the searches.
+        made_by: the command and the software.
 
     Raises:
         ValueError: statsmodels is not installed; nothing is written.
@@ -82,7 +83,7 @@ def write_tickets(searches: Searches, output: Path, seed: int) -> Document:
         {"path": str(study.folder.path), "checkpoint": study.settings["checkpoint"], "ticket": ticket}
         for study, ticket in zip(searches.studies, searches.tickets, strict=True)
     ]
-    write_json(output / "tickets.json", document.data)
+    write_json(output / "tickets.json", {**document.data, "made_by": made_by})
     return document
 
 
