@@ -240,10 +240,13 @@ def test_wrong_flags_are_refused_before_anything_starts(data_bin, tmp_path, caps
 
 
 def test_dry_run_prints_the_commands(data_bin, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(outlook, "time_training", lambda job: (5.0, 0.05, 4, 2**30))
+    monkeypatch.setattr(outlook, "time_training", lambda job: (3.0, 2.0, 0.05, 4, 2**30))
     assert script(*arguments(data_bin, tmp_path), "--dry-run", "--json") == 0
     value = json.loads(capsys.readouterr().out)
     assert value["shape"] == SHAPE and not (tmp_path / "work").exists()
+    # By hand: six trainings, and three masks of the unpruned model, on two splits of 8 pairs.
+    assert (value["cells"], value["done"], value["answers"]) == (18, 0, 144)
+    assert "their models, which answer, are not there to be measured" in value["notes"][-1]
     found = {training["name"]: training for training in value["jobs"]}
     assert value["trainings"] == len(found) == 6 and value["memory"] == 2**30
     assert list(found) == [f"{name}-1" for name in ("unpruned", "pipelined-dsp-5", "l0-5", "ste-5", "joint-dsp-5",

@@ -1,5 +1,6 @@
 """``--dry-run``: what a study is going to do. Sources: by hand; the model is a made-up one or a tiny one."""
 
+import shutil
 from types import SimpleNamespace
 
 import pytest
@@ -53,11 +54,11 @@ def test_searches_are_bounded(monkeypatch):
         session=SimpleNamespace(scored=lambda split: {"scored": 1000}),
     )  # fmt: skip
     monkeypatch.setattr(outlook, "time_answers", lambda study, cells: (0.003, 2**30, "measured"))
-    found = outlook.of_masks(study, "no-folder", 2)
+    found = outlook.of_masks(study, ["no-folder"], 2)
     assert (found.cells, found.answers, found.seconds) == (14, 14000, pytest.approx(21))
     assert found.notes == ["at most: it ends sooner", "measured"]
     study.at_most = lambda: (None, "the number is not known")
-    assert outlook.of_masks(study, "no-folder", 2).seconds is None
+    assert outlook.of_masks(study, ["no-folder"], 2).seconds is None
 
 
 def test_a_study_says_what_it_would_do_and_writes_nothing(trained, tmp_path, monkeypatch, capsys):
@@ -70,6 +71,8 @@ def test_a_study_says_what_it_would_do_and_writes_nothing(trained, tmp_path, mon
     found = run_json("lottery", "find", *model, "--mode", "heads", "--step", "50%", "-o", tmp_path / "a", "--dry-run")
     # Two steps, the rejected ones, and two cells of test; 1 + 2 + 3 + 2.
     assert found["cells"] == 8 and found["notes"][0].startswith("at most")
+    # The unpruned model, then for each of 6 layers its 2 heads on each of two splits, the same one here.
+    assert run_json("keep-one", *model, "-o", tmp_path / "a", "--dry-run")["cells"] == 20
     assert not (tmp_path / "a").exists()
     # Half done, the rest is left.
     run_json("ablate", *model, "-o", tmp_path / "a", "--components", "enc_self")
@@ -85,3 +88,24 @@ def test_a_study_that_trains_measures_a_training(trained, tmp_path, monkeypatch)
     # 60 pairs in batches of 16, 3 epochs, 2 trainings; the unpruned model and two others on 8 sentences.
     assert (value["cells"], value["trainings"], value["updates"], value["answers"]) == (3, 2, 24, 24)
     assert value["seconds"] > 0 and value["memory"] > 2**26 and not (tmp_path / "r").exists()
+
+
+def test_what_is_done_is_found_in_the_folders_of_epochs_modes_and_models(trained, tmp_path, monkeypatch):
+    monkeypatch.setattr(outlook, "ENOUGH", 0.0)
+    for epoch in (1, 2):
+        shutil.copy(trained["checkpoint"], tmp_path / f"checkpoint{epoch}.pt")
+    base = [trained["data"], *BEAM, "--step", "50%"]
+    sweep = ["sweep-epochs", *base, "--checkpoints", tmp_path, "--score-sentences", "20", "-o", tmp_path / "s"]
+    run_json(*sweep, "--epochs", "1")
+    value = run_json(*sweep, "--dry-run")  # two steps and the unpruned model, at either epoch
+    assert (value["cells"], value["done"], value["answers"]) == (3, 3, 24)
+    find = ["lottery", "find", *base, "--mode", "heads,magnitude", "--threshold", "0.01", "-o", tmp_path / "f"]
+    run_json(*find, "--path", trained["checkpoint"])
+    cells = {
+        mode: len((tmp_path / "f" / mode / "cells.jsonl").read_text().splitlines()) for mode in ("heads", "magnitude")
+    }
+    found = run_json(*find, "--path", trained["checkpoint"], "--dry-run")["studies"]
+    assert [one["done"] for one in found] == list(cells.values()) and min(cells.values()) > 0
+    several = [tmp_path / f"checkpoint{epoch}.pt" for epoch in (1, 2)]
+    found = run_json(*find, "--paths", *several, "--dry-run")["studies"]
+    assert [one["done"] for one in found] == [0, 0] and found[0]["cells"] == 16

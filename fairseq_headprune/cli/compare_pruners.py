@@ -111,11 +111,10 @@ def _run(args: argparse.Namespace, argv: list[str]) -> int:
 
 def _outlook(args: argparse.Namespace, study: Any) -> int:
     """Print the trainings' commands, and an estimate of their time and memory."""
-    from fairseq_headprune.studies.outlook import trained
+    from fairseq_headprune.studies.outlook import of_comparison
 
-    jobs = [job for job in study.jobs() if not (args.work / job.place / "done.json").exists()]
-    found = trained(study.name, jobs, trainings_at_once(args))
-    value = {"name": study.name, "shape": study.how.shape, "cells": len(study.plan()), **found.document()}
+    found, jobs = of_comparison(study, args.work, trainings_at_once(args))
+    value = {"name": study.name, "shape": study.how.shape, **found.document()}
     value["jobs"] = [{"name": job.name, "after": job.after, "command": job.words()} for job in jobs]
     emit(value, args.json, "\n".join([found.text(), *(f"{job.name}: {shlex.join(job.words())}" for job in jobs)]))
     return 0

@@ -36,7 +36,7 @@ def run(argv: list[str]) -> int:
         return _many(several, rest)
     args, modes = _parse(argv)
     if args.dry_run:
-        return _outlook(args, modes, 1)
+        return _outlook(args, modes, [Path(args.output)])
     from fairseq_headprune.session import Session
     from fairseq_headprune.studies.lottery import LotteryFind, searches_document
     from fairseq_headprune.studies.masked import WeightWork
@@ -76,9 +76,9 @@ def _many(several: argparse.Namespace, rest: list[str]) -> int:
 
     check_least(1, several, "jobs")
     args, modes = _parse([*rest, "--path", several.paths[0], "-o", several.output])
-    if args.dry_run:
-        return _outlook(args, modes, len(several.paths))
     seeds = Seeds(Path(several.output), several.paths, rest)
+    if args.dry_run:
+        return _outlook(args, modes, seeds.folders)
     progress = Progress("lottery find", len(several.paths), args.quiet)
     for name in seeds.run(several.jobs):
         progress.cell({"id": name})
@@ -89,13 +89,16 @@ def _many(several: argparse.Namespace, rest: list[str]) -> int:
     return show_document(searches_document(studies), args, None)
 
 
-def _outlook(args: argparse.Namespace, modes: dict[str, Any], models: int) -> int:
-    """Print what the searches are going to do; those of several models are taken to be one after the other."""
+def _outlook(args: argparse.Namespace, modes: dict[str, Any], folders: list[Path]) -> int:
+    """Print what the searches are going to do, a folder a model; several models are taken to be one after the other."""
     from fairseq_headprune.session import Session
     from fairseq_headprune.studies.lottery import LotteryFind
 
     args.jobs, session = 1, Session(args)
-    found = [outlook(LotteryFind.of(session, args.gen_subset, how), args, models) for how in modes.values()]
+    found = []
+    for mode, how in modes.items():
+        paths = [folder / mode if len(modes) > 1 else folder for folder in folders]
+        found.append(outlook(LotteryFind.of(session, args.gen_subset, how), args, paths))
     return show_outlooks(found, args)
 
 

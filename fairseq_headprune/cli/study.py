@@ -49,13 +49,17 @@ def run_study(
     return 0 if args.worker else show(study, args)
 
 
-def outlook(study: Any, args: argparse.Namespace, times: int = 1, note: str = "") -> Any:
-    """Check a study of masks, and return what it is going to do; see ``outlook.of_masks``."""
+def outlook(study: Any, args: argparse.Namespace, paths: Sequence[Any] = (), note: str = "") -> Any:
+    """Check a study of masks, and return what it is going to do; see ``outlook.of_masks``.
+
+    Args:
+        paths: its folders; none: ``args.output``.
+    """
     from fairseq_headprune.studies.outlook import of_masks
 
     study.check()
     warn(study)
-    return of_masks(study, args.output, args.jobs, times, note)
+    return of_masks(study, paths or [args.output], args.jobs, note)
 
 
 def show_outlooks(found: Sequence[Any], args: argparse.Namespace) -> int:

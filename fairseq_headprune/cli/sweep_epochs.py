@@ -13,7 +13,6 @@ from fairseq_headprune.cli.scale_flags import add_scale_flags, helpers, take_pla
 from fairseq_headprune.cli.study import outlook, show, show_outlooks, warn
 from fairseq_headprune.cli.study_flags import add_comparison_flags
 from fairseq_headprune.progress import Progress
-from fairseq_headprune.studies.folder import StudyFolder
 
 _DESCRIPTION = """The study of headprune prune at every epoch checkpoint (checkpointN.pt) of a training run: BLEU
 (--task glue: GLUE's metric), absolute and relative to that epoch's unpruned model, and how the ranking of the heads
@@ -63,11 +62,10 @@ def run(argv: list[str]) -> int:
 
 def _dry_run(args: argparse.Namespace, first: Any, epochs: list[int]) -> int:
     """Print what is left of a sweep whose first epoch has the study ``first``."""
-    path = Path(args.output)
-    done = {cell["epoch"] for cell in StudyFolder(path).cells().values()} if (path / "study.json").is_file() else set()
-    args.output = path / "epochs" / "none"  # the epochs' own studies
+    from fairseq_headprune.studies.sweep_result import epoch_path
+
     note = "further epochs will come" if args.follow else ""
-    found = outlook(first, args, len(set(epochs) - done), note)
+    found = outlook(first, args, [epoch_path(Path(args.output), epoch) for epoch in epochs], note)
     return show_outlooks([replace(found, study="sweep-epochs")], args)
 
 

@@ -19,6 +19,7 @@ from fairseq_headprune.jobs.processes import with_package
 from fairseq_headprune.jobs.template import CAN_FORK
 from fairseq_headprune.jobs.training import TrainingJob
 from fairseq_headprune.studies.folder import StudyFolder
+from fairseq_headprune.studies.pruners.study import ComparePruners
 from fairseq_headprune.studies.study import Study
 
 #: seconds after which a measurement is long enough
@@ -74,17 +75,16 @@ def shown_time(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
-def of_masks(study: Study, path: str | Path, jobs: int, times: int = 1, note: str = "") -> Outlook:
-    """Return the outlook of a study whose cells are masks of its loaded model.
+def of_masks(study: Study, paths: Sequence[str | Path], jobs: int, note: str = "") -> Outlook:
+    """Return the outlook of a study whose cells are masks of its loaded model, or of several models like it.
 
     Args:
-        path: the study's folder, if it is there already.
+        paths: the study's folder, one for each model; it need not be there.
         jobs: processes that share the cells.
-        times: how many models the study is made of.
     """
     most, bound = study.at_most()
-    done = _done(path)
-    cells = None if most is None else max(0, times * most - done)
+    done = sum(map(_done, paths))
+    cells = None if most is None else max(0, len(paths) * most - done)
     each, memory, how = time_answers(study, cells or 1)
     sentences = study.session.scored(study.split)["scored"]  # type: ignore[attr-defined]
     answers = None if cells is None else cells * sentences
@@ -105,6 +105,19 @@ def of_trainings(study: Study, path: str | Path, at_once: int) -> Outlook:
     return replace(
         found, cells=len(cells) - done, done=done, answers=answers, seconds=seconds, notes=[*found.notes, how]
     )
+
+
+def of_comparison(study: ComparePruners, path: Path, at_once: int) -> tuple[Outlook, list[TrainingJob]]:
+    """Return the outlook of a comparison of pruners, and its trainings that are left."""
+    jobs = [job for job in study.jobs() if not (path / job.place / "done.json").exists()]
+    finished = StudyFolder(path).cells() if (path / "study.json").is_file() else {}
+    left = [cell for cell in study.plan() if cell.id not in finished]
+    counts = {split: study.how.task.sentences(study.how.data, split) for split in study.how.splits}
+    answers = None if None in counts.values() else sum(counts[cell.facts["split"]] or 0 for cell in left)
+    found = trained(study.name, jobs, at_once)
+    note = "the time is that of the trainings: their models, which answer, are not there to be measured"
+    notes = [*found.notes, *([note] if left else [])]
+    return replace(found, cells=len(left), done=len(finished), answers=answers, notes=notes), jobs
 
 
 def trained(name: str, jobs: Sequence[TrainingJob], at_once: int) -> Outlook:
