@@ -107,6 +107,23 @@ TRAIN = Described(
     note=_ROUNDS,
 )
 
+START = Described(
+    [
+        Column("device", form=lambda row: where(row.new_child({"threads": None}))),  # processes have one
+        Column("before the first", "job", lambda job: {"training": "update"}.get(job, "translation")),
+        Column("process", "start", lambda start: {"own": "of its own"}.get(start, start)),
+        Column("imports", "imports", ".2f"),
+        Column("settings", "settings", ".2f"),
+        Column("model", "model", ".2f"),
+        Column("data, device, optimizer", "data", ".2f"),
+        Column("CPU seconds", "total", ".2f"),
+    ],
+    rows="rows",
+    align="lll",
+    note="CPU seconds of one process, median (min-max) of {rounds} rounds; {arch} on the embedded corpus. What is "
+    "forked takes {template[median]:.1f} s once for all forks of a study.",
+)
+
 SCORE = Described(
     [
         _DEVICE,

@@ -40,6 +40,7 @@ KINDS: dict[str, Make] = {
     "bench-bootstrap": _made(shown.BOOTSTRAP.table),
     "bench-finetune": _made(shown.FINETUNE.table),
     "bench-score": _made(shown.SCORE.table),
+    "bench-start": _made(shown.START.table),
     "bench-train": _made(shown.TRAIN.table),
     "curves": _made(shown_studies.curves),
     "differences": _made(shown.DIFFERENCES.table),

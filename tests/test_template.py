@@ -22,8 +22,7 @@ pytestmark = [
 @pytest.fixture(scope="module", autouse=True)
 def no_template_is_left():
     yield
-    if template._template is not None:
-        template._template.close()
+    template.close()
 
 
 def command(folder, name, code, *words, **more):
@@ -167,7 +166,7 @@ def test_a_killed_template_is_replaced_and_its_jobs_go_on(tmp_path):
 
 
 def test_a_template_that_is_killed_before_it_forks_fails_its_jobs(tmp_path):
-    template._template.close()
+    template.close()
     job = start(tmp_path, "good", "")
     template._template._process.kill()
     assert job.wait() == -signal.SIGKILL

@@ -149,10 +149,17 @@ def start(words: Sequence[str], settings: Mapping[str, str], out: Any, log: Any,
     if _template is not None and _template.serves(environment):
         with contextlib.suppress(OSError):
             return _template.fork(request, out, log)
-    if _template is not None:
-        _template.close()
+    close()
     _template = _Template(environment)
     return _template.fork(request, out, log)
+
+
+def close() -> None:
+    """End the template; its jobs go on, and the next one starts another."""
+    global _template
+    if _template is not None:
+        _template.close()
+    _template = None
 
 
 def _early(environment: Mapping[str, str]) -> dict[str, str]:
