@@ -1,11 +1,14 @@
 """scripts/check_gpu.py with programs that are made up, on a machine without a GPU. Source: by hand."""
 
+import importlib
 import json
 import shlex
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from fairseq import options
 
 from fairseq_headprune.cli import main
 from fairseq_headprune.session import Session
@@ -118,6 +121,33 @@ def test_every_verb_takes_the_flags_that_it_is_given(work, name, side, capsys):
     line = check_gpu.words_of((check_gpu.COMPARED | check_gpu.RUN)[name], check_gpu.SIDES[side], "own")
     with pytest.raises(Opened):
         main([*shlex.split(line), "--json"])
+
+
+def test_trainings_and_what_is_made_of_them_take_their_flags(work, tmp_path, monkeypatch):
+    found = {}
+
+    def run(commands, jobs, prepare):
+        found.update({command.name: command.words[1:] for command in commands})
+        yield from [command.name for command in commands]
+
+    monkeypatch.setattr(check_gpu, "run_commands", run)
+    monkeypatch.setattr(check_gpu, "make_corpus", lambda *_, **__: None)
+    made = SimpleNamespace(epochs=1, jobs=1, verbs=[check_gpu.GRAPHS])
+    assert check_gpu._run(tmp_path / "script", made) == []
+    for name in ("train", "train-bert", "train-l0", "train-dsp", "train-ste"):
+        module, words = found[name][:2], found[name][2:]
+        monkeypatch.setattr(sys, "argv", ["fairseq-train", *words])
+        assert module == ["-m", "fairseq_cli.train"] and options.parse_args_and_arch(
+            options.get_training_parser(), words
+        )
+    Path("slim.pt").unlink()
+    for name in ("mask", "slim"):  # after each other
+        assert found[name][:2] == ["-m", "fairseq_headprune"] and main(found[name][2:]) == 0
+    with pytest.raises(Opened):
+        main(found["order"][2:])
+    check_graphs = importlib.import_module("check_graphs")
+    monkeypatch.setattr(sys, "argv", [str(word) for word in found[check_gpu.GRAPHS]])
+    assert Path(sys.argv[0]).is_file() and check_graphs._arguments().json
 
 
 def test_wrong_input_in_one_line(monkeypatch, capsys, tmp_path):
