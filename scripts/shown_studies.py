@@ -12,7 +12,7 @@ from fairseq_headprune.report.marks import MARGIN, Family
 from fairseq_headprune.report.speed import levels_table
 from fairseq_headprune.report.tables import Marked, Table
 from fairseq_headprune.studies.ablate import BY_COMPONENT
-from fairseq_headprune.studies.curves import curve_rows
+from fairseq_headprune.studies.curves import curve_rows, orders_told
 from fairseq_headprune.studies.keep_one import layer_table
 from fairseq_headprune.studies.pruners.points import COST_NOTE, cost_table, costs
 from fairseq_headprune.studies.pruners.results import score_note, score_table, tests_of
@@ -38,7 +38,8 @@ def curves(values: Values) -> Table:
             columns[f"{folder}, {title}" if folder else title] = points, replace(tests, count=0) if means else tests
     rows = curve_rows(columns, 1 if "metric" in value.get("settings", {}) else 2)
     note = f"{_signatures(values)}; {_legend((tests for _, tests in columns.values()), values.values())}"
-    return Table(["pruned", *columns], rows, notes=[note])
+    told = orders_told({title: points for title, (points, _) in columns.items()})
+    return Table(["pruned", *columns], rows, notes=[f"{note} Random: {told}." if told else note])
 
 
 def heads(values: Values) -> Table:

@@ -35,6 +35,7 @@ def test_scores_are_those_of_the_models_predictions(tuned):
     assert (result["split"], value["metric"], value["mask"]["given"]) == ("dev", "accuracy", None)
     assert (result["data"]["examples"], result["data"]["limit"]) == (12, 20)  # as in training
     assert value["environment"]["command"].startswith("headprune evaluate")
+    assert value["updates"] > 0 and {"train.tsv", "dev.tsv.gz"} <= set(value["data_files"])
     masked = evaluate(tuned, "SST-2", "--head-mask", tuned / "mask.json", "--gen-subset", "train")
     found, targets = logits(path, "train", MASK)
     assert masked["results"][0]["scores"]["score"] == pytest.approx(100 * (found.argmax(1) == targets).mean())

@@ -55,7 +55,7 @@ def test_orders_are_columns_and_random_ones_are_means():
     def point(percent, score, **more):
         return {"percent": percent, "score": score, "p": 1.0, "p_holm": 1.0, **more}
 
-    means = {"all": [point(0, 90.0, sd=0.0), point(50, 70.0, sd=5.0)]}
+    means = {"all": [point(0, 90.0, sd=0.0, seeds=[1, 2]), point(50, 70.0, sd=5.0, seeds=[1, 2])]}
     settings = {"settings": {"metric": "accuracy"}}
     table = shown_studies.curves(
         {
@@ -64,7 +64,8 @@ def test_orders_are_columns_and_random_ones_are_means():
         }
     )
     assert table.header == ["pruned", "SST-2, random", "SST-2, scores"]
-    assert texts(table) == [["0%", "90.0 (sd 0.0)", "90.0"], ["50%", "70.0 (sd 5.0)", "88.0"]]
+    assert texts(table) == [["0%", "90.0", "90.0"], ["50%", "70.0 (sd 5.0)", "88.0"]]
+    assert table.notes[0].endswith(" Random: mean of 2 random orders of one model (sd: over the orders).")
     curves = {"enc_self": [point(0, 41.0), point(50, 40.125)]}
     table = shown_studies.curves({"prune-each-reestimate": {**_TESTED, "curves": curves}})
     assert table.header == ["pruned", "Enc-Enc (reestimate)"] and texts(table)[1] == ["50%", "40.12"]

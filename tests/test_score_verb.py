@@ -40,6 +40,9 @@ def test_the_document_is_the_score_file(lively, tmp_path):
     checkpoint = str(lively["checkpoint"])
     assert found["checkpoint"] == {"path": checkpoint, "sha256": sha256(lively["checkpoint"])}
     # Source: what was called, in what, with what.
+    assert found["origin"]["updates"] > 0 and {"dict.xx.txt", "train.xx-yy.xx.bin"} <= set(
+        found["origin"]["data_files"]
+    )
     assert found["environment"] == environment(shlex.join(["headprune", *map(str, argv), *figure, "--json"]))
     assert found["precision"] == "fp32"
     assert Scores.load(tmp_path / "scores.json").shape == SHAPE

@@ -137,7 +137,14 @@ def _shown(point: Done | None, family: Family, digits: int) -> Any:
     text = f"{point['score']:.{digits}f}"
     if "sd" not in point:
         return Marked(text, family.mark(point))
-    return text if point["sd"] is None else f"{text} (sd {point['sd']:.{digits}f})"
+    # The unpruned model, where all orders begin, is one score.
+    return text if point["sd"] is None or not point["percent"] else f"{text} (sd {point['sd']:.{digits}f})"
+
+
+def orders_told(means: Mapping[str, Sequence[Done]]) -> str:
+    """Say of how many random orders the means of curves are, empty if there are none."""
+    numbers = {len(point["seeds"]) for points in means.values() for point in points if "seeds" in point}
+    return " and ".join(f"mean of {n} random orders of one model (sd: over the orders)" for n in sorted(numbers))
 
 
 def curve_found(label: str, points: list[Done], family: Family, measure: str) -> str:

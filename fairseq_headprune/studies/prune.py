@@ -17,6 +17,7 @@ from fairseq_headprune.studies.curves import (
     curve_table,
     in_curves,
     mean_curves,
+    orders_told,
     seeded_curves,
     share_chart,
 )
@@ -176,6 +177,7 @@ class Prune(MaskStudy):
         means = {} if missing else mean_curves(found)
         document.charts = [share_chart(measure, self.split, means or found, self.alpha)]
         caption = f"{measure} by share of heads pruned; each column prunes its own heads and leaves the others"
+        caption += f"; {told}" if (told := orders_told(means)) else ""
         document.tables = [curve_table(found | means, family, caption)]
         used = _used(scores) if scores else {}
         how = f"{unpruned['signature']}{beside_text(unpruned)}; order: {settings['order']}; importance from "
