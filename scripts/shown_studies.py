@@ -188,8 +188,8 @@ def control(value: Value) -> str:
     systems = value["systems"][1:]
     tests = Family(value["alpha"], value["resamples"], value["seed"], len(systems))
     marks = [tests.mark(system) for system in systems]
+    found = f"{marks.count('holm')} of {len(marks)} with {{holm}} and {marks.count('raw')} with {{raw}}"
     return (
-        f"Control, where there is nothing to find: between {len(value['systems'])} trainings of equivalent models "
-        f"the same test marks {marks.count('holm')} of {len(marks)} with {{holm}} and {marks.count('raw')} with {{raw}}"
-        " (compare-models.json)."
+        f"Control, where there is nothing to find: between {len(value['systems'])} trainings of equivalent models of "
+        f"Multi30k the same test marks {found} (compare-models.json)."
     )
