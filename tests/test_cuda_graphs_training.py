@@ -11,6 +11,8 @@ import torch
 from fairseq.logging import metrics
 from test_task import log_lines
 
+from fairseq_headprune.parts import Mask, Part
+
 
 def train(data, save, *more):
     metrics.reset()
@@ -36,12 +38,16 @@ def test_on_a_cpu_nothing_changes_and_one_line_says_why(data_bin, tmp_path):
 TRAININGS = {
     "plain": (), "update-freq": ("--update-freq", "2", "--clip-norm", "0.5", "--sentence-avg"),
     "l0": (*learning.L0, "--l0-penalty", "0.01"), "dsp": (*learning.DSP, "--heads-kept", "4"),
+    "ste": ("--criterion", "label_smoothed_cross_entropy_dsp", "--straight-through", "--heads-kept", "4"),
     "gates-only": (*learning.DSP, "--heads-kept", "4", "--gates-only"),
+    "mask": ("--head-mask", "mask.json", "--weight-decay", "0.1", "--validate-interval-updates", "3"),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("more", TRAININGS.values(), ids=TRAININGS)
-def test_a_training_is_the_same_as_without(data_bin, tmp_path, recorded, more):
+def test_a_training_is_the_same_as_without(data_bin, tmp_path, recorded, monkeypatch, more):
+    monkeypatch.chdir(tmp_path)
+    Mask.full(learning.SHAPE).without([Part("enc_self", 0, 1), Part("dec_self", 1, 0)]).save("mask.json")
     if "--gates-only" in more:
         train(data_bin, tmp_path / "start")
         more = (*more, "--finetune-from-model", tmp_path / "start" / "checkpoint_last.pt")
