@@ -107,6 +107,11 @@ TRAIN = Described(
     note=_ROUNDS,
 )
 
+
+def _template(row: Row) -> str | None:
+    return f"{row['template']['median']:.1f}" if row["start"] == "fork" else None
+
+
 START = Described(
     [
         Column("device", form=lambda row: where(row.new_child({"threads": None}))),  # processes have one
@@ -117,11 +122,12 @@ START = Described(
         Column("model", "model", ".2f"),
         Column("data, device, optimizer", "data", ".2f"),
         Column("CPU seconds", "total", ".2f"),
+        Column("template, once", form=_template),
     ],
     rows="rows",
     align="lll",
-    note="CPU seconds of one process, median (min-max) of {rounds} rounds; {arch} on the embedded corpus. What is "
-    "forked takes {template[median]:.1f} s once for all forks of a study.",
+    note="CPU seconds of one process, median (min-max) of {rounds} rounds; {arch} on the embedded corpus. Template: "
+    "what it takes once for all forks of a study.",
 )
 
 SCORE = Described(
