@@ -4,16 +4,19 @@ Documents are those of gather.py, by task.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from statistics import mean, stdev
 from typing import Any
 
+from fairseq_headprune.evaluation.trainings import paired
 from fairseq_headprune.report.described import Column, Described, Row
 from fairseq_headprune.report.marks import TrainingTests
 from fairseq_headprune.report.tables import Table
 from fairseq_headprune.studies.attention_patterns import SHARES
+from fairseq_headprune.studies.lottery_retrain import FULL
 from fairseq_headprune.studies.lottery_survival import SURVIVAL
-from fairseq_headprune.studies.lottery_table import TICKETS
+from fairseq_headprune.studies.lottery_table import DIFFERENCE, TICKETS
+from fairseq_headprune.studies.lottery_table import DIFFERENCES as LOTTERY_DIFFERENCES
 
 Values = Mapping[str, Mapping[str, Any]]
 
@@ -158,6 +161,22 @@ def tickets(values: Values) -> Table:
 
     described = replace(TICKETS, columns=columns, rows="tables/tickets", only=only, align="ll"[: len(columns) - 1])
     return replace(described.table(values), notes=[note])
+
+
+def differences(values: Values) -> Table:
+    """The differences of the tickets of each task from the full model trained again, from the scores of the seeds."""
+    found = {}
+    for name, value in values.items():
+        for kind, table in value["tables"].items():
+            scores = {(of["ticket"], of["how"]): dict(enumerate(of["scores"])) for of in table["tickets"]}
+            whole = FULL, "retrained"
+            tested = [
+                {**of, "difference": asdict(paired(scores[whole], scores[place]))}
+                for of, place in zip(table["tickets"], scores, strict=True)
+                if place != whole and not (kind == "magnitude" and place[0] == FULL)
+            ]
+            found[f"{name} {kind}"] = {**table, "task": name, "tickets": tested}
+    return replace(LOTTERY_DIFFERENCES.table(found), notes=[f"{DIFFERENCE}."])
 
 
 def paper(values: Values, theirs: Mapping[str, Any]) -> Table:

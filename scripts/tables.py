@@ -50,6 +50,7 @@ KINDS: dict[str, Make] = {
     "fine-tuned": _made(shown.FINE_TUNED.table),
     "heads": _made(shown_studies.heads),
     "lottery-agreement": _made(shown_lottery.AGREEMENT.table),
+    "lottery-differences": _made(shown_lottery.differences),
     "lottery-paper": lambda values, paper: [shown_lottery.paper(values, paper)],
     "lottery-patterns": _made(shown_lottery.patterns),
     "lottery-selection": _made(shown_lottery.SELECTION.table),

@@ -183,6 +183,9 @@ def test_by_hand(studies, capsys):
     text = capsys.readouterr().out
     assert "| good | 65.00 ± 5.00 (3)" in text and "most frequent label | 51.00" in text
     assert "good, trained again: 80.00 over 3 seeds, at or above" in text
+    # t(2) at .975 is 4.3027: -2 -+ 4.3027 sqrt(7 / 3).
+    assert good["difference"]["ci"] == pytest.approx([-2 - 6.5725, -2 + 6.5725], abs=1e-3)
+    assert "-2.00 \\[-8.57, +4.57\\] (3) |" in text and "| full | " in text
 
 
 def changed(path, folder, **settings):

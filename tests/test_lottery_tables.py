@@ -45,6 +45,17 @@ def test_lottery_tickets_beside_the_paper():
     ]  # fmt: skip
 
 
+def test_differences_of_lottery_tickets_have_intervals():
+    """By hand: -3, 1 and -4 have mean -2 and variance 7; t(2) at .975 is 4.3027."""
+    [value] = lottery().values()
+    scores = {("full", "retrained"): [82, 80, 84], ("bad", "retrained"): [79, 81, 80]}
+    tickets = [{"ticket": ticket, "how": how, "scores": of} for (ticket, how), of in scores.items()]
+    both = value["tables"]["both"] | {"tickets": tickets}
+    table = shown_lottery.differences({"MRPC": {"tables": {"both": both, "magnitude": both | {"kind": "weights"}}}})
+    expected = "-2.00 [-8.57, +4.57] (3)"
+    assert texts(table) == [["MRPC", "bad", expected], ["MRPC", "bad (weights)", expected]]
+
+
 def test_lottery_tickets_of_tasks():
     values = lottery()
     table = shown_lottery.tickets({**values, "RTE": values["MRPC"]})

@@ -10,7 +10,7 @@ from fairseq_headprune.evaluation.trainings import Difference, Spread, paired, s
 from fairseq_headprune.files import PathLike
 from fairseq_headprune.report.described import Column, Described, Row
 from fairseq_headprune.report.document import Document
-from fairseq_headprune.report.marks import TrainingTests
+from fairseq_headprune.report.marks import TrainingTests, difference_text
 from fairseq_headprune.report.pictures import TicketScores
 from fairseq_headprune.report.tables import Marked, Table
 from fairseq_headprune.studies.lottery_retrain import FULL, HOW, LotteryRetrain
@@ -68,6 +68,7 @@ class Group:
                 **{name: value for name, value in asdict(found).items() if name != "ci"},
                 "p": self.tests[place].p if place in self.tests else None,
                 "p_holm": self.tests[place].p_holm if place in self.tests else None,
+                "difference": asdict(self.tests[place]) if place in self.tests else None,
             }
             for place, found in self.spreads.items()
         ]
@@ -129,6 +130,8 @@ def _document(groups: Sequence[Group]) -> Document:
     alpha, tasks = first.alpha, list(dict.fromkeys(group.task for group in groups))
     document = Document(f"Lottery tickets: {', '.join(tasks)}")
     document.tables = [_one_task(groups, alpha)] if len(tasks) == 1 else _by_task(groups, tasks, alpha)
+    values = {f"{group.task} {group.kind}": {**group.numbers(), "alpha": alpha} for group in groups}
+    document.tables.append(replace(DIFFERENCES.table(values), caption=DIFFERENCE))
     tests = sum(test.p is not None for group in groups for test in group.tests.values())
     document.notes = [
         *(
@@ -192,6 +195,25 @@ TICKETS = Described(
     across=Column("", "how", HOW.__getitem__),
     titles=list(HOW.values()),
     order=_place,
+)
+
+DIFFERENCE = (
+    "Difference from the full model trained again: mean, 95% interval over seeds (Student's t), number of pairs in "
+    "brackets"
+)
+
+
+def _difference(rows: Sequence[Row]) -> str | None:
+    found = rows[0]["difference"]
+    return found and f"{difference_text(found['mean'], found['ci'])} ({found['n']})"
+
+
+#: the same with differences from the full model trained again
+DIFFERENCES = replace(
+    TICKETS,
+    columns=[Column("Task", "task"), TICKETS.columns[0], Column("", form=_difference, over=True)],
+    only=lambda row: row["difference"] is not None,
+    align="ll",
 )
 
 
