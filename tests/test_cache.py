@@ -104,3 +104,44 @@ def test_a_hypothesis_that_is_not_finite_does_not_reach_the_others(own):
             cache.follow(torch.tensor([0]), torch.tensor([0, 0]), 2)
             found.append(output[0, 0])
     assert torch.equal(torch.stack(found[:3]), torch.stack(found[3:]))
+
+
+def both(own, cross, cache, query, width, order):
+    """Do a step of both attentions and return their outputs."""
+    cache.begin(width)
+    found = [module(query[None], None, None, incremental_state=cache, need_weights=False)[0] for module in (own, cross)]
+    count = order.numel() // 2
+    cache.follow(torch.arange(count), order, 2)
+    return torch.cat(found)
+
+
+@torch.no_grad()
+def test_parts_of_searches_attend_together_as_each_alone(own, cross):
+    # Source: each part alone. One has 6 source keys, padding and an empty sentence, the other 12 and no padding.
+    generator, parts = torch.Generator().manual_seed(5), []
+    for length in (6, 12):
+        padding = torch.zeros(3, length, dtype=torch.bool)
+        if length == 6:
+            padding[0, 4:] = padding[1] = True
+        cache = BeamCache(padding, 1000)
+        cache.encode(cross, torch.randn(length, 3, 64, generator=generator), torch.arange(3))
+        for width in (1, 2, 2):
+            order = torch.arange(3).repeat_interleave(2) * width
+            both(own, cross, cache, torch.randn(3 * width, 64, generator=generator), width, order)
+        cache.compact()
+        for blocks, keys in ((cache._own, 5), (cache._encoded, -(-length // 8) * 8)):
+            for tensors in blocks._of.values():
+                assert [x.untyped_storage().nbytes() for x in tensors] == [3 * 64 * keys * 4] * 2
+        parts.append(cache.part(torch.tensor([1, 2])))
+    for first, second in ((0, 1), (1, 0)):
+        alone = [parts[number].part(torch.arange(2)) for number in (first, second)]
+        joined = parts[first].part(torch.arange(2))
+        joined.join(parts[second])
+        for swap in (0, 1) * 5:
+            query = torch.randn(8, 64, generator=generator)
+            order = torch.arange(8).view(4, 2).roll(swap, 1).view(-1)
+            found = both(own, cross, joined, query, 2, order)
+            expected = [
+                both(own, cross, cache, query[4 * n : 4 * n + 4], 2, order[:4]) for n, cache in enumerate(alone)
+            ]
+            assert torch.allclose(found, torch.cat(expected, 1), atol=1e-6)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from verbs import session, write_lively
 
-from fairseq_headprune.evaluation import many_masks
+from fairseq_headprune.evaluation import search
 from fairseq_headprune.evaluation.memory import fitting
 from fairseq_headprune.evaluation.translate import Translator
 from fairseq_headprune.modules.attach import find_gates
@@ -84,7 +84,7 @@ def test_packing_does_not_change_translations(lively, monkeypatch):
     assert [translator.answers_of([mask])[0] for mask in masks] == found
     monkeypatch.setattr(translator._packer, "_fitting", lambda lengths, rows: 40 // rows)
     assert translator.answers_of(masks) == found
-    monkeypatch.setattr(many_masks, "_PROBABILITIES", 200)
+    monkeypatch.setattr(search, "_PROBABILITIES", 200)
     assert translator.answers_of(masks) == found
 
 

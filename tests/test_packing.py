@@ -193,6 +193,71 @@ def test_a_sentence_can_be_stopped():
     assert keep.tolist() == [1] and beams.best(PAD).tolist() == [[END], [PAD]]
 
 
+def test_parts_of_searches_go_on_together_and_know_what_was_found():
+    # Source: by hand. Of the second search only the last sentence goes on. In the joined one, the first sentence ends;
+    # the second goes on to its limit, but is impossible.
+    one, other = (Beams(torch.tensor([5] * count), END, END, 1, 1.0) for count in (2, 3))
+    step(one, *[{4: -1.0}] * 2)
+    step(one, *[{5: -0.2}] * 2)
+    step(other, *[{6: -1.0}] * 3)
+    step(other, {END: -0.1}, {END: -9.0}, {7: -0.2})
+    assert other.sentences.tolist() == [2] and other.lost().tolist() == []
+    joined = one.part(torch.tensor([1]))
+    joined.join(other.part(torch.tensor([0])))
+    assert joined.tokens.tolist() == [[END, 4, 5], [END, 6, 7]] and joined.sentences.tolist() == [0, 1]
+    assert step(joined, {END: -0.1}, {8: -1.0})[0].tolist() == [1]
+    assert step(joined, {END: NEVER, 9: NEVER})[0].tolist() == [0]
+    assert step(joined, {9: -1.0})[0].tolist() == [0] and step(joined, {9: NEVER})[0].tolist() == []
+    assert joined.best(PAD).tolist() == [[4, 5, END], [PAD] * 3] and joined.lost().tolist() == [1]
+    # Parts are copies, and what ends later is worse: -11.2 / 3 against -2.0 / 2.
+    assert one.tokens.tolist() == [[END, 4, 5]] * 2 and other.tokens.tolist() == [[END, 6, 7]]
+    better = Beams(torch.tensor([5]), END, END, 2, 1.0)
+    step(better, {4: -1.0, 5: -1.5})
+    step(better, {END: -1.0, 6: -1.2}, {7: -3.0})
+    part = better.part(torch.tensor([0]))
+    step(part, {END: -9.0}, {END: -9.0})
+    assert part.best(PAD).tolist() == [[PAD]] and part.lost().tolist() == []
+    assert better.best(PAD).tolist() == [[4, END]]
+
+
+def test_what_is_set_aside_is_done_at_the_end_or_when_it_is_a_batch():
+    # Source: by hand: batches of 4 sentences under 2 masks, of which each leaves 3 rows: 9 are more than 8.
+    done = []
+
+    class Aside:
+        rows = 0
+
+        def taken(self, last):
+            rows, self.rows = self.rows, 0 if last else 1
+            return rows, lambda some: done.append((list(some), last))
+
+    aside, packer = Aside(), Packer(rows(8), beam=1)
+    packer.run(range(20), [1] * 20, 2, lambda *_: setattr(aside, "rows", aside.rows + 3), aside)
+    # 3, 6, 9 and then 1 that is set aside again, and twice 3.
+    assert done == [(list(range(9)), False), (list(range(7)), True)] and packer.rows == math.inf
+
+
+def test_memory_for_what_was_set_aside_says_nothing_about_batches():
+    # Source: by hand: 6 rows do not fit, 3 do.
+    done = []
+
+    class Aside:
+        rows = 6
+
+        def taken(self, last):
+            self.rows = 0
+            return 6, work
+
+    def work(some):
+        if len(some) > 3:
+            raise torch.OutOfMemoryError("too much")
+        done.append(list(some))
+
+    packer = Packer(rows(8), beam=1)
+    packer.run([0], [1], 1, lambda *_: None, Aside())
+    assert done == [[0, 1, 2], [3, 4, 5]] and packer.rows == math.inf
+
+
 def test_shorter_hypotheses_are_padded():
     # Source: by hand: the first sentence ends at once, the second after a token.
     beams = Beams(torch.tensor([5, 5]), END, END, beam=1, length_penalty=1.0)

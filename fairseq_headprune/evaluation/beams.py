@@ -4,6 +4,7 @@ All operations are on tensors of the whole batch: no Python object per hypothesi
 of each sentence is kept. Which hypotheses finish, continue and win is decided as in fairseq.
 """
 
+import copy
 import math
 from typing import Optional
 
@@ -166,6 +167,36 @@ class Beams:
             rows[sentences, : tokens.size(1)] = tokens
             rows[sentences, tokens.size(1)] = self._end
         return rows
+
+    def lost(self) -> Tensor:
+        """Return the numbers of the dropped sentences of which nothing was found: (k,), ascending."""
+        lost = self._best.eq(-math.inf)
+        lost[self.sentences] = False
+        return lost.nonzero().view(-1)
+
+    def part(self, places: Tensor) -> "Beams":
+        """Return a copy with some of the sentences that are not dropped, numbered from 0.
+
+        It knows how good each one's best finished hypothesis is, but only stores better ones.
+
+        Args:
+            places: (k,) their places among ``sentences``, ascending.
+        """
+        new = copy.copy(self)
+        new.sentences = torch.arange(places.numel(), device=places.device)
+        new.tokens = self.tokens.unflatten(0, (-1, self.beam))[places].flatten(0, 1)
+        new.scores, new._blocked = self.scores[places], self._blocked[places]
+        new._limits, new._finished = self._limits[places], self._finished[places]
+        new._best, new._found = self._best[self.sentences[places]], []
+        return new
+
+    def join(self, other: "Beams") -> None:
+        """Go on with the sentences of another search at the same step as well, numbered after those of this one."""
+        count = self._best.numel()
+        self.sentences = torch.cat([self.sentences, other.sentences + count])
+        self._found += [(sentences + count, tokens) for sentences, tokens in other._found]
+        for name in ("tokens", "scores", "_blocked", "_limits", "_finished", "_best"):
+            setattr(self, name, torch.cat([getattr(self, name), getattr(other, name)]))
 
     def _finish(self, scores: Tensor, ends: Tensor, origins: Tensor) -> None:
         """Count the candidates that end, and store the best of them where it beats all earlier ones."""

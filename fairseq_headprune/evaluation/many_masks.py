@@ -5,7 +5,9 @@ lower encoder layers share their output, and keys and values of encoder-decoder 
 sentence and encoder output, whatever the number of decoder masks and hypotheses.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from typing import Any, Optional
 
 import torch
@@ -19,17 +21,13 @@ from fairseq.search import BeamSearch
 from fairseq.sequence_generator import SequenceGenerator
 from torch import Tensor
 
-from fairseq_headprune.evaluation.beams import Beams
 from fairseq_headprune.evaluation.generation import ForcingGenerator
 from fairseq_headprune.evaluation.memory import expected_tokens
-from fairseq_headprune.models.transformer_gated import NO_LAYER
+from fairseq_headprune.evaluation.search import Search
 from fairseq_headprune.modules.attach import GatedParts, without_attention_weights
 from fairseq_headprune.modules.cache import BeamCache
 from fairseq_headprune.modules.row_masks import RowMasks, branching
 from fairseq_headprune.parts import Mask
-
-#: Maximum number of log-probabilities in memory at once.
-_PROBABILITIES = 2**27
 
 
 def obstacle(model: Any, gates: GatedParts, generator: Any) -> Optional[str]:
@@ -75,38 +73,60 @@ class ManyMasks:
         settings = self._settings
         return min(int(settings.max_len_a * width + settings.max_len_b), settings.max_len - 1)
 
-    @torch.no_grad()
-    def translate(
-        self, sample: dict[str, Any], masks: Sequence[Mask], limits: Sequence[int], prefix: Optional[Tensor] = None
-    ) -> Tensor:
-        """Return the best hypothesis of every sentence under every mask: (masks, sentences, tokens).
+    @contextmanager
+    def under(self, masks: Sequence[Mask]) -> Iterator[Callable[..., Search]]:
+        """Context manager: let rows have these masks, so that sentences can be searched under them.
 
-        Hypotheses have their end token, and are padded on the right to the length of the longest.
+        Yields:
+            what begins the search of a batch, see :meth:`_begin` for its arguments; searches run in this context only.
+
+        Raises:
+            ValueError: a mask does not fit the model.
+        """
+        rows = RowMasks(self._gates, masks)
+        with torch.no_grad(), rows.in_force(), without_attention_weights(self._model):
+            yield partial(self._begin, rows)
+
+    def _begin(
+        self,
+        rows: RowMasks,
+        sample: dict[str, Any],
+        masks: Sequence[int],
+        limits: Sequence[int],
+        prefix: Optional[Tensor] = None,
+    ) -> Search:
+        """Encode the sentences of a batch, and return their search under some of the masks.
 
         Args:
-            sample: a batch as fairseq collates it, on the model's device.
+            sample: a batch as fairseq collates it, on the model's device; its ids number the sentences.
+            masks: their numbers.
             limits: maximum length of each sentence's translation, see :meth:`limit`.
             prefix: (sentences, n) tokens that translations begin with.
 
         Raises:
-            ValueError: a mask does not fit the model, or a maximum length is below ``--min-len``.
-            FloatingPointError: a sentence has no hypothesis because the model's output is not finite.
+            ValueError: a maximum length is below ``--min-len``.
         """
-        if min(limits) < self._settings.min_len:
-            raise ValueError(f"--min-len {self._settings.min_len} is more than the largest length, {min(limits)}")
-        if prefix is None and isinstance(self._settings, ForcingGenerator):
-            prefix = self._settings.begun(sample["net_input"]["src_tokens"])
-        rows = RowMasks(self._gates, masks)
-        with rows.in_force(), without_attention_weights(self._model):
-            encoded, padding, group = self._encode(sample["net_input"], masks, rows)
-            lengths = sorted(sample["net_input"]["src_lengths"].tolist(), reverse=True)
-            *_, expected = expected_tokens(lengths, limits)
-            search = _Search(self._model, self._gates, self._settings, rows, len(limits))
-            found = search.run(encoded, padding, group, limits, int(expected), prefix)
-        return found.unflatten(0, (-1, len(masks))).transpose(0, 1)
+        settings, count = self._settings, len(limits)
+        if min(limits) < settings.min_len:
+            raise ValueError(f"--min-len {settings.min_len} is more than the largest length, {min(limits)}")
+        if prefix is None and isinstance(settings, ForcingGenerator):
+            prefix = settings.begun(sample["net_input"]["src_tokens"])
+        encoded, padding, group = self._encode(sample["net_input"], masks, rows)
+        device = encoded.device
+        outputs = (torch.tensor(group, device=device) * count + torch.arange(count, device=device)[:, None]).view(-1)
+        lengths = sorted(sample["net_input"]["src_lengths"].tolist(), reverse=True)
+        *_, expected = expected_tokens(lengths, limits)
+        cache = BeamCache(padding.index_select(0, outputs), int(expected) * len(masks) * self.beam)
+        for module in self._gates.modules["enc_dec"]:
+            if module.num_heads:
+                cache.encode(module, encoded, outputs)
+        numbers = sample["id"].to(device)[:, None] * rows.masks + torch.tensor(masks, device=device)
+        longest = torch.tensor(limits, device=device).repeat_interleave(len(masks))
+        begun = None if prefix is None else prefix.repeat_interleave(len(masks), 0)
+        return Search(self._model, settings, rows, numbers.view(-1), longest, cache, begun)
 
     def _encode(
-        self, net_input: dict[str, Tensor], masks: Sequence[Mask], rows: RowMasks
+        self, net_input: dict[str, Tensor], masks: Sequence[int], rows: RowMasks
     ) -> tuple[Tensor, Tensor, list[int]]:
         """Encode the sentences once for each group of masks that agree on the encoder.
 
@@ -114,137 +134,7 @@ class ManyMasks:
             The output (src, groups * sentences, d), the padding (groups * sentences, src), and each mask's group.
         """
         encoder = self._model.encoder
-        with branching(encoder.layers, masks, rows) as group:
+        with branching(encoder.layers, rows, masks) as group:
             output = encoder.forward_torchscript(net_input)
         padding = output["encoder_padding_mask"][0].to(torch.bool).repeat(1 + max(group), 1)
         return output["encoder_out"][0], padding, group
-
-
-class _Search:
-    """One beam search; sentence i under mask m has index i * masks + m."""
-
-    def __init__(self, model: Any, gates: GatedParts, settings: SequenceGenerator, rows: RowMasks, count: int) -> None:
-        self._model, self._settings, self._masks = model, settings, rows
-        self._sentences = count
-        self._cross = [module for module in gates.modules["enc_dec"] if module.num_heads]
-
-    def run(
-        self,
-        encoded: Tensor,
-        padding: Tensor,
-        group: list[int],
-        limits: Sequence[int],
-        expected: int,
-        prefix: Optional[Tensor],
-    ) -> Tensor:
-        """Return the best hypothesis of each sentence under each mask, (sentences * masks, tokens), padded.
-
-        Args:
-            expected: tokens at the same time of all sentences under one mask, for which memory is allocated at first.
-        """
-        device, count, masks = encoded.device, self._sentences, self._masks.masks
-        outputs = (torch.tensor(group, device=device) * count + torch.arange(count, device=device)[:, None]).view(-1)
-        state = BeamCache(padding.index_select(0, outputs), expected * masks * self._settings.beam_size)
-        for module in self._cross:
-            state.encode(module, encoded, outputs)
-        # The decoder only checks that there is an encoder output: keys and values are cached already.
-        memory = {"encoder_out": [encoded[:1, :1]], "encoder_padding_mask": []}
-        settings = self._settings
-        beams = Beams(
-            torch.tensor(limits, device=device).repeat_interleave(masks),
-            settings.eos,
-            settings.eos,
-            settings.beam_size,
-            settings.len_penalty if settings.normalize_scores else None,
-        )
-        lowest, changed = min(limits), True
-        while True:
-            if changed:
-                self._set_masks(beams)
-            forced, limited = self._forced(beams, prefix), beams.step >= lowest
-            state.begin(beams.beam)
-            features = self._features(beams, memory, state)
-            scores, tokens, chosen, broken = self._candidates(features, beams, forced, limited)
-            if beams.beam > 1 and bool(broken.any()):
-                state.repeat()
-                features = self._features(beams, memory, state)
-                scores, tokens, chosen, _ = self._candidates(features, beams, forced, limited)
-            before = beams.sentences.numel(), beams.beam
-            keep, order = beams.advance(scores, tokens, chosen, None if forced is None else forced.eq(settings.eos))
-            if not keep.numel():
-                return self._found(beams)
-            state.follow(keep, order, beams.beam)
-            changed = (keep.numel(), beams.beam) != before
-
-    def _features(self, beams: Beams, memory: dict[str, Any], state: BeamCache) -> Tensor:
-        return self._model.decoder(beams.tokens, memory, state, features_only=True, alignment_layer=NO_LAYER)[0]
-
-    def _set_masks(self, beams: Beams) -> None:
-        rows = beams.sentences % self._masks.masks
-        for component in ("enc_dec", "dec_self"):
-            self._masks.set(component, rows)
-        self._masks.set("dec_ffn", rows.repeat_interleave(beams.beam))
-
-    def _forced(self, beams: Beams, prefix: Optional[Tensor]) -> Optional[Tensor]:
-        """Return each sentence's forced next token, (n,), padding where it has none; None if no sentence has one."""
-        if prefix is None or beams.step >= prefix.size(1):
-            return None
-        forced = prefix[torch.div(beams.sentences, self._masks.masks, rounding_mode="floor"), beams.step]
-        return forced.masked_fill(beams.at_limit(), self._settings.pad)
-
-    def _candidates(self, features: Tensor, beams: Beams, forced: Optional[Tensor], limited: bool) -> list[Tensor]:
-        """Return the best continuations (see :meth:`Beams.candidates`), and whether any hypothesis is not finite.
-
-        They are computed for some sentences at a time.
-        """
-        size = max(1, _PROBABILITIES // (self._settings.vocab_size * beams.beam))
-        parts = []
-        for start in range(0, beams.sentences.numel(), size):
-            sentences = slice(start, min(start + size, beams.sentences.numel()))
-            rows = self._log_probabilities(features[sentences.start * beams.beam : sentences.stop * beams.beam])
-            ending = beams.at_limit()[sentences] if limited else None
-            # If any value of a row is NaN, all are, so checking one token is enough.
-            broken = rows[:, self._settings.pad].isnan().any().view(1)
-            self._restrict(rows, beams, None if forced is None else forced[sentences], ending)
-            parts.append((*beams.candidates(rows, sentences), broken))
-        return [torch.cat(part) for part in zip(*parts, strict=True)]
-
-    def _log_probabilities(self, features: Tensor) -> Tensor:
-        logits = self._model.decoder.output_layer(features)
-        if self._settings.temperature != 1.0:
-            logits = logits / self._settings.temperature
-        return self._model.get_normalized_probs((logits, None), log_probs=True, sample=None)[:, -1]
-
-    def _restrict(self, rows: Tensor, beams: Beams, forced: Optional[Tensor], ending: Optional[Tensor]) -> None:
-        """Apply fairseq's rules to log-probabilities (hypotheses, vocabulary), in place and in its order."""
-        settings = self._settings
-        rows[:, settings.pad] = -torch.inf
-        if settings.unk_penalty:
-            rows[:, settings.unk] -= settings.unk_penalty
-        if ending is not None:
-            _keep_only(rows, ending, torch.full_like(ending, settings.eos, dtype=torch.long), beams.beam)
-        if forced is not None:
-            _keep_only(rows, forced.ne(settings.pad), forced, beams.beam)
-            if beams.step == 0 and isinstance(settings, ForcingGenerator):
-                settings.at_no_cost(rows)
-        elif beams.step < settings.min_len:
-            rows[:, settings.eos] = -torch.inf
-
-    def _found(self, beams: Beams) -> Tensor:
-        found = beams.best(self._settings.pad)
-        missing = found[:, 0].eq(self._settings.pad).nonzero().view(-1)
-        if missing.numel():
-            sentence, mask = divmod(int(missing[0]), self._masks.masks)
-            raise FloatingPointError(
-                f"sentence {sentence} of a batch has no translation under mask {mask} of it: "
-                "the model's output is not finite"
-            )
-        return found
-
-
-def _keep_only(rows: Tensor, where: Tensor, token: Tensor, beam: int) -> None:
-    """Allow only ``token`` for the sentences marked by ``where``; both are (sentences,)."""
-    where, token = where.repeat_interleave(beam)[:, None], token.repeat_interleave(beam)[:, None]
-    value = rows.gather(1, token)
-    rows.masked_fill_(where, -torch.inf)
-    rows.scatter_(1, token, value)

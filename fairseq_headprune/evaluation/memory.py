@@ -5,7 +5,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Optional, TypeVar
+from typing import Any, Optional, Protocol, TypeVar
 
 import torch
 
@@ -27,6 +27,10 @@ _CPU_ROWS = 640
 
 #: Maximum rows of a batch on CUDA even if more fit: from some size on, more rows only cost memory.
 _CUDA_ROWS = 2**18
+
+#: What batches set aside is done when it is as many rows as a batch, and at the end; on a GPU, where it takes memory
+#: from batches and most of it goes on to the maximum length, already when it is this share of one.
+_ASIDE_ON_GPU = 1 / 4
 
 #: Translates these sentences under these masks.
 Work = Callable[[Sequence[int], Sequence[int]], None]
@@ -111,6 +115,15 @@ class Card:
         return f"{free:.1f} of {total:.1f} GiB are free, others hold {others:.1f}"
 
 
+class Aside(Protocol):
+    """What batches set aside, to be done together; see :class:`~fairseq_headprune.evaluation.rests.Rests`."""
+
+    @property
+    def rows(self) -> int: ...
+
+    def taken(self, last: bool) -> tuple[int, Callable[[Sequence[int]], None]]: ...
+
+
 class Packer:
     """Divides sentences times masks into batches.
 
@@ -128,7 +141,14 @@ class Packer:
         self._fitting, self._beam, self._card = fitting, beam, card
         self.rows: float = math.inf
 
-    def run(self, sentences: Sequence[int], lengths: Sequence[int], masks: int, work: Work) -> None:
+    def run(
+        self,
+        sentences: Sequence[int],
+        lengths: Sequence[int],
+        masks: int,
+        work: Work,
+        aside: Optional[Aside] = None,
+    ) -> None:
         """Do the work in batches, the longest sentences first, so that memory runs out early if it does.
 
         There are as few batches as possible, of as equal numbers of sentences as possible. On a GPU
@@ -136,6 +156,7 @@ class Packer:
 
         Args:
             lengths: of the sentences; sentences of similar length share a batch.
+            aside: where the work leaves some of its rows (sentences times masks).
 
         Raises:
             torch.OutOfMemoryError: there is too little memory for a single sentence under a single mask.
@@ -148,9 +169,23 @@ class Packer:
         while sentences:
             size = min(self._size(lengths, rows), -(-len(sentences) // max(1, left)))
             batch, sentences, lengths, left = sentences[:size], sentences[size:], lengths[size:], left - 1
-            with self._card.limited() if self._card else contextlib.nullcontext():
+            with self._limited():
                 self._try(batch, range(masks), work)
+            most = min(size * masks, self.rows / self._beam) * (_ASIDE_ON_GPU if self._card else 1)
+            if aside is not None and aside.rows and (not sentences or aside.rows >= most):
+                self._join(aside, last=not sentences)
         torch.cuda.empty_cache()
+
+    def _limited(self) -> contextlib.AbstractContextManager:
+        return self._card.limited() if self._card else contextlib.nullcontext()
+
+    def _join(self, aside: Aside, last: bool) -> None:
+        """Do what was set aside as one batch; what fits of it says nothing about other batches."""
+        fitted = self.rows
+        rows, work = aside.taken(last)
+        with self._limited():
+            self._try(range(rows), range(1), lambda some, _: work(some))
+        self.rows = fitted
 
     def _batches(self, lengths: Sequence[int], rows: int) -> int:
         """Return how many batches are needed for sentences of these lengths, descending."""

@@ -16,6 +16,7 @@ from fairseq_headprune.evaluation.generation import built, check_generation, che
 from fairseq_headprune.evaluation.hypotheses import empty_references, looks_detokenised, refuse_marks, warning
 from fairseq_headprune.evaluation.many_masks import ManyMasks, obstacle
 from fairseq_headprune.evaluation.memory import Card, Packer, fitting
+from fairseq_headprune.evaluation.rests import Rests
 from fairseq_headprune.evaluation.statistics import TOKENISED, Metric, corpus_metric
 from fairseq_headprune.parts import Mask
 
@@ -114,18 +115,22 @@ class Translator:
             raise ValueError(f"many masks at once: {self.obstacle}")
         found: list[dict[int, str]] = [{} for _ in masks]
 
-        def work(sentences: Sequence[int], numbers: Sequence[int]) -> None:
-            """Translate some sentences (corpus indices) under some masks, and store the result in ``found``."""
-            sample = self._session.collate(self._split, sentences)
-            ids, prefix = sample["id"].tolist(), self._prefix(sample)
-            limits = [self._limits[number] for number in ids]
-            translated = self._many.translate(sample, [masks[number] for number in numbers], limits, prefix)
-            texts = self._decode_all(translated.flatten(0, 1))
-            for place, number in enumerate(numbers):
-                found[number].update(zip(ids, texts[place * len(ids) : (place + 1) * len(ids)], strict=True))
+        def take(numbers: Tensor, rows: Tensor) -> None:
+            for number, text in zip(numbers.tolist(), self._decode_all(rows), strict=True):
+                sentence, mask = divmod(number, len(masks))
+                found[mask][sentence] = text
 
+        rests = Rests(take)
         sizes = self._session.dataset(self._split).src_sizes
-        self._packer.run(self._indices, [int(sizes[i]) for i in self._indices], len(masks), work)
+        with self._many.under(masks) as begin:
+
+            def work(sentences: Sequence[int], numbers: Sequence[int]) -> None:
+                """Translate some sentences (corpus indices) under some masks, except for what ``rests`` sets aside."""
+                sample = self._session.collate(self._split, sentences)
+                limits = [self._limits[number] for number in sample["id"].tolist()]
+                rests.run(begin(sample, numbers, limits, self._prefix(sample)))
+
+            self._packer.run(self._indices, [int(sizes[i]) for i in self._indices], len(masks), work, rests)
         return [[of_mask[i] for i in self._indices] for of_mask in found]
 
     @cached_property

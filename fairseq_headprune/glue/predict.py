@@ -125,7 +125,7 @@ class Predictor:
         rows, layers = RowMasks(session.gates, masks), session.model.encoder.layers
 
         def logits(sample: dict) -> Tensor:
-            with branching(layers, masks, rows) as group:
+            with branching(layers, rows, range(rows.masks)) as group:
                 found = session.model(**sample["net_input"])[0]
             return found.view(1 + max(group), sample["id"].numel(), -1)[group]
 

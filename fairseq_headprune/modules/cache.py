@@ -5,8 +5,7 @@ the keys of all hypotheses of a sentence stay where they are, and each hypothesi
 reordering changes these marks only, and the hypotheses of a sentence attend in one product instead of one each.
 """
 
-import math
-from collections.abc import Callable, Sequence
+import copy
 from functools import partial
 from typing import Any, Optional
 
@@ -15,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fairseq_headprune.modules.attention import alike, apply_gate, together
+from fairseq_headprune.modules.blocks import Blocks, write_rows
 
 #: Number of steps for which there is room before keys are moved; kept small because unused room is moved, too.
 _STEPS = 4
@@ -22,51 +22,6 @@ _STEPS = 4
 #: Numbers of keys are filled up to multiples of this, with keys that nobody attends to: in half precision, products on
 #: CUDA are slow for rows of other lengths.
 _ALIGNED = 8
-
-
-class _Blocks:
-    """Keys and values of many modules in blocks of memory that are used again.
-
-    What changes its shape is written to a spare block, and leaves its own one as the next spare. Tensors of a new size
-    each time would fill up the allocator's cache with blocks that nothing fits into.
-    """
-
-    def __init__(self, keys: int) -> None:
-        """``keys``: for so many, of all sentences together, a block is made; where they are more, for 1.25 times."""
-        self._keys = keys
-        #: module -> keys and values, (sentences, heads, room, head_dim) each
-        self._of: dict[Any, list[Tensor]] = {}
-        self._memory: dict[Any, list[Tensor]] = {}
-        self._spare: Optional[Tensor] = None
-
-    def __getitem__(self, module: Any) -> list[Tensor]:
-        return self._of[module]
-
-    def __contains__(self, module: Any) -> bool:
-        return module in self._of
-
-    def put(self, module: Any, place: int, shape: Sequence[int], like: Tensor, write: Callable[[Tensor], Any]) -> None:
-        """Let ``write`` fill a tensor of this shape, and keep it as the module's keys (place 0) or values (1)."""
-        size, room = math.prod(shape), self._keys * shape[1] * shape[3]
-        if self._spare is None or self._spare.numel() < size:
-            self._spare = None  # released before more is allocated
-            self._spare = like.new_empty(room if size <= room else size * 5 // 4)
-        block, self._spare = self._spare, None
-        new = block[:size].view(*shape)
-        write(new)
-        of, memory = self._of.setdefault(module, []), self._memory.setdefault(module, [])
-        if place < len(of):
-            self._spare, of[place], memory[place] = memory[place], new, block
-        else:
-            of.append(new)
-            memory.append(block)
-
-    def select(self, keep: Tensor) -> None:
-        """Keep some sentences of all modules."""
-        for module, tensors in self._of.items():
-            for place, old in enumerate(tensors):
-                shape = (keep.numel(), *old.shape[1:])
-                self.put(module, place, shape, old, partial(_select, old, keep))
 
 
 class BeamCache(dict):
@@ -89,12 +44,13 @@ class BeamCache(dict):
         self._nothing = nothing if bool(nothing.any()) else None
         padding = F.pad(padding & ~nothing[:, None], (0, -padding.size(1) % _ALIGNED), value=True)
         self._padding = padding if bool(padding.any()) else None
+        self._width, self._device = padding.size(1), padding.device
         #: None (one hypothesis a sentence), or bool (sentences, beam, keys): the keys of others, or of nobody
         self._others: Optional[Tensor] = None
         self._sentences, self._beam, self._start, self._keys = padding.size(0), 1, 0, 0
         self._apart = False
         #: of self-attention, of which the last keys are not used yet, and of encoder-decoder attention
-        self._own, self._encoded = _Blocks(expected), _Blocks(padding.numel())
+        self._own, self._encoded = Blocks(expected), Blocks(padding.numel())
         #: module -> weights and bias of queries, keys and values in one
         self._joined: dict[Any, tuple[Tensor, Optional[Tensor]]] = {}
 
@@ -109,7 +65,7 @@ class BeamCache(dict):
         for place, layer in enumerate((module.k_proj, module.v_proj)):
             projected = module._heads_first(layer(encoded))
             shape = (outputs.numel(), *projected.shape[1:])
-            self._encoded.put(module, place, shape, projected, partial(_select, projected, outputs))
+            self._encoded.put(module, place, shape, projected, partial(write_rows, projected, outputs))
         if self._nothing is not None:
             self._encoded[module][1].masked_fill_(self._nothing[:, None, None, None], 0.0)
 
@@ -146,6 +102,40 @@ class BeamCache(dict):
             self._encoded.select(keep)
             if self._padding is not None:
                 self._padding = self._padding.index_select(0, keep)
+
+    def compact(self) -> None:
+        """Between steps: release all memory that the keys of the sentences that are left do not need."""
+        self._joined.clear()
+        self._own.compact(self._keys)
+        self._encoded.compact()
+
+    def part(self, keep: Tensor) -> "BeamCache":
+        """Return a copy with some sentences, for whose keys there is no more room than they need."""
+        new = copy.copy(self)
+        new._sentences = keep.numel()
+        new._own, new._encoded = self._own.part(keep), self._encoded.part(keep)
+        for name in ("_padding", "_others"):
+            rows = getattr(self, name)
+            setattr(new, name, None if rows is None else rows.index_select(0, keep))
+        return new
+
+    def join(self, other: "BeamCache") -> None:
+        """Append the sentences of another search; both are between steps, and had as many steps and hypotheses."""
+        width = max(self._width, other._width)
+        if self._padding is not None or other._padding is not None or self._width != other._width:
+            self._padding = torch.cat([self._padded(width), other._padded(width)])
+        self._own.join(other._own, self._keys)
+        self._encoded.join(other._encoded, width)
+        if self._others is not None and other._others is not None:
+            self._others = torch.cat([self._others, other._others])
+        self._sentences, self._width = self._sentences + other._sentences, width
+
+    def _padded(self, width: int) -> Tensor:
+        """Return the padding, (sentences, width)."""
+        padding = self._padding
+        if padding is None:
+            padding = torch.zeros(self._sentences, self._width, dtype=torch.bool, device=self._device)
+        return F.pad(padding, (0, width - self._width), value=True)
 
     def repeat(self) -> None:
         """Repeat this step: a hypothesis that is not finite reaches no other one then, as it does otherwise.
@@ -220,7 +210,3 @@ class BeamCache(dict):
 def _heads_first(module: Any, x: Tensor) -> Tensor:
     """(sentences, beam, heads * head_dim) -> (sentences, heads, beam, head_dim), without copying."""
     return x.unflatten(-1, (module.num_heads, module.head_dim)).transpose(1, 2)
-
-
-def _select(x: Tensor, rows: Tensor, new: Tensor) -> None:
-    torch.index_select(x, 0, rows, out=new)

@@ -20,6 +20,7 @@ class RowMasks:
 
     Attributes:
         masks: the number of masks.
+        given: the masks.
     """
 
     def __init__(self, gates: GatedParts, masks: Sequence[Mask]) -> None:
@@ -30,7 +31,7 @@ class RowMasks:
         """
         for mask in masks:
             gates.check(mask)
-        self.masks = len(masks)
+        self.masks, self.given = len(masks), masks
         self._gates = gates
         #: module -> name of its row mask -> bool (masks, parts); modules that no mask prunes are omitted
         self._tables: dict[Any, dict[str, Tensor]] = {}
@@ -91,34 +92,44 @@ def encoder_groups(masks: Sequence[Mask], layers: int) -> list[list[int]]:
 
 
 @contextmanager
-def branching(layers: Sequence[nn.Module], masks: Sequence[Mask], rows: RowMasks) -> Iterator[list[int]]:
+def branching(layers: Sequence[nn.Module], rows: RowMasks, masks: Sequence[int]) -> Iterator[list[int]]:
     """Context manager for one forward pass: encoder layers compute once per group of masks that are equal so far.
 
     Args:
         layers: called in order with x (time, sentences, d) and ``encoder_padding_mask``.
+        masks: the numbers of those that are computed.
 
     Yields:
         each mask's group after the last layer, whose output has shape (time, groups * sentences, d).
     """
-    groups = encoder_groups(masks, len(layers))
+    groups = encoder_groups([rows.given[number] for number in masks], len(layers))
     with ExitStack() as stack:
         for number, layer in enumerate(layers):
-            hook = partial(_branch, number, groups[number], groups[number + 1], rows)
+            hook = partial(_branch, number, groups[number], groups[number + 1], rows, masks)
             stack.enter_context(layer.register_forward_pre_hook(hook, with_kwargs=True))
         yield groups[-1]
 
 
-def _branch(number: int, before: list[int], after: list[int], rows: RowMasks, layer: Any, args: tuple, kwargs: dict):
+def _branch(
+    number: int,
+    before: list[int],
+    after: list[int],
+    rows: RowMasks,
+    masks: Sequence[int],
+    layer: Any,
+    args: tuple,
+    kwargs: dict,
+):
     """Before an encoder layer, give each group of masks its own copy of the sentences, and each row its mask."""
     (x,), padding = args, kwargs["encoder_padding_mask"]
     first = [after.index(group) for group in range(1 + max(after))]
-    parents = [before[mask] for mask in first]
+    parents = [before[place] for place in first]
     sentences = x.size(1) // (1 + max(before))
     if len(first) > 1 + max(before):
         parts = x.unflatten(1, (-1, sentences))
         x = parts.index_select(1, torch.tensor(parents, device=x.device)).flatten(1, 2)
-    masks = torch.tensor(first, device=x.device).repeat_interleave(sentences)
+    of_rows = torch.tensor([masks[place] for place in first], device=x.device).repeat_interleave(sentences)
     for component in _ENCODER:
-        rows.set(component, masks, number)
+        rows.set(component, of_rows, number)
     # The encoder itself continues with the original sentences' padding mask.
     return (x,), {**kwargs, "encoder_padding_mask": None if padding is None else padding.repeat(len(first), 1)}
