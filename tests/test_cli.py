@@ -134,6 +134,8 @@ def test_help_of_every_verb_loads_neither_fairseq_nor_torch_nor_matplotlib():
             assert flag in text, (verb, flag)
         assert ("--path" in text) == (verb != "sweep-epochs")
         assert "--max-len-a" not in text
+    studies = "prune, ablate, keep-one, random-study, sweep-epochs, compare-pruners, lottery find, lottery retrain"
+    assert all("--dry-run" in texts[verb][0] for verb in studies.split(", "))
     for verb, values in {"score": "2000 sum train gradient", "make-corpus": "14000 1000 True"}.items():
         text = " ".join(texts[verb][0].split())
         assert all(f"default: {value}" in text for value in values.split()), verb

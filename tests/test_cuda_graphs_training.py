@@ -89,13 +89,25 @@ def test_half_precision_skips_updates_and_scales_the_loss_as_without(data_bin, t
         assert [float(u[name]) for u in updates] == pytest.approx([float(u[name]) for u in expected], rel=limit)
 
 
-@pytest.mark.parametrize("more", [(), (*learning.L0, "--l0-penalty", "0.01")], ids=["plain", "l0"])
+STOPPED = {
+    "plain": (), "l0": (*learning.L0, "--l0-penalty", "0.01"),
+    "update-freq": ("--update-freq", "3", "--clip-norm", "0.5", "--lr-scheduler", "inverse_sqrt"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("more", STOPPED.values(), ids=STOPPED)
 def test_a_training_that_was_interrupted_ends_like_one_that_was_not(data_bin, tmp_path, recorded, more):
-    flags = ["--cuda-graphs", "on", "--dropout", "0.3", "--save-interval-updates", "6", *more]
+    # In the middle of an epoch: it has 4 batches.
+    flags = ["--cuda-graphs", "on", "--dropout", "0.3", "--save-interval-updates", "5", *more]
     whole, _ = train(data_bin, tmp_path / "whole", *flags)
-    train(data_bin, tmp_path / "part", *flags, "--max-update", "6")
+    train(data_bin, tmp_path / "part", *flags, "--max-update", "5")
     resumed, _ = train(data_bin, tmp_path / "part", *flags)
     assert learning.same(whole["model"], resumed["model"])
+    expected, found = (side["last_optimizer_state"]["state"] for side in (whole, resumed))
+    assert all(torch.equal(expected[n]["exp_avg_sq"], found[n]["exp_avg_sq"]) for n in expected) and expected
+    assert [side["lr_scheduler_state"] for side in whole["optimizer_history"][-1:]] == [
+        side["lr_scheduler_state"] for side in resumed["optimizer_history"][-1:]
+    ]
 
 
 @pytest.mark.slow
