@@ -82,7 +82,8 @@ def test_only_shared_seeds_are_compared():
 def test_the_best_methods_are_named_by_how_many_numbers_of_heads(points):
     # By hand: at 8 heads STE has 33 and Michel 21; at 4 only STE is there.
     said = best_methods(points, "BLEU")[0]
-    assert said.startswith("highest mean BLEU over the seeds that all methods have, of 2 numbers of heads: STE at 2 (")
+    what = "highest mean BLEU over the trainings that all methods have (1 to 2), of 2 numbers of heads"
+    assert said.startswith(f"{what}: STE at 2 (")
     assert best_methods([], "BLEU") == []
     # Without a shared seed there is no best method.
     apart = [{"heads": 8, "method": m, "seeds": [seed], "scores": [30.0]} for m, seed in (("ste", 1), ("michel", 2))]

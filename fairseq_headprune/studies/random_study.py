@@ -186,7 +186,8 @@ def _equal(random: list[Done], tests: TrainingTests, base: str, noun: str) -> st
         if not tests.equivalent(item["difference"]):
             break
         reached = item["percent"]
-    within = f"within ±{tests.margin:g} of {base} over the samplings (TOST, p < {tests.alpha:g})"
+    number = min(item["samplings"] for item in random)
+    within = f"within ±{tests.margin:g} of {base} over {number} samplings each (TOST, p < {tests.alpha:g})"
     if reached is None:
         return f"Random {noun}: at no share is the mean shown to be {within}."
     return f"Random {noun}: up to {reached:.0f}% pruned the mean is {within}."

@@ -96,20 +96,23 @@ def concerns_told(rows: Cells) -> list[str]:
 
 
 def best_methods(points: Sequence[Mapping[str, Any]], measure: str) -> list[str]:
-    """Say in one sentence which methods have the highest mean over the seeds that all have, at how many head counts."""
+    """Say in one sentence which methods have the highest mean over the trainings that all have, at how many counts."""
     of_count: dict[int, dict[str, dict[int, float]]] = defaultdict(dict)
     for point in points:
         if point["heads"] is not None:
             of_count[point["heads"]][point["method"]] = dict(zip(point["seeds"], point["scores"], strict=True))
-    best = []
+    best, numbers = [], set()
     for methods in of_count.values():
         shared = set.intersection(*map(set, methods.values()))
         if shared:
+            numbers.add(len(shared))
             best.append(max(methods, key=lambda method: sum(methods[method][seed] for seed in shared)))
     if not best:
         return []
     shares = ", ".join(f"{title(method)} at {count}" for method, count in Counter(best).most_common())
-    what = f"highest mean {measure} over the seeds that all methods have, of {len(best)} numbers of heads"
+    trainings = " to ".join(map(str, sorted({min(numbers), max(numbers)})))
+    what = f"highest mean {measure} over the trainings that all methods have ({trainings})"
+    what += f", of {len(best)} numbers of heads"
     return [f"{what}: {shares} (not a test between methods)"]
 
 
