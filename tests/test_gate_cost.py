@@ -83,13 +83,13 @@ def test_a_prepared_step_runs_no_softmax_backwards_and_each_one_forwards_once(mo
     assert backwards is subset._backwards and sum(rounds) == 2 * 20 * (24 if kept == 24 else 20)
 
 
-def test_an_overflowing_matrix_is_not_used(monkeypatch):
+def test_a_matrix_whose_products_could_overflow_is_not_used(monkeypatch):
     rng = np.random.default_rng(1)
     pullback = soft_top_k(rng.normal(size=72), 24, 0.1)[1]
     gradient = rng.normal(size=72)
     expected, backwards = pullback(gradient), subset._backwards
     with monkeypatch.context() as patch:
-        patch.setattr(subset, "_backwards", lambda *given: backwards(*given) * np.inf)
+        patch.setattr(subset, "_backwards", lambda *given: backwards(*given) * 1e110)
         pullback.ahead()
     assert (pullback(gradient) == expected).all()
 
@@ -112,6 +112,19 @@ def test_columns_are_scaled_as_head_by_head(used):
         mine, other = (torch.autograd.grad(side, [gate, *weights], allow_unused=True) for side in sides)
         for left, right in zip(mine, other, strict=True):
             assert left is right is None or torch.allclose(left, right, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize(("dtype", "expected"), [(torch.float32, 6), (torch.bfloat16, 8)])
+def test_columns_of_equal_modules_are_scaled_by_few_operations(dtype, expected):
+    """Counted: two stacks, three products and a sum; in half precision also two conversions."""
+    gate = torch.rand(12, requires_grad=True)
+    weights = [torch.randn(4, 8, dtype=dtype, requires_grad=True) for _ in range(3)]
+    gradients = [torch.randn(4, 8, dtype=dtype) for _ in range(3)]
+
+    def work():
+        torch.autograd.grad(gate_columns(gate, weights, [4] * 3), [gate, *weights], gradients)
+
+    assert operations(work) == expected
 
 
 @pytest.fixture(scope="module")

@@ -103,7 +103,8 @@ class GateLearner:
             raise ValueError(f"gate learning rate {lr:g}: it must be finite and above 0")
         self.rule, self.heads, self._seed, self._clip = rule, heads, seed, clip_norm
         self.weight = torch.tensor(rule.first_weights(seed, len(heads)), dtype=torch.float32)
-        self._adam = Adam(self.weight.numpy(), lr)
+        self._values = self.weight.numpy()
+        self._adam = Adam(self._values, lr)
         self.updates, self.sampled = 0, (0, 0)
         self.gradient_vanished, self._gradient_norm = False, 0.0
         self._noise = -1, np.zeros(0)
@@ -111,11 +112,11 @@ class GateLearner:
         self._known: Optional[_Known] = None
 
     def _weights(self) -> np.ndarray:
-        return self.weight.numpy().astype(np.float64)
+        return self._values.astype(np.float64)
 
     def prepare(self) -> None:
         """Compute now, while a GPU is busy, all of the step and of the next update that needs no gradient."""
-        self.rule.convert(self._draw(self.updates + 1))
+        self.rule.prepare(self._draw(self.updates + 1), self.updates + 1)
         self._pullback.ahead()
         self._find_known()
 
@@ -158,22 +159,27 @@ class GateLearner:
         Raises:
             FloatingPointError: it is not finite; the state is unchanged then.
         """
-        self.advance(gradient.double().numpy())
+        by_gates = gradient.double().numpy()
+        if not is_finite(by_gates):
+            raise FloatingPointError(self.not_finite(by_gates))
+        self.advance(by_gates)
+
+    def not_finite(self, by_gates: np.ndarray) -> str:
+        """Describe a gradient that is not finite."""
+        head = self.heads[int(np.argmin(np.isfinite(by_gates)))]
+        return f"update {self.updates}: the gradient of the gate of {head} is not finite"
 
     def advance(self, by_gates: np.ndarray) -> None:
-        """Like :meth:`step`, for a float64 array."""
-        if not is_finite(by_gates):
-            head = self.heads[int(np.argmin(np.isfinite(by_gates)))]
-            raise FloatingPointError(f"update {self.updates}: the gradient of the gate of {head} is not finite")
+        """Like :meth:`step`, for a float64 array of finite numbers."""
         by_weights, known = self._pullback(by_gates), self._find_known()
-        if self.rule.temperature is not None:
-            vanished = not self.needs_gradient or (by_gates.any() and not by_weights.any())
-            self.gradient_vanished = bool(vanished)
         if self.rule.penalty is not None:
             # The gradient of the sum of price times P(open); the price is adapted to the number of open gates.
             self.rule.penalty.adapt(known.hard, self.updates, by_gates)
             by_weights = by_weights + self.rule.penalty.prices(known.hard, self.updates) * known.slope
-        self._gradient_norm = math.sqrt(by_weights @ by_weights)
+        self._gradient_norm = math.sqrt(by_weights.dot(by_weights))
+        if self.rule.temperature is not None:
+            lost = self._gradient_norm == 0 and bool(by_gates.any() and not by_weights.any())
+            self.gradient_vanished = lost or not self.needs_gradient
         if 0 < self._clip < self._gradient_norm:
             by_weights = by_weights * (self._clip / self._gradient_norm)
         self.updates += 1

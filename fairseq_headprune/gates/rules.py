@@ -5,7 +5,7 @@ from typing import Any, Optional
 import numpy as np
 
 from fairseq_headprune.gates.l0 import FixedPenalty, HardConcrete, TargetPenalty
-from fairseq_headprune.gates.subset import Array, Pullback, Temperature, check_count, gumbel, soft_top_k, top_k
+from fairseq_headprune.gates.subset import Array, Pullback, Temperature, check_count, gumbel, relaxed, top_k
 from fairseq_headprune.parts import Part
 
 Gates = tuple[Array, Pullback]
@@ -89,6 +89,7 @@ class SubsetRule:
         self.temperature, self._init = temperature, init
         self.noise = noise or ("never" if straight_through else "always")
         self._converted = np.zeros(0), np.zeros(0)
+        self._cooling: tuple[Optional[Temperature], int, float] = None, -1, 0.0
 
     def first_weights(self, seed: int, count: int) -> Array:
         """Return the initial weights: small random ones around ``init``."""
@@ -99,24 +100,34 @@ class SubsetRule:
         scores = self._scores(weights, noise, update)
         if self.temperature is None:
             return self.hard(scores).astype(np.float64), Pullback(1.0)
-        tau = self.temperature.at(update)
+        tau = self._tau(self.temperature, update)
         if len(self._groups) == 1:
-            return soft_top_k(scores, next(iter(self._groups.values()))[1], tau)
+            return relaxed(scores, next(iter(self._groups.values()))[1], tau)
         result, groups = np.empty(len(weights)), []
         for places, count in self._groups.values():
-            result[places], pullback = soft_top_k(scores[places], count, tau)
+            result[places], pullback = relaxed(scores[places], count, tau)
             groups.append((places, pullback))
         return result, _ByGroup(groups)
 
     def _scores(self, weights: Array, noise: Array, update: int) -> Array:
         off = self.noise == "never" or (self.noise == "cooling" and self._cooled(update))
-        return weights if off else weights + self.convert(noise)
+        return weights if off else weights + self._gumbel(noise)
 
-    def convert(self, noise: Array) -> Array:
-        """Return the Gumbel noise of an update's uniform noise; calling it early saves :meth:`gates` the time."""
+    def prepare(self, noise: Array, update: int) -> None:
+        """Compute what :meth:`gates` of an update will need besides the weights."""
+        self._gumbel(noise)
+        if self.temperature is not None:
+            self._tau(self.temperature, update)
+
+    def _gumbel(self, noise: Array) -> Array:
         if self._converted[0] is not noise:
             self._converted = noise, gumbel(noise)
         return self._converted[1]
+
+    def _tau(self, schedule: Temperature, update: int) -> float:
+        if self._cooling[:2] != (schedule, update):
+            self._cooling = schedule, update, schedule.at(update)
+        return self._cooling[2]
 
     def _cooled(self, update: int) -> bool:
         return self.temperature is None or update >= self.temperature.wait + self.temperature.updates
@@ -204,11 +215,14 @@ class L0Rule:
 
     def gates(self, weights: Array, noise: Array, update: int) -> Gates:
         """Return the gates of training and the map from a gradient by gates to one by weights."""
-        sample, slope = self.concrete.sample_with(weights, self.convert(noise))
+        sample, slope = self.concrete.sample_with(weights, self._logistic(noise))
         return sample, Pullback(slope)
 
-    def convert(self, noise: Array) -> Array:
-        """Return the logistic noise of an update's uniform noise; calling it early saves :meth:`gates` the time."""
+    def prepare(self, noise: Array, update: int) -> None:
+        """Compute what :meth:`gates` of an update will need besides the weights."""
+        self._logistic(noise)
+
+    def _logistic(self, noise: Array) -> Array:
         if self._converted[0] is not noise:
             self._converted = noise, self.concrete.logistic(noise)
         return self._converted[1]

@@ -5,6 +5,7 @@ Everything is float64 and on the CPU: there are only 72 or 144 numbers, and kern
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Optional
 
 import numpy as np
@@ -16,6 +17,8 @@ Array = np.ndarray
 
 #: exp(-746) is 0 in float64
 _UNDERFLOW = 746.0
+#: a derivative with entries from this size on is not computed ahead: its products could overflow
+_LARGE = 1e100
 #: distance of uniform noise from 0 and 1, so that Gumbel noise is finite
 _EPS = 1e-12
 
@@ -78,28 +81,38 @@ class SoftPullback(Pullback):
 
     vanishes = False
 
-    def __init__(self, steps: Array, tau: float, free: Optional[Array] = None) -> None:
-        """Remember the softmaxes, (k, heads), and which gates the projection did not clip (None: there was none)."""
-        self._steps, self._tau = steps, tau
+    def __init__(self, steps: Array, tau: float, projected: Optional[Array] = None) -> None:
+        """Remember the softmaxes, (k, heads), and the gates if their sum was projected (None: it was not)."""
+        self._steps, self._tau, self._projected = steps, tau, projected
         self._matrix: Optional[Array] = None
-        self._projected = free is not None
-        if free is not None:
-            self._free, self._share = free, free / max(1, np.count_nonzero(free))
 
     def ahead(self) -> None:
-        """Compute the matrix of the linear map: a call is then one product instead of k steps."""
+        """Compute the matrix of the linear maps: a call is then one product instead of k steps."""
         if self._matrix is None:
-            matrix = _backwards(self._steps, self._tau, np.eye(self._steps.shape[1]))
-            self._matrix = matrix if np.isfinite(matrix).all() else None
+            inner = self._inner(np.eye(self._steps.shape[1]))
+            with np.errstate(over="ignore", invalid="ignore"):
+                matrix = np.concatenate([_backwards(self._steps, self._tau, inner), inner])
+            self._matrix = matrix if np.abs(matrix).max() < _LARGE else None
+
+    def _inner(self, gradient: Array) -> Array:
+        """Run the projection backwards: gates at 0 or 1 stay there, the others share their mean."""
+        if self._projected is None:
+            return gradient
+        free = self._projected < 1.0
+        mean = gradient[free].sum(0) / max(1, np.count_nonzero(free))
+        return np.where(free.reshape(len(free), *(1 for _ in gradient.shape[1:])), gradient - mean, 0.0)
 
     def __call__(self, gradient: Array) -> Array:
         """Map a gradient, (heads,)."""
-        if self._projected:
-            # The derivative of the projection: gates at 0 or 1 stay there, the others share their mean.
-            gradient = (gradient - gradient @ self._share) * self._free
+        if self._matrix is not None:
+            by_r, inner = self._matrix.dot(gradient).reshape(2, -1)
+            return self._bounded(by_r, inner)
+        inner = self._inner(gradient)
         with np.errstate(over="ignore", invalid="ignore"):
-            by_r = _backwards(self._steps, self._tau, gradient) if self._matrix is None else self._matrix @ gradient
-            size, limit = math.sqrt(by_r @ by_r), math.sqrt(gradient @ gradient) / self._tau
+            return self._bounded(_backwards(self._steps, self._tau, inner), inner)
+
+    def _bounded(self, by_r: Array, inner: Array) -> Array:
+        size, limit = math.sqrt(by_r.dot(by_r)), math.sqrt(inner.dot(inner)) / self._tau
         if not math.isfinite(size):
             # Overflow in float64: the direction is lost, too. No step is better than one in a wrong direction.
             return np.zeros_like(by_r)
@@ -125,45 +138,55 @@ def soft_top_k(r: Array, k: int, tau: float) -> tuple[Array, Pullback]:
     """
     if not (tau > 0 and math.isfinite(tau)):
         raise ValueError(f"a temperature must be above 0 and finite, got {tau}")
-    r = np.asarray(r, dtype=np.float64)
     check_count(k, len(r))
+    return relaxed(np.asarray(r, dtype=np.float64), k, tau)
+
+
+# Between two updates a GPU waits for what follows. Of a NumPy function that was not called for milliseconds, the first
+# call takes longer than all the next ones: so these functions use few different ones, and few calls.
+
+
+def relaxed(r: Array, k: int, tau: float) -> tuple[Array, Pullback]:
+    """Like :func:`soft_top_k`, of a float64 array, without checks."""
     if 2 * k > len(r) and k < len(r) and not _is_saturated(r, k, tau):
-        dropped, pull = soft_top_k(-r, len(r) - k, tau)
+        dropped, pull = relaxed(-r, len(r) - k, tau)
         return 1.0 - dropped, pull
     steps = None if k == 0 or 2 * k > len(r) else _softmaxes(r, k, tau)
     if steps is None:
         return top_k(r, k).astype(np.float64), Pullback(0.0)
-    total = np.add.reduce(steps)
-    if total.max() <= 1 + 1e-9:
-        return np.minimum(total, 1.0), SoftPullback(steps, tau)
-    gates, free = _project(total, k)
-    return gates, SoftPullback(steps, tau, free)
+    total = _ones(k).dot(steps)
+    shift = _projection(total)
+    gates = np.minimum(total + shift, 1.0)
+    return gates, SoftPullback(steps, tau, gates if shift else None)
+
+
+@lru_cache(maxsize=16)
+def _ones(count: int) -> Array:
+    return np.ones(count)
 
 
 def _softmaxes(r: Array, k: int, tau: float) -> Optional[Array]:
     """Return the k softmaxes of eqs. 14-16, (k, heads). Eq. 18, divided by tau, adds log(1 - g) / tau to r / tau.
 
     None if each of them is exactly one-hot: then the gates are the hard set, with gradient exactly 0.
-
-    Each needs the one before it, and between two updates nothing else can run: so as few calls as possible.
     """
-    scaled, change, minus = (r - r.max()) / tau, np.empty(len(r)), np.full(len(r), -1.0)
+    scaled, change, ones = (r - r.max()) / tau, np.empty(len(r)), _ones(len(r))
     steps, by_tau = np.empty((k, len(r))), np.float64(1 / tau)
     totals: list[np.float64] = []
     for step in steps:
         np.exp(scaled, step)
-        total = step.dot(minus)  # minus the sum
-        if total == -1.0 and not totals and _is_saturated(r, k, tau):
+        total = step.dot(ones)
+        if total == 1.0 and not totals and _is_saturated(r, k, tau):
             return None
-        if total > -1e-100:  # the rest is too far below what is taken for exp: move it up
+        if total < 1e-100:  # the rest is too far below what is taken for exp: move it up
             scaled -= scaled.max()
             np.exp(scaled, step)
-            total = step.dot(minus)
+            total = step.dot(ones)
         totals.append(total)
-        np.divide(step, total, change)  # minus the softmax
+        np.divide(step, -total, change)  # minus the softmax
         xlog1py(by_tau, change, change)
         scaled += change
-    steps /= -np.array(totals)[:, None]
+    steps /= np.array(totals)[:, None]
     return steps
 
 
@@ -181,30 +204,28 @@ def _backwards(steps: Array, tau: float, gradient: Array) -> Array:
     inverse = np.divide(1.0, rest, out=np.zeros_like(rest), where=rest > 0).reshape(each)
     slopes = (steps / tau).reshape(each)
     by_r, by_step = np.zeros_like(gradient), np.empty_like(gradient)  # w.r.t. r^(j+1), summed over later steps
-    with np.errstate(over="ignore", invalid="ignore"):
-        for step, slope, factor in zip(steps[::-1], slopes[::-1], inverse[::-1], strict=True):
-            np.multiply(by_r, factor, by_step)
-            np.subtract(gradient, by_step, by_step)
-            by_step -= step @ by_step
-            by_step *= slope
-            by_r += by_step
+    for step, slope, factor in zip(steps[::-1], slopes[::-1], inverse[::-1], strict=True):
+        np.multiply(by_r, factor, by_step)
+        np.subtract(gradient, by_step, by_step)
+        by_step -= step @ by_step
+        by_step *= slope
+        by_r += by_step
     return by_r
 
 
-def _project(values: Array, k: int) -> tuple[Array, Array]:
-    """Project values, not negative and with sum k, onto {0 <= g <= 1, sum g = k}: g = min(values + shift, 1).
+def _projection(values: Array) -> float:
+    """Return the shift that projects values, not negative, onto the gates in [0, 1] with their sum.
 
-    The sum is concave and piecewise linear in the shift, so Newton's method ends at the exact one. Also mark the gates
-    that are not clipped.
+    The projection is g = min(values + shift, 1), and 0 is returned if no value is above 1: what the highest ones have
+    above 1 is shared by all others, which may lift the next one above 1, too.
     """
-    shift = 0.0
-    for _ in values:
-        free = values < 1.0 - shift
-        missing = k - np.add.reduce(np.minimum(values, 1.0 - shift)) - len(values) * shift
-        if missing < 1e-12:
+    above, shift = 0.0, 0.0
+    for place, value in enumerate(sorted(values.tolist(), reverse=True), 1):
+        if value + shift <= 1 + 1e-9:
             break
-        shift += missing / np.count_nonzero(free)
-    return np.minimum(values + shift, 1.0), free
+        above += value - 1
+        shift = above / max(1, len(values) - place)
+    return shift
 
 
 def parse_count(flag: str, text: str | None) -> int | dict[str, int]:

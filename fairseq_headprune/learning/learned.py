@@ -121,10 +121,7 @@ class LearnedGates:
         """Take one step of the learner.
 
         Args:
-            gradient: float64 (heads,), of the mean loss.
-
-        Raises:
-            FloatingPointError: it is not finite.
+            gradient: float64 (heads,), of the mean loss; finite.
         """
         self.learner.advance(gradient)
         self._leaf, self._mask_is_stale, self._read = None, True, None

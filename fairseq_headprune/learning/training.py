@@ -125,29 +125,22 @@ class GateTraining:
         gradient, samples = self._gather(self.learned.take_gradient())
         if not self._norm.is_finite:
             return None  # --amp calls the step nevertheless, and repeats the update
-        gradient = np.divide(gradient, (samples or 1.0) * loss_scale(optimizer), dtype=np.float64)
+        gradient /= (samples or 1.0) * loss_scale(optimizer)
         if not is_finite(gradient):
             report_overflow(optimizer)
-            self.step(gradient)
+            raise NotFiniteError(f"{self.learned.learner.not_finite(gradient)}; {self._last_checkpoint()}")
         return gradient
 
     def step(self, gradient: np.ndarray) -> None:
-        """Take a step of the gates.
-
-        Raises:
-            NotFiniteError: the gradient is not finite.
-        """
-        try:
-            self.learned.step(gradient)
-        except FloatingPointError as error:
-            raise NotFiniteError(f"{error}; {self._last_checkpoint()}") from error
+        """Take a step of the gates."""
+        self.learned.step(gradient)
         self._samples = 0
         self._record()
 
     def _gather(self, gradient: Tensor) -> tuple[np.ndarray, float]:
-        """Sum gradient, (heads,), and sample size over ranks."""
+        """Sum gradient, float64 (heads,), and sample size over ranks."""
         if gradient.is_cpu and not isinstance(self._samples, Tensor) and not _is_one_of_several():
-            return gradient.numpy(), float(self._samples)
+            return gradient.numpy().astype(np.float64), float(self._samples)
         size = torch.as_tensor(self._samples, device=gradient.device).reshape(1)
         total = torch.cat([gradient.double(), size.double()])
         if _is_one_of_several():
