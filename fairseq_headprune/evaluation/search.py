@@ -167,7 +167,8 @@ class Search:
             broken = probabilities[:, self._settings.pad].isnan().any().view(1)
             self._restrict(probabilities, None if forced is None else forced[some], ending)
             parts.append((*beams.candidates(probabilities, some), broken))
-        return [torch.cat(part) for part in zip(*parts, strict=True)]
+        # Most often there is one part, which is not copied: small steps take as long as their launches.
+        return list(parts[0]) if len(parts) == 1 else [torch.cat(part) for part in zip(*parts, strict=True)]
 
     def _log_probabilities(self, features: Tensor) -> Tensor:
         logits = self._model.decoder.output_layer(features)
