@@ -8,6 +8,7 @@ from dataclasses import asdict, replace
 from statistics import mean, stdev
 from typing import Any
 
+from fairseq_headprune.evaluation.p_values import p_number
 from fairseq_headprune.evaluation.trainings import paired
 from fairseq_headprune.report.described import Column, Described, Row
 from fairseq_headprune.report.marks import TrainingTests
@@ -120,7 +121,7 @@ def _agreement_of(place: int, what: str) -> list[Column]:
         return counts[place] if searched(row) else None
 
     def agreed(found: Mapping[str, Any]) -> str | None:
-        return None if found["kappa"] is None else f"{round(found['kappa'], 2) + 0.0:.2f} ({found['p']:.1g})"
+        return None if found["kappa"] is None else f"{round(found['kappa'], 2) + 0.0:.2f} ({p_number(found['p'])})"
 
     titles = f"{what} kept", "in all", "kappa (Q)"
     return [

@@ -6,9 +6,10 @@ from typing import Any
 
 from shown import where
 
+from fairseq_headprune.evaluation.p_values import p_number
 from fairseq_headprune.parts import PAPER_NAMES, Mask
 from fairseq_headprune.report.described import Column, Described
-from fairseq_headprune.report.marks import MARGIN, Family
+from fairseq_headprune.report.marks import MARGIN, Family, p_said
 from fairseq_headprune.report.speed import levels_table
 from fairseq_headprune.report.tables import Marked, Table
 from fairseq_headprune.studies.ablate import BY_COMPONENT
@@ -72,7 +73,7 @@ def task_heads(values: Values) -> Table:
         return f"{lose} / {gain}"
 
     def correlation(found: Value) -> str:
-        return f"{found['value']:+.2f} (p = {found['p']:.1g})"
+        return f"{found['value']:+.2f} ({p_said(p_number(found['p']))})"
 
     def worst(value: Value) -> Marked:
         cell = min(value["cells"], key=lambda cell: cell["delta"])

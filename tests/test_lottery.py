@@ -272,8 +272,14 @@ def test_bert(tuned, tmp_path, capsys):
     out, err = capsys.readouterr()
     assert "The ticket keeps" in out and "of 3 blocks" in out
     assert "the ticket is chosen on valid, whose examples are those of dev" in err
-    holdout = run_json(*call, "-o", tmp_path / "h", "--resamples", "50", "--holdout", "0.25", "--mode", "blocks")
+    apart = [*call, "-o", tmp_path / "h", "--resamples", "50", "--holdout", "0.25", "--mode", "blocks"]
+    holdout = run_json(*apart)
     assert holdout["settings"]["select_data"]["holdout"]["amount"] == 0.25 and "reported" in holdout
+    # Its p is of one model's sentences, and says so.
+    assert main([*map(str, apart)]) == 0
+    assert "p: paired bootstrap of sentences: this model against that model" in " ".join(
+        capsys.readouterr().out.split()
+    )
 
 
 def test_wrong_input_is_one_line(flags, tmp_path, capsys, monkeypatch):

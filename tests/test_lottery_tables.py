@@ -78,7 +78,7 @@ def test_selection_and_agreement_of_lottery_tickets():
     table = shown_lottery.SELECTION.table(lottery())
     assert texts(table) == [["MRPC", "heads and blocks", on, *kept] for on in ("dev", "holdout")]
     [row] = texts(shown_lottery.AGREEMENT.table(lottery()))
-    assert row == ["MRPC", "both", "15.0 (10 to 20)", "3", "0.00 (0.03)", "2", "2"]
+    assert row == ["MRPC", "both", "15.0 (10 to 20)", "3", "0.00 (0.030)", "2", "2"]
 
 
 def test_survivors_of_lottery_tickets_and_their_attention():

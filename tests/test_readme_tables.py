@@ -47,7 +47,7 @@ def test_single_heads_on_two_sets():
             "CoLA/keep-one": {**_TESTED, "cells": [made(-1.0, 0.2), made(-3.0, 0.001, 1)]},
         }
     )
-    assert texts(table) == [["CoLA", "1 / 0", "1 / 1", "+0.50 (p = 0.02)", "+0.40 (p = 0.3)", "-3.00 (layer 2)"]]
+    assert texts(table) == [["CoLA", "1 / 0", "1 / 1", "+0.50 (p = 0.020)", "+0.40 (p = 0.300)", "-3.00 (layer 2)"]]
     assert table.rows[0][5].mark == "holm" and "{holm} differs from unpruned" in table.notes[0]
 
 

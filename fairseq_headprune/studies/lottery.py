@@ -13,7 +13,7 @@ from fairseq_headprune.importance.settings import MICHEL, PRESETS, ScoreSettings
 from fairseq_headprune.parts import FFN, HEADS, Mask
 from fairseq_headprune.parts.scores import Scores
 from fairseq_headprune.report.document import Document
-from fairseq_headprune.report.marks import p_said
+from fairseq_headprune.report.marks import SENTENCES, p_said
 from fairseq_headprune.report.tables import Table
 from fairseq_headprune.studies.mask_study import Comparison, MaskStudy, model_settings
 from fairseq_headprune.studies.study import UNPRUNED, Cell, Done
@@ -230,6 +230,8 @@ class LotteryFind(MaskStudy):
         document.data = {"baseline": full, "steps": steps, "ticket": ticket, **document.data}
         if told:
             document.data["reported"] = {"baseline": cells[f"{self.split}@{UNPRUNED}"], "ticket": told}
+            tests = self.family(1)
+            document.notes.append(f"p: {SENTENCES}, {tests.resamples} resamples, seed {tests.seed}")
         if ended:
             document.findings = [self._found(ticket, full, told, cells)]
         return document
