@@ -1,7 +1,7 @@
 """Rests of beam searches: the few translations of each batch that go on when most have ended, continued together.
 
-Under bad masks some translations never end by themselves. A step of a few rows takes about as long as one of many, so
-that going on to the maximum length with each batch's last rows would cost more than the rest of the search.
+Under bad masks some translations never end by themselves. A step of a few rows needs as many launches as one of many:
+batches do not go on to the maximum length with their last rows, one batch after the other.
 """
 
 from collections.abc import Callable, Sequence
