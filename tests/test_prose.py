@@ -56,16 +56,13 @@ ELSEWHERE = {
     "docs/papers/budhraja2020.md": {"2.5": "= 42.15 - 39.69"},
     "docs/papers/prasanna2020.md": {
         "0.67": "the paper, Table 2",
-        "0.51": "the paper, Table 2",
         "0.52": "the paper, Table 2",
         "0.15": "the paper, section 5.1",
-        "0.32": "the paper, section 5.1",
         "0.81": "the paper, section 5.2",
         "0.74": "the paper, section 5.2",
         "0.29": "= 1 / 12**0.5",
         "0.19": "median of `importance` in STS-B-survivors.json",
         "0.24": "median of `importance` in CoLA-survivors.json",
-        "6.7": "= 85.62 - 78.92",
     },
     "docs/papers/li2021.md": {
         "11.2": "the paper, Table 3b",
@@ -76,7 +73,6 @@ ELSEWHERE = {
     "examples/lottery/README.md": {
         "2.7": "largest difference of `scores` by seed in multi30k.json",
         "3.9": "= 33.21 - 29.36",
-        "1.4": "= 20.50 - 19.14",
     },
 }
 
