@@ -50,9 +50,18 @@ def environment(command: str | None = None) -> dict[str, Any]:
     }
 
 
+def script_command(folder: str = "") -> str:
+    """Return the command of the script that is running, in this folder; absolute paths keep their last names only.
+
+    Folders of one machine say nothing on another.
+    """
+    words = (Path(word).name if word.startswith("/") else word for word in sys.argv[1:])
+    return shlex.join([f"{folder}{Path(sys.argv[0]).name}", *words])
+
+
 def script_environment() -> dict[str, Any]:
-    """Describe the system and the command of the script that is running, by its name without folder."""
-    return environment(shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]))
+    """Describe the system and the command of the script that is running, see :func:`script_command`."""
+    return environment(script_command())
 
 
 def _version(distribution: str) -> str | None:

@@ -7,7 +7,6 @@ import argparse
 import json
 import os
 import platform
-import shlex
 import statistics
 import sys
 import tempfile
@@ -20,7 +19,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from fairseq_headprune.files import write_json  # noqa: E402
-from fairseq_headprune.provenance import git_commit  # noqa: E402
+from fairseq_headprune.provenance import git_commit, script_command  # noqa: E402
 
 #: seed of initial weights, batch order and synthetic sentences
 SEED = 1
@@ -44,7 +43,7 @@ def seconds(work: Callable[[], object], cuda: bool = False) -> float:
 
 def command() -> str:
     """Return the current command as typed in the repository."""
-    return shlex.join(["python", f"scripts/{Path(sys.argv[0]).name}", *sys.argv[1:]])
+    return f"python {script_command('scripts/')}"
 
 
 def spread(values: Sequence[float]) -> dict[str, float]:

@@ -61,3 +61,11 @@ def test_copied_code_may_be_told_its_commit(package, monkeypatch):
     git(package, "add", ".")
     git(package, "commit", "-q", "-m", "second")
     assert provenance.git_commit()["commit"] == git(package, "rev-parse", "HEAD")
+
+
+def test_a_scripts_command_names_no_folder_of_this_machine(monkeypatch):
+    # By hand: absolute paths keep their last names; all else is as it was typed.
+    monkeypatch.setattr(
+        "sys.argv", ["/a/scripts/bench.py", "/data/bin", "out/x", "--output", "/tmp/b c.json", "--lr", "1e-3"]
+    )
+    assert provenance.script_command("scripts/") == "scripts/bench.py bin out/x --output 'b c.json' --lr 1e-3"
