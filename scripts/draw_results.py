@@ -93,7 +93,7 @@ def methods(value: dict[str, Any], stem: str) -> None:
 
 def trainings(value: dict[str, Any], stem: str) -> None:
     """The means over trainings that over_trainings.py found; of variants of importance, a figure for each reduction."""
-    points = [{**row, "score": row["mean"]} for row in value["rows"]]
+    points = [{**row, "score": row["mean"], "seeds": range(row["n"])} for row in value["rows"]]
     total = max(point["heads"] or 0 for point in points)
     reductions = {options(point["method"])[0] for point in points if estimates(point["method"])}
     for name in sorted(reductions) or [None]:

@@ -23,6 +23,8 @@ FILES = {
     "multi30k/results/learned/dynamics-4": [""],
     "multi30k/results/learned/lambda": [""],
     "glue/results/speed-by-heads-cpu": ["", "-accuracy"],
+    "questions/results/multi30k-narrow-1-differences": ["-batch", "-sentence", "-signed", "-token"],
+    "questions/results/multi30k-narrow-5-differences": [""],
 }
 
 
