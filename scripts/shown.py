@@ -16,6 +16,7 @@ from fairseq_headprune.report.described import Column, Described, Row
 from fairseq_headprune.report.document import Document
 from fairseq_headprune.report.marks import difference_text, p_said, small
 from fairseq_headprune.report.speed import TIMES
+from fairseq_headprune.report.tables import mean_and_sd
 
 Values = Mapping[str, Mapping[str, Any]]
 
@@ -35,7 +36,7 @@ def where(row: Row) -> str:
 def mean_text(numbers: Sequence[float]) -> str:
     """Return mean ± standard deviation (number)."""
     found = spread(numbers)
-    return f"{found.mean:.2f}{'' if found.sd is None else f' ± {found.sd:.2f}'} ({found.n})"
+    return f"{mean_and_sd(found.mean, found.sd)} ({found.n})"
 
 
 def counted(row: Row) -> str:
@@ -246,76 +247,6 @@ SLIM = Described(
     note=lambda values: f"BLEU, {next(iter(values.values()))['signature']}; {_machines(values)}.",
 )
 
-
-def _over_seeds(row: Row) -> str:
-    """Return mean and deviation; with the number of trainings where that is not the same in all rows."""
-    deviation = "" if row["sd"] is None else f" ± {row['sd']:.2f}"
-    return f"{row['mean']:.2f}{deviation}" + (f" ({row['n']})" if _uneven(row["rows"]) else "")
-
-
-def _uneven(rows: Sequence[Mapping[str, Any]]) -> bool:
-    return len({row["n"] for row in rows}) > 1
-
-
-def _difference(row: Row) -> str | None:
-    """Return the difference with its interval; ``=``: equivalent within the margin."""
-    found = row["difference"]
-    if not found or found["mean"] is None:
-        return None
-    pairs = f" ({found['n']})" if _uneven(row["rows"]) else ""
-    return difference_text(found["mean"], found["ci"]) + ("=" if (found["p_equivalent"] or 1) < 0.05 else "") + pairs
-
-
-def _of_one(rows: Sequence[Row]) -> str:
-    """Return mean and deviation; in the mean over all, or where there is a margin, also the difference."""
-    (row,) = rows
-    told = [_over_seeds(row), None if row["heads"] and row["margin"] is None else _difference(row)]
-    return "; ".join(filter(None, told))
-
-
-def _compared(values: Values) -> str:
-    value = next(iter(values.values()))
-    against = " or ".join(dict.fromkeys(value["against"] for value in values.values()))
-    over = f"over {value['rows'][0]['n']} trainings"
-    if any(_uneven(value["rows"]) for value in values.values()):
-        over = "(number of trainings)"
-    text = f"BLEU on {value['split']} by heads kept: mean ± standard deviation {over}; "
-    text += (
-        f"difference from {against}, paired by training, with a 95% interval. Mean: over all these numbers of heads."
-    )
-    if value["margin"] is not None:
-        text += f" =: equivalent within {value['margin']:g} (p < .05 of two one-sided tests)."
-    return text
-
-
-#: What over_trainings.py found.
-DIFFERENCES = Described(
-    [Column("method", "method"), Column("", form=_of_one, over=True)],
-    rows="rows",
-    across=Column("", form=lambda row: str(row["heads"] or "mean")),
-    order=lambda row: row["heads"] is None,
-    note=_compared,
-)
-
-#: The same, with methods side by side.
-DIFFERENCES_BY_HEADS = replace(
-    DIFFERENCES,
-    columns=[Column("heads", form=lambda row: str(row["heads"] or "mean")), Column("", form=_of_one, over=True)],
-    across=Column("", "method"),
-)
-
-#: The same in the mean over all numbers of heads, against one method in each file.
-DIFFERENCE_MEANS = replace(
-    DIFFERENCES,
-    columns=[
-        Column("method", "method"),
-        Column("mean", form=_over_seeds),
-        Column("", form=lambda rows: _difference(rows[0]), over=True),
-    ],
-    across=Column("", form=lambda row: f"difference from {row['against']}"),
-    only=lambda row: row["heads"] is None,
-    order=lambda row: -row["mean"],
-)
 
 #: What ``headprune evaluate`` (tuned-TASK-SEED.json) and reference.py (reference-TASK-SEED.json) found.
 FINE_TUNED = Described(

@@ -3,7 +3,7 @@
 A table stands between ``<!-- table KIND FILES -->`` and ``<!-- end -->``, where FILES are results below examples/.
 Without arguments all of them are printed as Markdown, with ``--write`` they are put there; KIND and FILES print one
 table of results of your own. How each kind of results is shown is in shown.py (benchmarks and scripts),
-shown_studies.py and shown_lottery.py.
+shown_studies.py, shown_trainings.py and shown_lottery.py.
 """
 
 import argparse
@@ -16,6 +16,7 @@ from typing import Any
 import shown
 import shown_lottery
 import shown_studies
+import shown_trainings
 
 from fairseq_headprune.files import read_json, read_lines, write_text
 from fairseq_headprune.report.document import Document
@@ -43,9 +44,9 @@ KINDS: dict[str, Make] = {
     "bench-start": _made(shown.START.table),
     "bench-train": _made(shown.TRAIN.table),
     "curves": _made(shown_studies.curves),
-    "differences": _made(shown.DIFFERENCES.table),
-    "differences-by-heads": _made(shown.DIFFERENCES_BY_HEADS.table),
-    "differences-means": _made(shown.DIFFERENCE_MEANS.table),
+    "differences": _made(shown_trainings.DIFFERENCES.table),
+    "differences-by-heads": _made(shown_trainings.BY_HEADS.table),
+    "differences-means": _made(shown_trainings.MEANS.table),
     "epochs": _made(shown_studies.epochs),
     "fine-tuned": _made(shown.FINE_TUNED.table),
     "heads": _made(shown_studies.heads),

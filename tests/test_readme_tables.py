@@ -13,6 +13,7 @@ from fairseq_headprune.studies.samplings import items
 sys.path.insert(0, str(tiny.ROOT / "scripts"))
 import shown  # noqa: E402
 import shown_studies  # noqa: E402
+import shown_trainings  # noqa: E402
 import tables  # noqa: E402
 
 _EXAMPLES = tiny.ROOT / "examples"
@@ -229,14 +230,14 @@ def test_unequal_numbers_of_trainings_stand_in_the_cells():
         {"method": "michel", "heads": 8, "n": 2, "mean": 29.0, "sd": 0.25, "difference": difference},
     ]
     value = {"split": "valid", "against": "ste", "margin": 0.3, "rows": rows}
-    table = shown.DIFFERENCES.table({"d": value})
+    table = shown_trainings.DIFFERENCES.table({"d": value})
     assert texts(table) == [["ste", "30.00 ± 0.50 (3)"], ["michel", "29.00 ± 0.25 (2); -1.00 [-2.00, +0.00] (2)"]]
     assert "mean ± standard deviation (number of trainings)" in table.notes[0]
     # One training has no deviation, and what shares no seed no difference.
     rows[1] |= {"n": 1, "sd": None, "difference": difference | {"n": 0, "mean": None, "ci": None}}
-    assert texts(shown.DIFFERENCES.table({"d": value}))[1] == ["michel", "29.00 (1)"]
+    assert texts(shown_trainings.DIFFERENCES.table({"d": value}))[1] == ["michel", "29.00 (1)"]
     rows[0]["n"] = 1
-    table = shown.DIFFERENCES.table({"d": value})
+    table = shown_trainings.DIFFERENCES.table({"d": value})
     assert texts(table)[1] == ["michel", "29.00"] and "over 1 trainings" in table.notes[0]
 
 

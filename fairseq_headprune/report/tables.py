@@ -61,6 +61,11 @@ def fixed(value: float | None, digits: int = 2) -> str | None:
     return None if value is None else f"{value:.{digits}f}"
 
 
+def mean_and_sd(mean: float, sd: float | None, digits: int = 2) -> str:
+    """Return a mean and its standard deviation as text; without the latter if there is none, as of one value."""
+    return f"{mean:.{digits}f}" + ("" if sd is None else f" ± {sd:.{digits}f}")
+
+
 @dataclass(frozen=True)
 class Table:
     """A header and rows of cells.

@@ -18,7 +18,7 @@ from fairseq_headprune.report.described import Column, Described, Row
 from fairseq_headprune.report.document import Document, HeadMap, map_components
 from fairseq_headprune.report.marks import p_said, small
 from fairseq_headprune.report.pictures import Distribution
-from fairseq_headprune.report.tables import Table, fixed
+from fairseq_headprune.report.tables import Table, fixed, mean_and_sd
 from fairseq_headprune.studies.ticket_folders import TicketFolder, judgements, read_folders, shares
 
 #: what can survive
@@ -103,7 +103,7 @@ def _always_of(what: str, form: str = "") -> Column:
 
 
 def _percent(found: Mapping[str, Any]) -> str:
-    return f"{found['mean']:.1f}" + ("" if found["sd"] is None else f" ± {found['sd']:.1f}")
+    return mean_and_sd(found["mean"], found["sd"], 1)
 
 
 #: What survives in each folder of tickets, from documents with ``survival``, ``super_survivors`` and ``modes``.

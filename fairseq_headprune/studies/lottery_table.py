@@ -12,7 +12,7 @@ from fairseq_headprune.report.described import Column, Described, Row
 from fairseq_headprune.report.document import Document
 from fairseq_headprune.report.marks import TrainingTests, difference_text
 from fairseq_headprune.report.pictures import TicketScores
-from fairseq_headprune.report.tables import Marked, Table
+from fairseq_headprune.report.tables import Marked, Table, mean_and_sd
 from fairseq_headprune.studies.lottery_retrain import FULL, HOW, LotteryRetrain
 from fairseq_headprune.studies.study import UNPRUNED
 
@@ -166,7 +166,7 @@ def _name(group: Group) -> str:
 
 def _text(found: Mapping[str, Any], alpha: float) -> Any:
     """A cell: mean, deviation and number of trainings, and the mark of its test."""
-    text = f"{found['mean']:.2f} ± {found['sd'] or 0:.2f} ({found['n']})"
+    text = f"{mean_and_sd(found['mean'], found['sd'])} ({found['n']})"
     return text if found["p"] is None else Marked(text, TrainingTests(alpha, 0).mark(found))
 
 

@@ -13,7 +13,7 @@ from fairseq_headprune.files import read_lines
 from fairseq_headprune.jobs.methods import base, in_order, place, title
 from fairseq_headprune.report.document import Document
 from fairseq_headprune.report.marks import MARGIN, Family, TrainingTests, difference_text, small
-from fairseq_headprune.report.tables import Marked, Table
+from fairseq_headprune.report.tables import Marked, Table, mean_and_sd
 from fairseq_headprune.studies.mask_study import Comparison
 from fairseq_headprune.studies.pruners.points import (
     COST_NOTE,
@@ -243,5 +243,4 @@ def model_table(model: Mapping[str, Any], measure: str, alpha: float) -> Table:
 
 
 def _shown(point: Mapping[str, Any]) -> str:
-    spread = "" if point["sd"] is None else f" ± {point['sd']:.2f}"
-    return f"{point['score']:.2f}{spread} ({len(point['seeds'])})"
+    return f"{mean_and_sd(point['score'], point['sd'])} ({len(point['seeds'])})"
