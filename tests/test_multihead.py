@@ -5,15 +5,14 @@ import torch
 from attention_parts import CAUSAL, INF, PAD, B, D, H, S, T, close, gated, inputs, stock
 
 
-def agree(module, *args, real=slice(None), **call):
-    """Assert that a gated copy gives the stock module's outputs and weights at the real (target, batch) positions."""
+def agrees(module, *args, real=slice(None), **call):
+    """Whether a gated copy gives the stock module's outputs and weights at the real (target, batch) positions."""
     expected, expected_weights = module(*args, **call)
     found, weights = gated(module)(*args, **call)
-    assert close(found[real], expected[real]) and torch.isfinite(found).all()
-    assert (weights is None) == (expected_weights is None)
-    if weights is not None:
-        assert close(weights.transpose(0, 1)[real], expected_weights.transpose(0, 1)[real])
-    return weights
+    same = close(found[real], expected[real]) and bool(torch.isfinite(found).all())
+    if weights is None or expected_weights is None:
+        return same and weights is expected_weights
+    return same and close(weights.transpose(0, 1)[real], expected_weights.transpose(0, 1)[real])
 
 
 @pytest.mark.parametrize("pad", [None, PAD[:, :T]])
@@ -24,7 +23,7 @@ def test_self_attention_equals_stock(pad, mask, need):
     # Sentence 2 is padded on the left: causally its first rows attend nowhere (stock: NaN there, or torch's 0).
     real = torch.ones(T, B, dtype=torch.bool) if pad is None or mask is not CAUSAL else ~pad.T
     call = {"key_padding_mask": pad, "attn_mask": mask, "need_weights": need}
-    agree(stock(self_attention=True), x, x, x, real=real, **call)
+    assert agrees(stock(self_attention=True), x, x, x, real=real, **call)
 
 
 @pytest.mark.parametrize("need", [False, True])
@@ -32,11 +31,11 @@ def test_self_attention_equals_stock(pad, mask, need):
 def test_encoder_decoder_attention_equals_stock(need, kdim):
     module = stock(kdim=kdim, vdim=kdim, encoder_decoder_attention=True)
     x, source = inputs((T, B, D), (S, B, kdim or D))
-    agree(module, x, source, source, key_padding_mask=PAD, static_kv=True, need_weights=need)
+    assert agrees(module, x, source, source, key_padding_mask=PAD, static_kv=True, need_weights=need)
 
 
 def test_keys_and_values_of_other_widths_equal_stock():
-    agree(stock(kdim=10, vdim=6), *inputs((T, B, D), (S, B, 10), (S, B, 6)), key_padding_mask=PAD)
+    assert agrees(stock(kdim=10, vdim=6), *inputs((T, B, D), (S, B, 10), (S, B, 6)), key_padding_mask=PAD)
 
 
 def test_without_bias_equals_the_slow_path_of_stock():
@@ -53,7 +52,8 @@ def test_extra_keys_equal_stock(extra, mask):
     module = stock(self_attention=True, **dict.fromkeys(extra, True))
     (x,) = inputs((T, B, D))
     call = {"key_padding_mask": PAD[:, :T], "attn_mask": mask}
-    assert agree(module, x, x, x, **call).shape == (B, T, T + len(extra))
+    assert agrees(module, x, x, x, **call)
+    assert gated(module)(x, x, x, **call)[1].shape == (B, T, T + len(extra))
     assert close(gated(module)(x, x, x, **call, need_weights=False)[0], module(x, x, x, **call)[0])
 
 
