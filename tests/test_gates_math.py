@@ -40,16 +40,17 @@ def test_hard_concrete_closed_forms():
 
 
 def test_hard_concrete_takes_any_noise():
+    concrete = HardConcrete()
     with np.errstate(all="raise", under="ignore"):
         for value in (-20.0, 0.0, 20.0):
-            gates, slopes = HardConcrete().sample(np.full(4, value), np.array([0.0, 1.0, 5e-324, 0.5]))
+            gates, slopes = concrete.sample(np.full(4, value), concrete.logistic(np.array([0.0, 1.0, 5e-324, 0.5])))
             assert np.isfinite(gates).all() and np.isfinite(slopes).all() and 0 <= gates.min() <= gates.max() <= 1
 
 
 def test_the_share_of_open_samples_is_p_open():
     concrete, rng = HardConcrete(), np.random.default_rng(1)
     for value in (-2.0, 0.0, 1.0):
-        gates, _ = concrete.sample(np.full(20000, value), rng.random(20000))
+        gates, _ = concrete.sample(np.full(20000, value), concrete.logistic(rng.random(20000)))
         p = float(concrete.p_open(np.array(value)))
         # Four standard deviations of a binomial share.
         assert abs((gates > 0).mean() - p) < 4 * np.sqrt(p * (1 - p) / 20000)

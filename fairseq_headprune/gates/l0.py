@@ -29,17 +29,13 @@ class HardConcrete:
         if not (self.beta > 0 and np.isfinite(self.beta)):
             raise ValueError(f"beta {self.beta:g}: the temperature of the hard concrete must be above 0")
 
-    def sample(self, log_alpha: Array, u: Array) -> tuple[Array, Array]:
-        """Sample gates from uniform noise; return them and their derivatives w.r.t. log_alpha, both (heads,)."""
-        return self.sample_with(log_alpha, self.logistic(u))
-
     def logistic(self, u: Array) -> Array:
         """Convert uniform noise to logistic noise."""
         u = np.clip(u, self.eps, 1 - self.eps)
         return np.log(u) - np.log1p(-u)
 
-    def sample_with(self, log_alpha: Array, noise: Array) -> tuple[Array, Array]:
-        """Like :meth:`sample`, from logistic noise."""
+    def sample(self, log_alpha: Array, noise: Array) -> tuple[Array, Array]:
+        """Sample gates from logistic noise; return them and their derivatives w.r.t. log_alpha, both (heads,)."""
         s = expit((noise + log_alpha) / self.beta)
         stretched = s * (self.zeta - self.gamma) + self.gamma
         inside = (stretched > 0) & (stretched < 1)

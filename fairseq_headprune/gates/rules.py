@@ -215,7 +215,7 @@ class L0Rule:
 
     def gates(self, weights: Array, noise: Array, update: int) -> Gates:
         """Return the gates of training and the map from a gradient by gates to one by weights."""
-        sample, slope = self.concrete.sample_with(weights, self._logistic(noise))
+        sample, slope = self.concrete.sample(weights, self._logistic(noise))
         return sample, Pullback(slope)
 
     def prepare(self, noise: Array, update: int) -> None:

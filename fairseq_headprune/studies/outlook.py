@@ -17,7 +17,7 @@ from typing import Any
 from fairseq_headprune.evaluation.evaluator import answers_under, masks_at_once
 from fairseq_headprune.jobs.processes import with_package
 from fairseq_headprune.jobs.template import CAN_FORK
-from fairseq_headprune.jobs.training import TrainingJob
+from fairseq_headprune.jobs.training import Run, TrainingJob
 from fairseq_headprune.studies.folder import StudyFolder
 from fairseq_headprune.studies.pruners.study import ComparePruners
 from fairseq_headprune.studies.study import Study
@@ -109,8 +109,7 @@ def of_trainings(study: Study, path: str | Path, at_once: int) -> Outlook:
 
 def of_comparison(study: ComparePruners, path: Path, at_once: int) -> tuple[Outlook, list[TrainingJob]]:
     """Return the outlook of a comparison of pruners, and its trainings that are left."""
-    jobs = [job for job in study.jobs() if not (path / job.place / "done.json").exists()]
-    finished = StudyFolder(path).cells() if (path / "study.json").is_file() else {}
+    jobs, finished = [job for job in study.jobs() if not Run(path, job.place).done.exists()], _finished(path)
     left = [cell for cell in study.plan() if cell.id not in finished]
     counts = {split: study.how.task.sentences(study.how.data, split) for split in study.how.splits}
     answers = None if None in counts.values() else sum(counts[cell.facts["split"]] or 0 for cell in left)
@@ -223,9 +222,13 @@ def _last(flags: Sequence[str], name: str) -> int | None:
     return int(flags[places[-1] + 1]) if places else None
 
 
+def _finished(path: str | Path) -> dict[str, Any]:
+    """Return the cells of a study folder that are done, by id; none where there is no study yet."""
+    return StudyFolder(path).cells() if (Path(path) / "study.json").is_file() else {}
+
+
 def _done(path: str | Path) -> int:
-    """Return how many cells of a study folder are done."""
-    return len(StudyFolder(path).cells()) if (Path(path) / "study.json").is_file() else 0
+    return len(_finished(path))
 
 
 def _number(value: int | None) -> str:
