@@ -163,3 +163,26 @@ def test_variance_of_masks_and_seeds_is_that_of_a_sum():
     value = found.shares(scores)
     assert key == ("random-start", 8) and scores.shape == (3, 2)
     assert value["share_mask"] == pytest.approx(2 / 3) and value["share_seed"] == pytest.approx(1 / 3)
+    # What is a sum leaves nothing to test with.
+    assert value["p_mask"] is None
+
+
+def test_variance_of_masks_is_that_of_numbers_by_component_and_that_of_heads():
+    """By hand: numbers 0 and 4 (mean square 32), sets -1 and 1 with each (4), seeds 0 and 1, no rest."""
+    learned, layers = "learned-start", "learned-start+layers"
+    rows = [
+        row(f"{method}+mask={number}", 8, seed, 4.0 * number + of_set + seed)
+        for method, of_set in ((learned, -1), (layers, 1))
+        for number in (0, 1)
+        for seed in (0, 1)
+    ]
+    variance = script("questions/variance.py")
+    one, other, both = variance.analysed(variance.tables(rows))
+    assert [found["method"] for found in (one, other, both)] == [learned, layers, "learned-start and variants"]
+    # Of numbers (32 - 4) / 4 = 7, of sets 4 / 2 = 2, of seeds 1 / 2.
+    assert both["masks"] == 4 and both["mask"] == pytest.approx(9) and both["seed"] == pytest.approx(0.5)
+    assert both["share_numbers"] == pytest.approx(7 / 9.5) and both["share_sets"] == pytest.approx(2 / 9.5)
+    # F(1, 2) = 8 is t(2) squared, whose two-sided p is 1 - t / sqrt(2 + t^2).
+    assert both["p_numbers"] == pytest.approx(1 - (8 / 10) ** 0.5) and both["p_sets"] is None
+    # Source: the upper 5% of F with 3 and 9 degrees of freedom in printed tables.
+    assert variance._p(3.863, 1.0, 3, 9) == pytest.approx(0.05, abs=1e-4)

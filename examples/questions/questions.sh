@@ -57,7 +57,8 @@ case "$NUMBER" in
             METHODS+=",$(numbered "$kind+mask=" $MASKS)"
         done
         question "$METHODS" "$(few 8 12)"
-        differences random-start differences
+        differences random-start differences --margin 0.3
+        differences learned-start learned --margin 0.3
         [[ " ${FLAGS[*]-} " == *" --dry-run "* ]] || "$PYTHON" "$HERE/variance.py" "$RESULTS/$CORPUS-2.json" \
             -o "$RESULTS/$CORPUS-2-variance.json" ;;
     3)  # DSP as published; the gates' rate scaled; no noise after cooling; cooling after warm-up; the learned heads from
