@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fairseq_headprune.modules import attention
-from fairseq_headprune.modules.attention import apply_gate, attend, attend_short, attention_weights, combine_masks
+from fairseq_headprune.modules.attention import apply_gate, attend, attention_weights, combine_masks
 
 B, H, T, S, D = 3, 4, 5, 6, 7
 SCALE = 1 / math.sqrt(D)
@@ -205,20 +205,3 @@ def test_a_step_of_decoding_on_cuda_computes_the_same(monkeypatch):
     monkeypatch.setattr(attention, "_is_one_step", lambda query: True)
     assert torch.allclose(attend(q, k, v, SCALE, mask, 0.0), expected, atol=1e-6)
     assert torch.allclose(attend(q, k, v, SCALE, None, 0.0), torch.softmax(SCALE * q @ k.mT, -1) @ v, atol=1e-6)
-
-
-@pytest.mark.parametrize("causal", [False, True])
-def test_short_attention_is_attention(causal):
-    torch.manual_seed(1)
-    q, k, v = (torch.randn(3, 2, 5, 4, dtype=torch.float64, requires_grad=True) for _ in range(3))
-    pads = torch.tensor([[0, 0, 0, 0, 0], [0, 0, 0, 1, 1], [1, 0, 0, 0, 1]]).bool()
-    # A left pad of a causal decoder would attend nowhere: it need only be finite.
-    pads = pads if not causal else pads & torch.tensor([0, 1, 1, 1, 1]).bool()
-    future = torch.triu(torch.full((5, 5), float("-inf")), 1) if causal else None
-    mask = combine_masks(pads, future, q.dtype)
-    expected, found = (way(q, k, v, 0.5, mask, 0.0) for way in (attend, attend_short))
-    torch.testing.assert_close(found, expected)
-    for tensor in (q, k, v):
-        grads = [torch.autograd.grad(out.square().sum(), tensor, retain_graph=True)[0] for out in (expected, found)]
-        torch.testing.assert_close(*grads)
-    assert torch.isfinite(attend_short(q, k, v, 0.5, combine_masks(torch.ones_like(pads), future, q.dtype), 0.0)).all()

@@ -138,58 +138,6 @@ def attend_without_heads(
     return output, query.new_zeros(shape).float()
 
 
-# For passes recorded as CUDA graphs. There launching kernels costs nothing, so only their run time matters: fused
-# attention works on blocks of 128 queries and keys, of which a sentence of 20 tokens fills a fortieth; plain batched
-# products take half its time.
-
-#: up to this many queries and keys, plain products are faster than fused attention, forward and backward combined
-SHORT = 48
-#: score of a masked key: its weight is exactly 0, and a fully masked row stays finite
-_MASKED = -1e4
-
-
-def is_short(query: Tensor, key: Tensor) -> bool:
-    """Whether :func:`attend_short` is faster for (batch, heads, length, head_dim)."""
-    return max(query.size(2), key.size(2)) <= SHORT
-
-
-def attend_short(
-    query: Tensor, key: Tensor, value: Tensor, scale: float, mask: Optional[Tensor], dropout: float
-) -> Tensor:
-    """Return each head's output, (batch, heads, tgt, head_dim), as :func:`attend` does.
-
-    A fully masked row gives finite values, not 0: such rows are padding, so they affect neither loss nor gradients.
-    """
-    batch, heads, length, _ = query.shape
-    added = _added(mask, query).expand(batch, heads, length, key.size(2)).flatten(0, 1)
-    scores = torch.baddbmm(added, query.flatten(0, 1), key.flatten(0, 1).transpose(1, 2), alpha=scale)
-    weights = torch.softmax(scores, dim=-1)
-    weights = F.dropout(weights, dropout) if dropout else weights
-    return torch.bmm(weights, value.flatten(0, 1)).unflatten(0, (batch, heads))
-
-
-def _added(mask: Optional[Tensor], like: Tensor) -> Tensor:
-    """Convert a mask of :func:`combine_masks` to one that is added to the scores."""
-    if mask is None:
-        return like.new_zeros(1, 1, 1, 1)
-    if mask.dtype == torch.bool:
-        mask = torch.zeros_like(mask, dtype=like.dtype).masked_fill(~mask, _MASKED)
-    mask = mask.clamp(min=_MASKED)
-    return mask if mask.dim() == 4 else mask[None, None]
-
-
-def project(module: Any, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return queries, keys and values, (time, batch, heads * head_dim), with one product for equal inputs."""
-    if query is key is value and alike(module.q_proj, module.k_proj, module.v_proj):
-        q, k, v = F.linear(query, *together(module.q_proj, module.k_proj, module.v_proj)).chunk(3, dim=-1)
-        return q, k, v
-    q = module.q_proj(query)
-    if key is value and alike(module.k_proj, module.v_proj):
-        k, v = F.linear(key, *together(module.k_proj, module.v_proj)).chunk(2, dim=-1)
-        return q, k, v
-    return q, module.k_proj(key), module.v_proj(value)
-
-
 def alike(*layers: nn.Module) -> bool:
     """Whether these are plain linear layers of one shape, all with a bias or all without."""
     shapes = {(type(layer), layer.weight.shape, layer.bias is None) for layer in layers}  # type: ignore[union-attr]

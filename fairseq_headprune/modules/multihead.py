@@ -8,16 +8,14 @@ import torch.nn.functional as F
 from fairseq.modules import FairseqDropout, MultiheadAttention
 from torch import Tensor, nn
 
+from fairseq_headprune.modules import short_attention
 from fairseq_headprune.modules.attention import (
     apply_gate,
     attend,
-    attend_short,
     attend_without_heads,
     attention_weights,
     combine_masks,
     counted_weights,
-    is_short,
-    project,
 )
 from fairseq_headprune.modules.cache import BeamCache
 from fairseq_headprune.modules.gated_module import GatedModule
@@ -43,13 +41,13 @@ class GatedMultiheadAttention(GatedModule, MultiheadAttention):
             ``learning.learned``): in training it replaces ``head_gate`` and ``head_keep``, which apply in evaluation
             mode. Never saved.
         indices, original_count: see :class:`GatedModule`. Saved in the state dict's metadata.
-        few_launches: set during a pass that is, or may be, recorded in a CUDA graph (see ``attention``).
+        masks_of_pass: set during a pass that is, or may be, recorded in a CUDA graph (see ``short_attention``).
         on_weights: None or a function called with the module and its attention weights (batch, heads, tgt, src).
     """
 
     KEEP, PARTS = "head_keep", "heads"
 
-    few_launches = False
+    masks_of_pass: Optional[short_attention.AddedMasks] = None
 
     # Attributes of fairseq's module, which has no annotations.
     num_heads: int
@@ -128,8 +126,13 @@ class GatedMultiheadAttention(GatedModule, MultiheadAttention):
             return attend_without_heads(self, query, key, need_weights, need_head_weights, before_softmax)
         if isinstance(incremental_state, BeamCache):
             return incremental_state.attend(self, query), None
+        wants_weights = need_weights or before_softmax or self.on_weights is not None
+        if self.masks_of_pass is not None and not wants_weights and short_attention.can_attend(self, query, key):
+            assert key is not None
+            heads = short_attention.attend(self, query, key, self.masks_of_pass, key_padding_mask, attn_mask)
+            return self._output(heads), None
         q, k, v, mask, beams = self._read(query, key, value, key_padding_mask, attn_mask, incremental_state, static_kv)
-        if not (need_weights or before_softmax or self.on_weights is not None):
+        if not wants_weights:
             return self._output(self._split(self._attend(q, k, v, mask), beams, query.size(0))), None
         weights, scores = attention_weights(q, k, self.scaling, mask)
         if before_softmax:
@@ -155,8 +158,7 @@ class GatedMultiheadAttention(GatedModule, MultiheadAttention):
         """Attend without computing the weights, by the fastest way for this length."""
         dropout = self.dropout_module
         active = self.training or dropout.apply_during_inference
-        way = attend_short if self.few_launches and is_short(q, k) else attend
-        return way(q, k, v, self.scaling, mask, dropout.p if active else 0.0)
+        return attend(q, k, v, self.scaling, mask, dropout.p if active else 0.0)
 
     def _attend_with(self, weights: Tensor, v: Tensor, beams: int, length: int) -> tuple[Tensor, Tensor]:
         """Return the output for attention weights, and these weights without beams, after ``on_weights`` saw them."""
@@ -206,10 +208,7 @@ class GatedMultiheadAttention(GatedModule, MultiheadAttention):
                 if key_padding_mask is not None:
                     key_padding_mask = key_padding_mask.view(-1, beam_size, key_padding_mask.size(1))[:, 0]
             value = key
-        if self.few_launches:
-            q, k, v = project(self, query, key, value)
-        else:
-            q, k, v = self.q_proj(query), self.k_proj(key), self.v_proj(value)
+        q, k, v = self.q_proj(query), self.k_proj(key), self.v_proj(value)
         return self._heads_first(q), self._heads_first(k), self._heads_first(v), key_padding_mask
 
     def _cache(self, k, v, key_padding_mask, incremental_state, static_kv):

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_headprune.modules.multihead import GatedMultiheadAttention
+from fairseq_headprune.modules.short_attention import AddedMasks
 from fairseq_headprune.training.recording import AssumePadding, PaddedBatch, Recordings, Shape, loose_tensors
 
 
@@ -99,21 +100,28 @@ class Work:
         self.scale = torch.ones((), device=device)
         self.numbers = torch.zeros(2 + (0 if gates is None else len(gates.learner.heads)), device=device)
         self._attention = [m for m in model.modules() if isinstance(m, GatedMultiheadAttention)]
+        sides: list[Any] = [getattr(model, side, None) for side in ("encoder", "decoder")]
+        #: the last modules before the layers of encoder and decoder
+        self._embedding = [side.dropout_module for side in sides if hasattr(side, "dropout_module")]
 
     @contextmanager
-    def _few_launches(self) -> Iterator[None]:
+    def _without_copies(self) -> Iterator[None]:
+        masks = AddedMasks()
+        hooks = [module.register_forward_hook(_store_time_first) for module in self._embedding]
         for module in self._attention:
-            module.few_launches = True
+            module.masks_of_pass = masks
         try:
             yield
         finally:
             for module in self._attention:
-                module.few_launches = False
+                module.masks_of_pass = None
+            for hook in hooks:
+                hook.remove()
 
     def __call__(self, batch: PaddedBatch) -> None:
         """Run the pass; on a GPU, launch it."""
         leaves: list[Tensor] = list(self.gradients.parameters)
-        with AssumePadding(), self._few_launches():
+        with AssumePadding(), self._without_copies():
             if self._gates is not None:
                 leaves.append(self._gates.put())
             output = self._model(**batch.sample["net_input"])
@@ -127,6 +135,15 @@ class Work:
                 numbers.append(found[-1])
             self.gradients.add(found[: len(self.gradients.parameters)])
             torch.cat(numbers, out=self.numbers)
+
+
+def _store_time_first(module: nn.Module, inputs: Any, output: Tensor) -> Tensor:
+    """Store embeddings (batch, time, d) as (time, batch, d), into which fairseq transposes them for the layers.
+
+    As a mere view of the other order they would be copied before every product and layer normalisation, and every
+    residual connection would add tensors of two orders.
+    """
+    return output.transpose(0, 1).contiguous().transpose(0, 1)
 
 
 class Passes:
