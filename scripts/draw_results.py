@@ -17,6 +17,8 @@ from PIL import Image
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from draw_masks import mask_figure  # noqa: E402
+
 from fairseq_headprune.cli.results import effects_scatter  # noqa: E402
 from fairseq_headprune.files import read_json  # noqa: E402
 from fairseq_headprune.jobs.methods import estimates, options  # noqa: E402
@@ -89,6 +91,7 @@ def methods(value: dict[str, Any], stem: str) -> None:
     total = sum(layer.count("1") for layers in whole["kept"].values() for layer in layers)
     comparison_figure(value["points"], stem, total, value["measure"])
     set_figures(value["rows"], stem, total)
+    mask_figure(value["rows"], f"{stem}-masks", value["measure"])
 
 
 def trainings(value: dict[str, Any], stem: str) -> None:

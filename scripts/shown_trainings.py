@@ -1,5 +1,6 @@
-"""How comparisons over trainings are shown: what examples/over_trainings.py found."""
+"""How comparisons over trainings are shown: what compare-pruners, over_trainings.py and variance.py found."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 from shown import Values
 
 from fairseq_headprune.report.described import Column, Described, Row
-from fairseq_headprune.report.marks import difference_text
+from fairseq_headprune.report.marks import difference_text, p_said, small
 from fairseq_headprune.report.tables import mean_and_sd
 
 
@@ -78,4 +79,73 @@ MEANS = replace(
     across=Column("", form=lambda row: f"difference from {row['against']}"),
     only=lambda row: row["heads"] is None,
     order=lambda row: -row["mean"],
+)
+
+#: The same at every number of heads, too.
+EACH = replace(
+    MEANS,
+    columns=[Column("heads", form=lambda row: str(row["heads"] or "mean")), *MEANS.columns],
+    only=bool,
+    order=lambda row: (-(row["heads"] or 0), -row["mean"]),
+    align="ll",
+)
+
+
+def unnumbered(method: str) -> str:
+    """Return a method without the number of its mask."""
+    return re.sub(r"\+mask=\d+", "", method)
+
+
+def numbers(kept: Mapping[str, Sequence[str]]) -> tuple[int, ...]:
+    """Return the number of heads that a mask keeps in each component."""
+    return tuple(sum(layer.count("1") for layer in layers) for layers in kept.values())
+
+
+def _of_mask(row: Row) -> str:
+    """Return a mask's heads by component, and its score over trainings."""
+    found = next(one for one in row["rows"] if (one["method"], one["count"]) == (row["method"], row["heads"]))
+    return f"{'/'.join(map(str, numbers(found['kept'])))}: {mean_and_sd(row['score'], row['sd'])}"
+
+
+#: The single masks (option mask=N) that compare-pruners has trained.
+MASKS = Described(
+    [
+        Column("heads", "heads"),
+        Column("mask", form=lambda row: row["method"].rpartition("=")[2]),
+        Column("", form=lambda rows: _of_mask(rows[0]), over=True),
+    ],
+    rows="points",
+    across=Column("", form=lambda row: unnumbered(row["method"])),
+    only=lambda row: unnumbered(row["method"]) != row["method"],
+    order=lambda row: (-row["heads"], row["method"].rpartition("=")[2]),
+    align="ll",
+    note="Heads in Enc-Enc/Enc-Dec/Dec-Dec: {measure} on {split}, mean ± standard deviation over seeds.",
+)
+
+
+def _share(name: str) -> Column:
+    def text(row: Row) -> str | None:
+        if f"share_{name}" not in row:
+            return None
+        p = row.get(f"p_{name}")
+        return f"{row[f'share_{name}']:.0%}" + (f" ({p_said(small(p))})" if p is not None else "")
+
+    titles = {"numbers": "numbers by component", "sets": "which heads"}
+    return Column(titles.get(name, name), form=text)
+
+
+#: What questions/variance.py found.
+VARIANCE = Described(
+    [
+        Column("heads", "heads"),
+        Column("method", "method"),
+        Column("masks x seeds", form=lambda row: f"{row['masks']} x {row['seeds']}"),
+        *(_share(name) for name in ("mask", "numbers", "sets", "seed")),
+    ],
+    rows="rows",
+    order=lambda row: -row["heads"],
+    align="ll",
+    note="Shares of the variance of scores over masks and seeds (analysis of variance with random effects); the rest "
+    "is that of neither. Of the mask's, for methods that have the same numbers of heads by component: that of these "
+    "numbers, and that of the heads with the same numbers. p of F tests, not corrected.",
 )

@@ -45,6 +45,7 @@ KINDS: dict[str, Make] = {
     "bench-train": _made(shown.TRAIN.table),
     "curves": _made(shown_studies.curves),
     "differences": _made(shown_trainings.DIFFERENCES.table),
+    "differences-each": _made(shown_trainings.EACH.table),
     "differences-by-heads": _made(shown_trainings.BY_HEADS.table),
     "differences-means": _made(shown_trainings.MEANS.table),
     "epochs": _made(shown_studies.epochs),
@@ -57,6 +58,7 @@ KINDS: dict[str, Make] = {
     "lottery-selection": _made(shown_lottery.SELECTION.table),
     "lottery-survival": _made(shown_lottery.survival),
     "lottery-tickets": _made(shown_lottery.tickets),
+    "masks": _made(shown_trainings.MASKS.table),
     "one-head": _made(shown_studies.one_head),
     "pruners": _made(shown_studies.pruners),
     "pruners-costs": _made(shown_studies.pruners_costs),
@@ -66,6 +68,7 @@ KINDS: dict[str, Make] = {
     "speed-by-heads": _made(shown_studies.speed_by_heads),
     "task-heads": _made(shown_studies.task_heads),
     "trained": _made(shown.TRAINED.table, shown.TRAINED_MEANS.table),
+    "variance": _made(shown_trainings.VARIANCE.table),
 }
 
 

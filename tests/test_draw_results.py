@@ -24,6 +24,7 @@ FILES = {
     "multi30k/results/learned/lambda": [""],
     "glue/results/speed-by-heads-cpu": ["", "-accuracy"],
     "questions/results/multi30k-narrow-1-differences": ["-batch", "-sentence", "-signed", "-token"],
+    "questions/results/multi30k-narrow-2": ["", "-layers-joint-dsp", "-masks"],
     "questions/results/multi30k-narrow-5-differences": [""],
 }
 

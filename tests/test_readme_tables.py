@@ -13,7 +13,6 @@ from fairseq_headprune.studies.samplings import items
 sys.path.insert(0, str(tiny.ROOT / "scripts"))
 import shown  # noqa: E402
 import shown_studies  # noqa: E402
-import shown_trainings  # noqa: E402
 import tables  # noqa: E402
 
 _EXAMPLES = tiny.ROOT / "examples"
@@ -221,24 +220,6 @@ def test_trained_models_and_their_means():
     table = shown.TRAINED_MEANS.table({"train": value})
     assert texts(table)[0] == ["t", *["41.00 ± 1.41 (2)"] * 3, "3.600"]
     assert "test2016 +0.00 [" in table.notes[0] and "CPU, torch 2, Python 3" in table.notes[0]
-
-
-def test_unequal_numbers_of_trainings_stand_in_the_cells():
-    difference = {"n": 2, "mean": -1.0, "ci": [-2.0, 0.0], "p_equivalent": None}
-    rows = [
-        {"method": "ste", "heads": 8, "n": 3, "mean": 30.0, "sd": 0.5, "difference": None},
-        {"method": "michel", "heads": 8, "n": 2, "mean": 29.0, "sd": 0.25, "difference": difference},
-    ]
-    value = {"split": "valid", "against": "ste", "margin": 0.3, "rows": rows}
-    table = shown_trainings.DIFFERENCES.table({"d": value})
-    assert texts(table) == [["ste", "30.00 ± 0.50 (3)"], ["michel", "29.00 ± 0.25 (2); -1.00 [-2.00, +0.00] (2)"]]
-    assert "mean ± standard deviation (number of trainings)" in table.notes[0]
-    # One training has no deviation, and what shares no seed no difference.
-    rows[1] |= {"n": 1, "sd": None, "difference": difference | {"n": 0, "mean": None, "ci": None}}
-    assert texts(shown_trainings.DIFFERENCES.table({"d": value}))[1] == ["michel", "29.00 (1)"]
-    rows[0]["n"] = 1
-    table = shown_trainings.DIFFERENCES.table({"d": value})
-    assert texts(table)[1] == ["michel", "29.00"] and "over 1 trainings" in table.notes[0]
 
 
 def test_tables_are_written_between_their_markers(tmp_path, monkeypatch, capsys):
