@@ -4,6 +4,7 @@ Each is started both ways: as a fork of the template, and as a process of its ow
 """
 
 import argparse
+import os
 import resource
 import subprocess
 import sys
@@ -79,7 +80,9 @@ def _prepare(folder: Path, args: argparse.Namespace) -> dict[str, str]:
     """Write the corpus and a study's folder with a trained model; return the argument of each kind of job."""
     StudyFolder.open(folder, {})
     words = ["-m", "fairseq_headprune", "make-corpus", str(folder / "corpus"), "--binarise"]
-    subprocess.run([sys.executable, *words], env=processes.with_package({}), stdout=subprocess.DEVNULL, check=True)
+    subprocess.run(
+        [sys.executable, *words], env=processes.with_package(os.environ), stdout=subprocess.DEVNULL, check=True
+    )
     data, device = str(folder / "corpus" / "data-bin"), ["--cpu"] if args.cpu else ["--fp16"]
     flags = ["--arch", args.arch, *_RECIPE.split(), *device]
     for name in ("trained", "measured"):
@@ -106,7 +109,7 @@ def _run(side: str, folder: Path, module: str, *words: str) -> None:
     Raises:
         RuntimeError: it failed.
     """
-    path = [str(Path(__file__).resolve().parent), processes.with_package({})["PYTHONPATH"]]
+    path = [str(Path(__file__).resolve().parent), processes.with_package(os.environ)["PYTHONPATH"]]
     settings = {"OMP_NUM_THREADS": "1", "PYTHONPATH": ":".join(path)}
     with open(folder / "log", "w") as log:
         process: Any = _SIDES[side]([sys.executable, "-m", module, *words], settings, log, log, folder)
