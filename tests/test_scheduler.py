@@ -1,14 +1,17 @@
 """Commands side by side: devices, failures, limits, restarts, and the leash. The commands are real, but cheap."""
 
+import ctypes
 import os
 import subprocess
 import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from fairseq_headprune.jobs import processes
 from fairseq_headprune.jobs.processes import leashed, with_package
 from fairseq_headprune.jobs.scheduler import IDLE_ATTEMPTS, Command, run_commands
 
@@ -169,3 +172,21 @@ def happens(what, seconds=60):
     while not what() and time.monotonic() < deadline:
         time.sleep(0.05)
     return bool(what())
+
+
+@pytest.mark.parametrize(("jobs", "found", "expected"), [("3", 0, [("first GPU", 4)]), ("1", 0, []), ("3", 100, [])])
+def test_processes_that_share_a_gpu_sleep_while_it_works(jobs, found, expected, monkeypatch):
+    """Source: CUDA's driver interface: CU_CTX_SCHED_BLOCKING_SYNC is 4, CUDA_ERROR_NO_DEVICE 100."""
+    flags, driver = [], SimpleNamespace(cuInit=lambda zero: found, cuDeviceGet=lambda place, number: found)
+    driver.cuDevicePrimaryCtxSetFlags_v2 = lambda device, value: flags.append(("first GPU", value))
+    monkeypatch.setattr(processes.ctypes, "CDLL", lambda name: driver)
+    monkeypatch.setenv(processes.JOBS_ON_GPU, jobs)
+    processes.sleep_while_gpu_works()
+    assert flags == expected
+
+
+def test_without_a_driver_processes_start_as_well(monkeypatch):
+    load = ctypes.CDLL
+    monkeypatch.setattr(processes.ctypes, "CDLL", lambda name: load("no such library"))
+    monkeypatch.setenv(processes.JOBS_ON_GPU, "3")
+    processes.sleep_while_gpu_works()

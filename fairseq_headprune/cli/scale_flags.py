@@ -7,7 +7,14 @@ from typing import Any
 
 from fairseq_headprune.cli.common import check_least
 from fairseq_headprune.jobs import processes
-from fairseq_headprune.jobs.processes import end_with_parent, gpus, jobs_on_gpu, on_fullest, threads
+from fairseq_headprune.jobs.processes import (
+    end_with_parent,
+    gpus,
+    jobs_on_gpu,
+    on_fullest,
+    sleep_while_gpu_works,
+    threads,
+)
 from fairseq_headprune.jobs.submitted import Submitted, check_launcher
 
 LAUNCHERS = ("processes", "local", "slurm")
@@ -90,6 +97,7 @@ def check_launcher_flags(args: Any) -> None:
         raise ValueError("--time must be at least 1 minute and --gpus at least 0")
     if args.worker:
         end_with_parent()
+        sleep_while_gpu_works()
     elif args.launcher != "processes":
         check_launcher(args.launcher)
 

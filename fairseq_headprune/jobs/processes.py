@@ -9,6 +9,7 @@ Workers run a study's command with ``--worker`` and share its cells until none i
 """
 
 import contextlib
+import ctypes
 import os
 import signal
 import subprocess
@@ -22,6 +23,8 @@ from typing import Any, NoReturn
 LEASH = "HEADPRUNE_LEASH"
 #: Environment variable: how many processes of a study share the GPU of the process that gets it.
 JOBS_ON_GPU = "HEADPRUNE_JOBS_ON_GPU"
+#: CU_CTX_SCHED_BLOCKING_SYNC of CUDA's driver
+_BLOCKING = 4
 
 
 def start(words: Sequence[str], settings: Mapping[str, str], out: Any, log: Any, cwd: Path | None) -> subprocess.Popen:
@@ -83,6 +86,19 @@ def on_fullest(processes: int, devices: int) -> int:
 def jobs_on_gpu() -> int:
     """Return how many processes of the study that started this one share its GPU; 1 if no study did."""
     return int(os.environ.get(JOBS_ON_GPU, 1))
+
+
+def sleep_while_gpu_works() -> None:
+    """Let this process sleep, not spin, when it waits for a GPU that it shares: the others need the cores.
+
+    Call it before CUDA is used. Without a driver, nothing happens.
+    """
+    if jobs_on_gpu() > 1:
+        with contextlib.suppress(OSError):  # there is no driver
+            driver, device = ctypes.CDLL("libcuda.so.1"), ctypes.c_int()
+            driver.cuInit(0)
+            if not driver.cuDeviceGet(ctypes.byref(device), 0):
+                driver.cuDevicePrimaryCtxSetFlags_v2(device, _BLOCKING)
 
 
 def threads(processes: int) -> int:

@@ -15,7 +15,7 @@ from typing import Any
 
 from fairseq_headprune.evaluation.evaluator import answers_under
 from fairseq_headprune.files import PathLike, sha256, write_json, write_text, write_with
-from fairseq_headprune.jobs.processes import end_with_parent, jobs_on_gpu
+from fairseq_headprune.jobs.processes import end_with_parent, jobs_on_gpu, sleep_while_gpu_works
 from fairseq_headprune.jobs.training import Run, TrainingJob
 
 #: parameters of BERT's embeddings: words, positions, token types, and their layer norm
@@ -216,4 +216,5 @@ def best(checkpoint: PathLike, valid: str) -> dict[str, Any]:
 
 if __name__ == "__main__":
     end_with_parent()
+    sleep_while_gpu_works()
     do(sys.argv[1])

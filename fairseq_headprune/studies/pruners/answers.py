@@ -18,7 +18,7 @@ from fairseq_headprune.files import PathLike, read_json, write_text
 from fairseq_headprune.importance.normalize import concerns
 from fairseq_headprune.importance.settings import METHODS, MICHEL, PRESETS, REDUCTIONS, ScoreSettings
 from fairseq_headprune.jobs.methods import base, estimates, learns, option, options, ranks
-from fairseq_headprune.jobs.processes import end_with_parent
+from fairseq_headprune.jobs.processes import end_with_parent, sleep_while_gpu_works
 from fairseq_headprune.jobs.train import best, open_model
 from fairseq_headprune.parts import HEADS, Mask, Shape
 from fairseq_headprune.pruning import next_heads
@@ -225,5 +225,6 @@ def learned_mask(checkpoint: PathLike, count: int | None) -> MadeMask:
 
 if __name__ == "__main__":
     end_with_parent()
+    sleep_while_gpu_works()
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
     run(read_json(sys.argv[1]))
