@@ -19,6 +19,7 @@ from fairseq_headprune.jobs.methods import DEFAULT
 from fairseq_headprune.jobs.training import Run, TrainingJob
 from fairseq_headprune.parts import Mask
 from fairseq_headprune.studies import outlook
+from fairseq_headprune.studies.folder import StudyFolder
 from fairseq_headprune.studies.pruners.answers import random_mask
 from fairseq_headprune.studies.stored import recomputed_p
 
@@ -105,14 +106,24 @@ def test_pipelined_pruning_changes_no_weight_and_random_masks_are_trained_under(
 
 
 def test_variants_keep_heads_that_other_methods_chose(run, tmp_path):
-    """In two rounds: the ranking and the learned set first, then the trainings that keep their heads."""
+    """By hand: the longest chain of trainings first, a ranking before trainings, other models at the end, in one go."""
     once, layers = "michel+none+once", "learned-start+layers+mask=1"
     words = [*arguments(run["data"], tmp_path), "--tune", "4", "--tune-flags", "--lr 0.02", "--splits", "test"]
     methods = ["unpruned", once, f"{once}+tuned", "random-after+order=2", "joint-dsp", layers]
-    with Here().instead() as here:
+    learned, early = tmp_path / "work/masks/joint-dsp-5-1@test.json", []
+
+    def do(command):
+        if command.name == f"{layers}-5-1":
+            early.append(learned.read_bytes())
+            assert "joint-dsp-5-1@test" not in StudyFolder(tmp_path / "work").cells()
+        here.run(command)
+
+    with (here := Here(do)).instead():
         assert script(*words, "--methods", ",".join(methods)) == 0
-    trained = [name for name in here.started if not name.startswith("translate")]
-    assert trained[:2] == ["unpruned-1", "joint-dsp-5-1"] and set(trained[2:]) == {f"{once}+tuned-5-1", f"{layers}-5-1"}
+    assert here.started[:2] == ["joint-dsp-5-1", "unpruned-1"] and here.started[2] == f"translate-{once}-1"
+    assert here.started[3:5] == [f"{layers}-5-1", f"{once}+tuned-5-1"] and len(here.started) == 6
+    # The learned heads are trained before their own model is translated, which finds the same.
+    assert [learned.read_bytes()] == early
     found = rows({"value": read_json(tmp_path / "results" / "compare.json")})
     assert found[f"{once}+tuned"]["kept"] == found[once]["kept"] and found[once]["estimates"] == 1
     learned, drawn = ([[row.count("1") for row in found[m]["kept"][c]] for c in SHAPE] for m in ("joint-dsp", layers))
@@ -130,7 +141,7 @@ def test_masks_of_a_model_are_translated_together(run, tmp_path, monkeypatch):
     packs = count_masks(monkeypatch)
     with Here().instead() as here:
         assert script(*words, "--stages", "train,translate") == 0
-    assert here.started == ["unpruned-1", "translate-0-0"] and packs == [5, 2]
+    assert here.started == ["unpruned-1", "translate-michel-1"] and packs == [5, 2]
     # Source: those of the comparison of all methods, whose random heads are of the same seed.
     found = read_lines(tmp_path / "work" / "hyps" / "random-after+order=1-5-1@test.txt")
     assert found == read_lines(run["folder"] / "work" / "hyps" / "random-after-5-1@test.txt")

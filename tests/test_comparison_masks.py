@@ -19,7 +19,7 @@ from fairseq_headprune.parts.scores import Scores
 from fairseq_headprune.pruning import next_heads
 from fairseq_headprune.studies.estimates import estimate_scores
 from fairseq_headprune.studies.pruners.answers import importance_masks, in_rounds, random_mask, ranking
-from fairseq_headprune.studies.pruners.study import groups
+from fairseq_headprune.studies.pruners.flow import groups
 from fairseq_headprune.studies.samplings import Item
 
 SHAPE = {"enc_self": [2, 1], "dec_self": [3]}

@@ -5,15 +5,18 @@ import os
 import subprocess
 import sys
 import time
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from clock import Clock
 
 from fairseq_headprune.jobs import processes
+from fairseq_headprune.jobs.claims import Claims
 from fairseq_headprune.jobs.processes import leashed, with_package
-from fairseq_headprune.jobs.scheduler import IDLE_ATTEMPTS, Command, run_commands
+from fairseq_headprune.jobs.scheduler import IDLE_ATTEMPTS, Command, run_commands, share_commands
 
 
 def command(folder, name, code, **more):
@@ -30,10 +33,44 @@ def test_all_run_and_logs_are_kept(tmp_path, monkeypatch):
     assert sorted((tmp_path / f"{name}.log").read_text().strip() for name in names) == ["4 2", "4 2", "7 2", "7 2"]
 
 
+@pytest.mark.parametrize("lengths", [[1], [7, 1, 1], [3, 20, 1, 9]])
+def test_a_command_goes_to_the_least_used_gpu_however_places_become_free(tmp_path, monkeypatch, lengths):
+    """On a made-up clock; every fifth command dies once, when others end."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,7")
+    monkeypatch.setattr(processes, "threads", lambda count: 1)
+    attempts = Counter()
+
+    def end(name):
+        attempts[name] += 1
+        return int(attempts[name] == 1 and int(name) % 5 == 0)
+
+    clock = Clock(lambda name: lengths[int(name) % len(lengths)], end)
+    with clock.instead():
+        commands = [command(tmp_path, str(n), "", progress=lambda n=str(n): attempts[n]) for n in range(200)]
+        assert len(list(run_commands(commands, 28))) == 200
+    assert len(clock.spread) == 240 and all(chosen == min(each) <= 13 for chosen, each in clock.spread)
+
+
+def test_what_is_ready_starts_while_others_run_and_the_first_may_stand_for_several(tmp_path):
+    """By hand, two at once: base and long; then needy, and three that one process takes."""
+    after = {"needy": ["base"], "a": ["base"], "b": ["needy"], "c": ["base"]}
+    names, clock, done = ["long", "base", "needy", "a", "b", "c"], Clock(lambda name: 9 if name == "long" else 2), set()
+    commands = [command(tmp_path, name, "", after=after.get(name, [])) for name in names]
+
+    def together(free):
+        return free if free[0] == "a" else free[:1]
+
+    with clock.instead():
+        for name in share_commands(commands, 2, Claims(tmp_path), done.copy, together=together):
+            done.update("abc" if name == "a" else [name])
+    began = {name: round(time) for name, time in clock.began.items()}
+    assert began == {"long": 0, "base": 0, "needy": 2, "a": 4} and done == set(names)
+
+
 def test_a_failure_is_told_at_the_end_and_does_not_stop_the_others(tmp_path):
     codes = {"good": "", "bad": "import sys; sys.exit('out of luck')", "late": ""}
     commands = [command(tmp_path, *item) for item in codes.items()]
-    commands.insert(2, replace(command(tmp_path, "needy", ""), after="bad"))
+    commands.insert(2, replace(command(tmp_path, "needy", ""), after=["bad"]))
     started, done = [], []
     with pytest.raises(RuntimeError, match=r"1 failed \(bad\).*out of luck"):
         for name in run_commands(commands, 1, started.append):
@@ -54,7 +91,7 @@ def test_a_command_waits_for_the_one_it_comes_after(tmp_path):
     """Two at once: the third is waited for, the second not."""
     late = command(tmp_path, "late", "import time; time.sleep(1.5)")
     needy, stranger = (command(tmp_path, *item) for item in (("needy", ""), ("stranger", "")))
-    needy, stranger = replace(needy, after="late"), replace(stranger, after="long ago")
+    needy, stranger = replace(needy, after=["late"]), replace(stranger, after=["long ago"])
     started = []
     assert list(run_commands([late, needy, stranger], 2, started.append)) == ["stranger", "late", "needy"]
     assert started == ["late", "stranger", "needy"]

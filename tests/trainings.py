@@ -9,7 +9,6 @@ from fairseq.logging import metrics
 from fairseq_headprune.files import read_json
 from fairseq_headprune.jobs import scheduler, train
 from fairseq_headprune.studies.pruners import answers
-from fairseq_headprune.studies.pruners import study as pruners
 
 
 class Here:
@@ -30,10 +29,11 @@ class Here:
             self.started.append(command.name)
             with pytest.MonkeyPatch.context() as patch:
                 patch.chdir(command.cwd or ".")
-                (self._do or self._run)(command)
+                (self._do or self.run)(command)
             yield command.name
 
-    def _run(self, command):
+    def run(self, command):
+        """Do what the command would do."""
         module, word = command.words[-2:]
         if module.endswith("jobs.train"):
             # What fairseq keeps of one training for the next of the same process.
@@ -48,6 +48,5 @@ class Here:
     def instead(self):
         """Put it where the scheduler is."""
         with pytest.MonkeyPatch.context() as patch:
-            for module in (scheduler, pruners):
-                patch.setattr(module, "run_commands", self)
+            patch.setattr(scheduler, "run_commands", self)
             yield self

@@ -6,8 +6,7 @@ import math
 import os
 import shlex
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -88,25 +87,24 @@ def _run(args: argparse.Namespace, argv: list[str]) -> int:
     if args.dry_run:
         return _outlook(args, study)
     folder = study.open(args.work, environment())
-    ends = None if args.limit is None else time.monotonic() + args.limit
-
-    def left() -> float | None:
-        return None if ends is None else max(0.0, ends - time.monotonic())
-
-    again = True
-    while again:
-        if "train" in args.stages:
-            with helpers("compare-pruners", argv, args, folder, trains=True):
-                _tell(study.train(trainings_at_once(args), left()), len(study.jobs()), "trainings")
-        if args.worker:
-            return 0
-        if "translate" in args.stages:
-            _tell(study.answer(args.jobs, left()), None, "translations")
-        # Some trainings keep the heads of other methods, which the translations have made known.
-        again = {"train", "translate"} <= set(args.stages) and study.waiting()
-    if "report" in args.stages:
+    if {"train", "translate"} & set(args.stages):
+        with helpers("compare-pruners", argv, args, folder, trains=True):
+            _work(args, study)
+    if "report" in args.stages and not args.worker:
         _show([_report(args, study, split) for split in args.splits], args)
     return 0
+
+
+def _work(args: argparse.Namespace, study: Any) -> None:
+    """Train and translate, and tell the progress of each."""
+    from fairseq_headprune.studies.pruners.flow import Flow
+
+    shown = {"train": ("trainings", len(study.trainings)), "translate": ("translations", None)}
+    told = {stage: Progress(*shown[stage], quiet=False) for stage in shown if stage in args.stages}
+    for stage, name in Flow(study, trainings_at_once(args), args.jobs).run(args.stages, args.limit):
+        told[stage].cell({"id": name})
+    for progress in told.values():
+        progress.close()
 
 
 def _outlook(args: argparse.Namespace, study: Any) -> int:
@@ -133,13 +131,6 @@ def _study(args: argparse.Namespace) -> Any:
     return ComparePruners(
         Plan(**chosen, shape=shape, train_flags=train, generate_flags=generate, task=task, resume=resume)
     )
-
-
-def _tell(names: Iterator[str], total: int | None, what: str) -> None:
-    progress = Progress(what, total, quiet=False)
-    for name in names:
-        progress.cell({"id": name})
-    progress.close()
 
 
 def _task(args: argparse.Namespace) -> tuple[Any, list[str], list[str]]:

@@ -35,12 +35,19 @@ class Claims:
         self._dead: set[str] = set()
         self.watch: Callable[[], None] | None = None
 
-    def take(self, ids: Sequence[str], done: Callable[[], Container[str]], size: int = 1) -> list[str]:
+    def take(
+        self,
+        ids: Sequence[str],
+        done: Callable[[], Container[str]],
+        size: int = 1,
+        choose: Callable[[list[str]], list[str]] | None = None,
+    ) -> list[str]:
         """Claim up to ``size`` cells that are neither done nor claimed by a running process, in the given order.
 
         Args:
             ids: cells in order of preference.
             done: returns the finished cells.
+            choose: which of those that are free to take, if any is (default: the first ``size``).
 
         Returns:
             The cells that this process must now compute; empty if none is free at the moment.
@@ -54,7 +61,8 @@ class Claims:
             held = self._held()
             # Read the claims before ``done``: what an owner finished before it died is then listed as done.
             finished = done()
-            pack = [name for name in ids if name not in held and name not in finished][:size]
+            free = [name for name in ids if name not in held and name not in finished]
+            pack = choose(free) if choose and free else free[:size]
             if pack:
                 self._write(out, pack, released=False)
         return pack

@@ -33,7 +33,7 @@ class Command:
     """A command, its environment, and where its output goes.
 
     Attributes:
-        after: name of a command that must succeed first, if that one is being run as well.
+        after: names of what must be finished first. For :func:`run_commands` only those of its own commands count.
         cwd: working directory (default: this process's).
         settings: environment variables added to this process's.
         output: file for stdout only; by default stdout goes to ``log`` as well.
@@ -44,7 +44,7 @@ class Command:
     name: str
     words: Sequence[str]
     log: Path
-    after: str | None = None
+    after: Sequence[str] = ()
     cwd: Path | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
     output: Path | None = None
@@ -91,7 +91,7 @@ def run_commands(
         while limit is None or time.monotonic() - began < limit:
             while len(running) < at_once and not (failed and not done):
                 missing = {command.name for command in [*waiting, *(entry.command for entry in running), *failed]}
-                command = next((command for command in waiting if command.after not in missing), None)
+                command = next((command for command in waiting if missing.isdisjoint(command.after)), None)
                 if command is None:
                     found = more()
                     if not found:
@@ -103,8 +103,10 @@ def run_commands(
                 running.append(_start(command, running, at_once))
             if not running:
                 break
-            for entry in [entry for entry in running if entry.process.poll() is not None]:
-                running.remove(entry)
+            ended = [entry for entry in running if entry.process.poll() is not None]
+            # Before any of them is started again, so that it goes to the GPU that is least used without them.
+            running = [entry for entry in running if entry.process.returncode is None]
+            for entry in ended:
                 if entry.process.returncode == 0:
                     done.add(entry.command.name)
                     yield entry.command.name
@@ -113,7 +115,8 @@ def run_commands(
                     running.append(_start(entry.command, running, at_once, idle))
                 else:
                     failed.append(entry.command)
-            time.sleep(LOOK)
+            if not ended:
+                time.sleep(LOOK)
     finally:
         for entry in running:
             entry.process.terminate()
@@ -169,14 +172,19 @@ def share_commands(
     finished: Callable[[], Container[str]],
     prepare: Callable[[str], Any] = lambda name: None,
     limit: float | None = None,
+    together: Callable[[list[str]], list[str]] = lambda free: free[:1],
 ) -> Iterator[str]:
     """Yield the name of each command that succeeds here, and wait for those that other processes run.
 
+    Whenever a slot is free, the first command is started whose ``after`` is finished and that no other process runs.
+
     Args:
-        commands: in order of preference; a command with ``after`` waits for that one.
+        commands: in order of preference.
         at_once, prepare, limit: see :func:`run_commands`.
         claims: the study's claims, by command name.
-        finished: returns the names of all finished commands. The caller must add each yielded name to them.
+        finished: returns the names of all that is finished. The caller must add each yielded name to them.
+        together: given the names of the commands that may start, returns those that the command of the first of them
+            does as well, so that they are not started.
 
     Raises:
         RuntimeError, TimeoutError: see :func:`run_commands`.
@@ -186,8 +194,8 @@ def share_commands(
 
     def more() -> list[Command]:
         done = finished()
-        ready = [name for name, command in left.items() if command.after is None or command.after in done]
-        return [left.pop(name) for name in claims.take(ready, lambda: done)]
+        ready = [name for name, command in left.items() if name not in done and all(n in done for n in command.after)]
+        return [left.pop(name) for name in (claims.take(ready, finished, choose=together) if ready else [])][:1]
 
     def rest() -> list[str]:
         done = finished()

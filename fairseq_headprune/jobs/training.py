@@ -150,29 +150,48 @@ def run_trainings(
         RuntimeError: some failed; raised after the others have ended.
         TimeoutError: the limit was reached.
     """
-    by_name, began = {job.name: job for job in jobs}, dict[str, float]()
+    by_name, trainings = {job.name: job for job in jobs}, Trainings(work, at_once, places)
     runs = {job.name: Run(work, job.place) for job in jobs}
 
     def done() -> set[str]:
         return {name for name, run in runs.items() if run.done.exists()}
 
-    def prepare(name: str) -> None:
-        runs[name].prepare(by_name[name])
-        began[name] = time.monotonic()
-
     for name in done():
         if finished is not None and name not in finished() and claims.take([name], finished):
             yield by_name[name], read_json(runs[name].done)
-    commands = [_command(job, work, runs[job.name]) for job in jobs if job.name not in done()]
-    for name in share_commands(commands, at_once, claims, done, prepare, limit):
-        seconds = round(time.monotonic() - began[name], 1)
-        facts = {"command": by_name[name].shown(places or {}), "side_by_side": at_once, "seconds": seconds}
-        facts |= read_json(runs[name].facts)
-        write_json(runs[name].done, facts)
-        yield by_name[name], facts
+    commands = [trainings.command(job, [job.after] if job.after else []) for job in jobs if job.name not in done()]
+    for name in share_commands(commands, at_once, claims, done, lambda name: trainings.prepare(by_name[name]), limit):
+        yield by_name[name], trainings.finish(name)
 
 
-def _command(job: TrainingJob, work: Path, run: Run) -> Command:
-    words = [sys.executable, "-m", "fairseq_headprune.jobs.train", job.place]
-    log = work / "logs" / f"{job.name}.log"
-    return Command(job.name, words, log, job.after, None if job.root else work, progress=run.reached, forked=True)
+class Trainings:
+    """The commands of training jobs, and what is written before each starts and after it has ended.
+
+    Args:
+        work, at_once, places: see :func:`run_trainings`.
+    """
+
+    def __init__(self, work: Path, at_once: int, places: Mapping[str, str] | None = None) -> None:
+        self._work, self._at_once, self._places = work, at_once, places or {}
+        self._begun: dict[str, tuple[TrainingJob, float]] = {}
+
+    def command(self, job: TrainingJob, after: Sequence[str]) -> Command:
+        """Return the command of a job, which waits for what ``after`` names."""
+        words = [sys.executable, "-m", "fairseq_headprune.jobs.train", job.place]
+        log, cwd = self._work / "logs" / f"{job.name}.log", None if job.root else self._work
+        reached = Run(self._work, job.place).reached
+        return Command(job.name, words, log, after, cwd, progress=reached, forked=True)
+
+    def prepare(self, job: TrainingJob) -> None:
+        """Write the folder of a job that is going to start."""
+        Run(self._work, job.place).prepare(job)
+        self._begun[job.name] = job, time.monotonic()
+
+    def finish(self, name: str) -> dict[str, Any]:
+        """Return the facts of a job that has ended, and mark it as done."""
+        job, began = self._begun.pop(name)
+        run, seconds = Run(self._work, job.place), round(time.monotonic() - began, 1)
+        facts = {"command": job.shown(self._places), "side_by_side": self._at_once, "seconds": seconds}
+        facts |= read_json(run.facts)
+        write_json(run.done, facts)
+        return facts

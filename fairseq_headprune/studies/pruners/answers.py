@@ -118,14 +118,18 @@ def _masks(session: Any, job: dict[str, Any], cells: list[dict[str, Any]], store
                 step = len(session.gates.mask().kept()) if "once" in options(method) else job["step"]
                 ranked[method] = importance_masks(session, counts, ranking(method, job["sentences"]), step)
             masks.append(ranked[method][count])
-        elif ranks(method):
-            seed = int(option(method, "order") or cell["seed"])
-            masks.append(MadeMask(random_mask(session.gates.shape, count, seed), {}))
-        elif learns(method):
-            masks.append(learned_mask(session.path, count))
+        elif ranks(method) or learns(method):
+            masks.append(mask_without_estimates(method, count, cell["seed"], session.gates.shape, session.path))
         else:
             masks.append(MadeMask(stored, {}))
     return masks
+
+
+def mask_without_estimates(method: str, count: int | None, seed: int, shape: Shape, checkpoint: PathLike) -> MadeMask:
+    """Return random heads of a model of this shape, or those that the checkpoint of a method's training learned."""
+    if ranks(method):
+        return MadeMask(random_mask(shape, count or 0, int(option(method, "order") or seed)), {})
+    return learned_mask(checkpoint, count)
 
 
 def ranking(method: str, sentences: int) -> ScoreSettings:

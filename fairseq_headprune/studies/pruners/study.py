@@ -1,20 +1,18 @@
 """The study of ``headprune compare-pruners``: a training or a mask for every method, head count and seed."""
 
-import sys
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from fairseq_headprune.choosing.per_layer import keep_per_layer, picking_by_chance
 from fairseq_headprune.choosing.random_heads import keep_random
-from fairseq_headprune.files import read_json, write_json
+from fairseq_headprune.files import read_json
 from fairseq_headprune.jobs.methods import COUNTS, DEFAULT, base, estimates, in_order, options, ranks
-from fairseq_headprune.jobs.scheduler import Command, run_commands
-from fairseq_headprune.jobs.training import Run, TrainingJob, run_trainings
+from fairseq_headprune.jobs.training import Run, TrainingJob
 from fairseq_headprune.parts import Mask, Shape
 from fairseq_headprune.studies.folder import StudyFolder
-from fairseq_headprune.studies.pruners.answers import random_mask
+from fairseq_headprune.studies.pruners.answers import mask_without_estimates, random_mask
 from fairseq_headprune.studies.pruners.trainings import Task, Training, Translating, trainings, unpruned_name
 from fairseq_headprune.studies.study import Cell, Done, Study
 
@@ -77,6 +75,8 @@ class ComparePruners(Study):
             plan.methods, plan.counts, plan.seeds, plan.lambdas, plan.updates, plan.task, plan.tune
         )
         self._data = str(Path(plan.data).resolve())
+        #: cells whose masks were written before their models are run
+        self._known: set[str] = set()
 
     def job(self, training: Training) -> TrainingJob:
         """Return the job of a training."""
@@ -88,23 +88,36 @@ class ComparePruners(Study):
         if base(training.method) == "random-start":
             mask = random_mask(how.shape, training.count or 0, training.mask_seed).to_dict()
         elif training.mask_of:
-            mask = self._mask_of(training).to_dict() if self._is_ready(training) else {}
+            mask = {}  # not known before it starts
         start = f"runs/{training.after}/checkpoint_best.pt" if training.after else None
         return TrainingJob(
             training.name, self._data, flags, training.seed, start, training.after, mask, resumable=how.resume,
             valid=how.task.valid,
         )  # fmt: skip
 
-    def _source(self, training: Training) -> Path:
-        return self.folder.mask_path(f"{training.mask_of}@{self.how.splits[0]}")
+    def job_under_mask(self, training: Training) -> TrainingJob:
+        """Return the job of a training that starts now, when the heads that it keeps are known."""
+        job = self.job(training)
+        return job if training.mask_of is None else replace(job, mask=self._mask_of(training).to_dict())
 
-    def _is_ready(self, training: Training) -> bool:
-        """Whether the heads that a training keeps are known: those of another method are when it was translated."""
-        return training.mask_of is None or (self._folder is not None and self._source(training).exists())
+    def source_cell(self, training: Training) -> str:
+        """Return the id of the cell whose heads a training keeps."""
+        return f"{training.mask_of}@{self.how.splits[0]}"
 
     def _mask_of(self, training: Training) -> Mask:
         """The heads of another method; ``layers``, ``components``: as many random ones, of the same places."""
-        mask = Mask.load(self._source(training))
+        cell = self.source_cell(training)
+        if (
+            training.source
+            and not estimates(training.source[0])
+            and cell not in self._known | self.folder.cells().keys()
+        ):
+            # Its model need not be run for that; the mask is the one that the cell will have.
+            checkpoint = Run(self.folder.path, f"runs/{training.mask_of}").best
+            made = mask_without_estimates(*training.source, self.how.shape, checkpoint)
+            self.folder.write_mask(cell, made.mask.to_dict())
+            self._known.add(cell)
+        mask = Mask.load(self.folder.mask_path(cell))
         full, drawn = Mask.full(mask.shape), None
         if "layers" in options(training.method):
             counts = {component: [sum(row) for row in rows] for component, rows in mask.rows.items()}
@@ -119,10 +132,6 @@ class ComparePruners(Study):
     def jobs(self) -> list[TrainingJob]:
         """Return the jobs of all trainings."""
         return [self.job(training) for training in self.trainings]
-
-    def waiting(self) -> bool:
-        """Whether trainings have become possible, and are not done, since the heads of another method are known."""
-        return any(t.mask_of and self._is_ready(t) and not self._is_trained(t.name) for t in self.trainings)
 
     def plan(self) -> list[Cell]:
         """The cells of all trainings, then those of methods that choose heads of the unpruned models."""
@@ -145,49 +154,17 @@ class ComparePruners(Study):
             for split in self.how.splits
         ]
 
-    def train(self, at_once: int, limit: float | None) -> Iterator[str]:
-        """Run the missing trainings; yield the name of each.
-
-        Raises:
-            RuntimeError: some trainings failed or left no checkpoint; raised after the others have ended.
-            TimeoutError: the limit was reached.
-        """
-        path, claims, places = self.folder.path, self.folder.claims, self.how.task.places
-        jobs = [self.job(training) for training in self.trainings if self._is_ready(training)]
-        for job, _ in run_trainings(jobs, path, claims, at_once, limit, places=places):
-            yield job.name
-
-    def answer(self, at_once: int, limit: float | None) -> Iterator[str]:
-        """Run trained models on the splits for all missing cells; yield the name of each process.
-
-        Raises:
-            RuntimeError, TimeoutError: as for :meth:`train`.
-        """
-        finished, commands, path = self.folder.cells(), [], self.folder.path
-        missing = [self._told(cell) for cell in self.plan() if cell.id not in finished and self._is_trained(cell.job)]
-        (path / "jobs").mkdir(exist_ok=True)
-        for number, cells in enumerate(groups(missing, at_once)):
-            name = f"translate-{len(finished)}-{number}"
-            how, task = self.how, self.how.task
-            job = {
-                "folder": str(path.resolve()),
-                "generate": [self._data, *task.flags, *how.generate_flags],
-                "valid": task.valid,
-                "step": how.step,
-                "sentences": how.sentences,
-                "cells": cells,
-            }
-            write_json(path / "jobs" / f"{name}.json", job)
-            words = [sys.executable, "-m", "fairseq_headprune.studies.pruners.answers", f"jobs/{name}.json"]
-            log, ids = path / "logs" / f"{name}.log", {cell["id"] for cell in cells}
-            commands.append(Command(name, words, log, cwd=path, progress=self._counting(ids), forked=True))
-        yield from run_commands(commands, at_once, limit=limit)
-
-    def _counting(self, ids: set[str]) -> Callable[[], int]:
-        return lambda: len(ids & self.folder.cells().keys())
-
-    def _is_trained(self, name: str | None) -> bool:
-        return Run(self.folder.path, f"runs/{name}").done.exists()
+    def translating(self, cells: Sequence[Cell]) -> dict[str, Any]:
+        """Return the job of a process that runs the trained models of these cells (see :mod:`.answers`)."""
+        how, task = self.how, self.how.task
+        return {
+            "folder": str(self.folder.path.resolve()),
+            "generate": [self._data, *task.flags, *how.generate_flags],
+            "valid": task.valid,
+            "step": how.step,
+            "sentences": how.sentences,
+            "cells": [self._told(cell) for cell in cells],
+        }
 
     def _told(self, cell: Cell) -> Done:
         """The facts of a cell that are known before its model is run; masks of the unpruned model have no training."""
@@ -200,29 +177,3 @@ class ComparePruners(Study):
             told["updates"] += chosen["updates"]
             told["choosing_seconds"] = chosen.get("seconds", 0.0)
         return told
-
-
-def groups(cells: Sequence[Done], at_once: int) -> list[list[Done]]:
-    """Divide cells among at most ``at_once`` processes, each of which loads as few models as possible.
-
-    The cells of a model stay together; only where there are fewer models than processes, its methods are divided.
-    """
-    models: dict[str, dict[str, list[Done]]] = {}
-    for cell in cells:
-        models.setdefault(cell["checkpoint"], {}).setdefault(cell["method"], []).append(cell)
-    each = max(1, at_once // max(1, len(models)))
-    return _spread([part for methods in models.values() for part in _spread(list(methods.values()), each)], at_once)
-
-
-def _spread(parts: Sequence[list[Done]], count: int) -> list[list[Done]]:
-    """Join parts to at most ``count``: the dearest first, each to what costs least so far."""
-    found: list[list[Done]] = [[] for _ in range(count)]
-    for part in sorted(parts, key=_cost, reverse=True):
-        min(found, key=_cost).extend(part)
-    return [joined for joined in found if joined]
-
-
-def _cost(cells: Sequence[Done]) -> int:
-    """The work of cells, in translations of a split; about two estimates precede a mask that is ranked anew."""
-    anew = [cell for cell in cells if estimates(cell["method"]) and "once" not in options(cell["method"])]
-    return len(cells) + 2 * len(anew)

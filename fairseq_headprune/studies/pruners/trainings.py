@@ -202,6 +202,19 @@ class Training:
         """The seed of random heads: that of the training, or of the option ``mask=N``."""
         return int(option(self.method, "mask") or self.seed)
 
+    @property
+    def source(self) -> tuple[str, int, int] | None:
+        """Method, head count and seed of ``mask_of``."""
+        if self.mask_of is None:
+            return None
+        method, count, seed = self.mask_of.rsplit("-", 2)
+        return method, int(count), int(seed)
+
+    @property
+    def length(self) -> int:
+        """Its updates; 0 for pipelined DSP's one epoch, of which only is known that it is short."""
+        return 0 if base(self.method) == "pipelined-dsp" and "tuned" not in options(self.method) else self.updates
+
 
 def unpruned_name(seed: int) -> str:
     """Return the name of the unpruned model's training."""
@@ -267,11 +280,11 @@ def _training(method: str, count: int | None, seed: int, updates: int, task: Tas
 
 def _check_sources(made: Sequence[Training], methods: Sequence[str], seeds: Sequence[int]) -> None:
     for training in made:
-        if training.mask_of is None:
+        if training.source is None:
             continue
-        source, _, seed = training.mask_of.rsplit("-", 2)
-        if source not in methods or int(seed) not in seeds:
-            raise ValueError(f"{training.method} takes the heads of {source}, seed {seed}: compare these, too")
+        method, _, seed = training.source
+        if method not in methods or seed not in seeds:
+            raise ValueError(f"{training.method} takes the heads of {method}, seed {seed}: compare these, too")
 
 
 def _name(method: str, count: int | None, seed: int) -> str:
