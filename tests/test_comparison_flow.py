@@ -61,8 +61,11 @@ class Toy:
         if name in self.lengths:
             run = Run(self.path, f"runs/{name}")
             write_json(run.facts, {"updates": 1})
+            run.best.touch()
             return 0
         cells = self.took[name] = read_json(self.path / "jobs" / f"{name}.json")["cells"]
+        if not all((self.path / cell["checkpoint"]).exists() for cell in cells):
+            return 1
         for cell in cells:
             assert cell["training"] or cell["method"] in ("michel", "random-after")
             heads = random_mask(SHAPE, cell["count"] or 12, cell["seed"])
@@ -182,13 +185,25 @@ def test_a_stage_alone_does_what_needs_no_other(tmp_path):
 
 def test_a_failure_does_not_stop_the_others_and_is_done_again(tmp_path):
     toy = Toy(tmp_path / "study", "unpruned,michel,michel+tuned,ste", seeds=[1, 2], counts=[5], failing=["unpruned-2"])
-    (toy.path / "logs").mkdir()
     with pytest.raises(RuntimeError, match=r"1 failed \(unpruned-2\)"):
         toy.run(2)
     found = {name.partition("@")[0] for name in toy.study.folder.cells()}
     assert found == {"unpruned-1", "michel-5-1", "michel+tuned-5-1", "ste-5-1", "ste-5-2"}
     toy.failing = ()
     assert [*toy.run(1).began] == ["unpruned-2", "translate-michel-2", "michel+tuned-5-2", "translate-unpruned-2"]
+
+
+def test_heads_of_a_model_whose_checkpoint_is_gone_stop_nothing_else(tmp_path):
+    toy = Toy(tmp_path / "study", "unpruned,joint-dsp,learned-start", seeds=[1, 2], counts=[5])
+    toy.failing = ["learned-start-5-1", "learned-start-5-2", "unpruned-1"]
+    with pytest.raises(RuntimeError, match="3 failed"):
+        toy.run(2, {"train"})
+    toy.failing = ()
+    Run(toy.path, "runs/joint-dsp-5-2").best.unlink()
+    with pytest.raises(RuntimeError, match=r"1 failed \(translate-joint-dsp-5-2\)"):
+        toy.run(2)
+    found = {name.partition("@")[0] for name in toy.study.folder.cells()}
+    assert found == {"unpruned-1", "unpruned-2", "joint-dsp-5-1", "learned-start-5-1"}
 
 
 def test_what_another_process_has_is_left_to_it(tmp_path):

@@ -106,8 +106,10 @@ class Flow:
         needs = [] if training.after is None else [training.after]
         cell = self._study.source_cell(training)
         if training.source is not None and cell not in done:
-            method = training.source[0]
-            needs += [cell] if estimates(method) else [] if ranks(method) else [str(training.mask_of)]
+            method, name = training.source[0], str(training.mask_of)
+            # Without its checkpoint (on another machine) a model cannot be translated either, which fails and tells.
+            gone = name in done and not Run(self._folder.path, f"runs/{name}").best.exists()
+            needs += [] if ranks(method) and not estimates(method) else [cell if estimates(method) or gone else name]
         return needs
 
     def _translating(self, name: str) -> Command:
