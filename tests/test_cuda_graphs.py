@@ -60,7 +60,13 @@ def eager(model, batch):
 
 @pytest.mark.parametrize(
     ("shape", "expected"),
-    [((1, 1, 1), (16, 8, 8)), ((16, 8, 9), (16, 8, 16)), ((170, 23, 24), (176, 24, 24)), ((5, 30, 61), (16, 30, 61))],
+    [
+        ((1, 1, 1), (16, 4, 4)),
+        ((16, 8, 9), (16, 8, 12)),
+        ((170, 23, 32), (176, 24, 32)),
+        ((5, 29, 33), (16, 30, 40)),
+        ((5, 30, 61), (16, 30, 61)),
+    ],
 )
 def test_shapes_are_padded_to_multiples_within_the_models_lengths(shape, expected):
     assert padded(Shape(*shape), 30, 60) == expected

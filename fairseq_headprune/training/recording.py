@@ -12,8 +12,10 @@ from torch.overrides import TorchFunctionMode
 
 #: a batch's number of sentences is padded to a multiple of this
 SENTENCES = 16
-#: source and target lengths are padded to multiples of this
-LENGTH = 8
+#: source and target lengths are padded to multiples of the first up to LONG, of the second above: what is added to a
+#: short batch is a larger part of it
+LENGTH, LONG_LENGTH = 4, 8
+LONG = 32
 #: maximum number of recordings; the least used one is dropped for a new one
 KEPT = 160
 #: a shape is recorded at this use; before that its batches run eagerly
@@ -41,9 +43,13 @@ def padded(shape: Shape, longest_source: int, longest_target: int) -> Shape:
     """
     return Shape(
         _up(shape.sentences, SENTENCES),
-        max(shape.source, min(_up(shape.source, LENGTH), longest_source)),
-        max(shape.target, min(_up(shape.target, LENGTH), longest_target)),
+        max(shape.source, min(_length(shape.source), longest_source)),
+        max(shape.target, min(_length(shape.target), longest_target)),
     )
+
+
+def _length(tokens: int) -> int:
+    return _up(tokens, LENGTH if tokens <= LONG else LONG_LENGTH)
 
 
 def _up(number: int, multiple: int) -> int:
