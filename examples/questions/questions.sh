@@ -74,7 +74,8 @@ case "$NUMBER" in
         METHODS=unpruned,unpruned+tuned,unpruned+long,ste+long,joint-dsp+long,random-start+long
         for method in michel+none random-after pipelined-dsp; do METHODS+=",$method,$method+tuned"; done
         question "$METHODS" "$(few 24 12 8 4)" --tune "$TUNE" "--tune-flags=$TUNING"
-        differences random-start+long differences ;;
+        differences random-start+long differences --margin 0.3
+        differences random-after+tuned tuned --margin 0.3 ;;
     5)  # Where random pruning begins to cost: against the model tuned as long with all heads.
         TUNE="${TUNE:-$((UPDATES * 2 / 5))}"
         METHODS="unpruned,unpruned+tuned,$(numbered random-after+order= "${ORDERS:-3}")"
