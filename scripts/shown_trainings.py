@@ -44,9 +44,8 @@ def _compared(values: Values) -> str:
     if any(_uneven(value["rows"]) for value in values.values()):
         over = "(number of trainings)"
     text = f"BLEU on {value['split']} by heads kept: mean ± standard deviation {over}; "
-    text += (
-        f"difference from {against}, paired by training, with a 95% interval. Mean: over all these numbers of heads."
-    )
+    text += f"difference from {against}, paired by training, with a 95% interval. "
+    text += "Mean: over the numbers of heads that all methods have."
     if value["margin"] is not None:
         text += f" =: equivalent within {value['margin']:g} (p < .05 of two one-sided tests)."
     return text

@@ -67,7 +67,9 @@ case "$NUMBER" in
         METHODS=unpruned,joint-dsp,joint-dsp+scaled,joint-dsp+noise=cooling,joint-dsp+wait=0.15,learned-start
         METHODS+=,joint-dsp+scaled+noise=cooling+wait=0.15,ste,ste+noise=always
         question "$METHODS${CHOSEN:+,$CHOSEN}" "$(few 12 8 4)"
-        differences joint-dsp differences ;;
+        differences joint-dsp differences --margin 0.3
+        differences learned-start learned --margin 0.3
+        differences ste ste --margin 0.3 ;;
     4)  # The same number of updates for all: trained and tuned, or trained from scratch for as long.
         TUNE="${TUNE:-$((UPDATES * 2 / 5))}"
         UPDATES=$((UPDATES - TUNE))
