@@ -67,7 +67,6 @@ ELSEWHERE = {
     "docs/papers/li2021.md": {
         "11.2": "the paper, Table 3b",
         "1.6": "= 89.22 - 87.61",
-        "35.9": "= 38.49 - 3.63 / 2**0.5",
     },
     "docs/speed.md": {"1.25": "the limit of scripts/check_gpu.py"},
     "examples/lottery/README.md": {
