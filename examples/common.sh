@@ -26,30 +26,30 @@ train_lines() {  # GLUE TASK: print the number of lines of the task's train.tsv,
     if [ -e "$file" ]; then cat "$file"; else gzip -dc "$file.gz"; fi | wc -l
 }
 
-corpus() {  # NAME: set PREPARED and UPDATES (unless they are), HEADS, COUNTS, MODEL (compare-pruners' flags) and TUNING
+corpus() {  # NAME: set PREPARED and UPDATES (unless they are), HEADS, COUNTS, WARMUP, MODEL (compare-pruners' flags), TUNING
     # 6+6 layers, compare-pruners' own recipe; fine-tuning begins with a short warm-up.
-    HEADS=72 COUNTS=68,60,48,36,24,20,16,12,8,4,3,2,1 MODEL=() TUNING="--lr 3e-4 --warmup-updates 100"
+    HEADS=72 COUNTS=68,60,48,36,24,20,16,12,8,4,3,2,1 WARMUP=1500 MODEL=() TUNING="--lr 3e-4 --warmup-updates 100"
     case "$1" in
         multi30k | multi30k-fr) UPDATES="${UPDATES:-5000}" ;;
         *-narrow)  # the same data, half the width: several trainings share a GPU without waiting for it
             # Normalised before each part, as such a model is good after few updates (not so by default here).
             local layers=6 dropout=0.2
-            UPDATES="${UPDATES:-1200}"
+            UPDATES="${UPDATES:-1200}" WARMUP=400
             if [ "$1" = tatoeba-narrow ]; then  # a model of another kind, too: 3+3 layers of 4 heads
                 HEADS=36 COUNTS=34,30,24,18,12,10,8,6,4,3,2,1 layers=3 dropout=0.1
             fi
             MODEL=(--recipe "--share-all-embeddings --encoder-layers $layers --decoder-layers $layers
                 --encoder-embed-dim 256 --decoder-embed-dim 256 --encoder-ffn-embed-dim 512 --decoder-ffn-embed-dim 512
                 --encoder-normalize-before --decoder-normalize-before --dropout $dropout --label-smoothing 0.1
-                --optimizer adam --adam-betas '(0.9, 0.98)' --lr 2e-3 --lr-scheduler inverse_sqrt --warmup-updates 400
+                --optimizer adam --adam-betas '(0.9, 0.98)' --lr 2e-3 --lr-scheduler inverse_sqrt --warmup-updates $WARMUP
                 --max-tokens 4096 --distributed-world-size 1 --log-format simple --log-interval 100") ;;
         tatoeba) UPDATES="${UPDATES:-20000}" ;;
         tatoeba-tiny)  # 2+2 layers, width 128
             local sides="--SIDE-layers 2 --SIDE-embed-dim 128 --SIDE-ffn-embed-dim 256 --SIDE-attention-heads 4"
-            HEADS=24 COUNTS=22,20,16,12,10,8,6,5,4,3,2,1 UPDATES="${UPDATES:-1000}"
+            HEADS=24 COUNTS=22,20,16,12,10,8,6,5,4,3,2,1 UPDATES="${UPDATES:-1000}" WARMUP=200
             MODEL=(--arch transformer_gated_tiny --recipe "--share-all-embeddings ${sides//SIDE/encoder}
                 ${sides//SIDE/decoder} --optimizer adam --adam-betas '(0.9, 0.98)' --lr 2e-3 --lr-scheduler inverse_sqrt
-                --warmup-updates 200 --label-smoothing 0.1 --clip-norm 1.0 --dropout 0.1 --max-tokens 2000
+                --warmup-updates $WARMUP --label-smoothing 0.1 --clip-norm 1.0 --dropout 0.1 --max-tokens 2000
                 --distributed-world-size 1 --log-format simple --log-interval 100") ;;
         *) echo "$0: unknown corpus $1: multi30k, multi30k-fr or tatoeba, each also with -narrow, or tatoeba-tiny" >&2; exit 2 ;;
     esac

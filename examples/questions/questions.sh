@@ -64,8 +64,10 @@ case "$NUMBER" in
     3)  # DSP as published; the gates' rate scaled; no noise after cooling; cooling after warm-up; the learned heads from
         # the start; STE without and with noise. Trained until nothing changes any more.
         [ -n "$GIVEN" ] || UPDATES=$((2 * UPDATES))
-        METHODS=unpruned,joint-dsp,joint-dsp+scaled,joint-dsp+noise=cooling,joint-dsp+wait=0.15,learned-start
-        METHODS+=,joint-dsp+scaled+noise=cooling+wait=0.15,ste,ste+noise=always
+        WAIT=$(((100 * WARMUP + UPDATES - 1) / UPDATES))
+        WAIT="wait=$(printf 0.%02d $((WAIT < 50 ? WAIT : 50)))"
+        METHODS=unpruned,joint-dsp,joint-dsp+scaled,joint-dsp+noise=cooling,joint-dsp+$WAIT,learned-start
+        METHODS+=,joint-dsp+scaled+noise=cooling+$WAIT,ste,ste+noise=always
         question "$METHODS${CHOSEN:+,$CHOSEN}" "$(few 12 8 4)"
         differences joint-dsp differences --margin 0.3
         differences learned-start learned --margin 0.3

@@ -161,7 +161,9 @@ def _report(args: argparse.Namespace, study: Any, split: str) -> Any:
     place = args.splits.index(split)
     references = read_references(args.references[place]).lines if args.references else None
     how = Comparison(args.tokenize, args.resamples, args.bootstrap_seed, args.alpha)
-    document = results.document(study, study.folder.cells(), split, references, how, args.margin)
+    named, found = {cell.id for cell in study.plan()}, study.folder.cells()
+    cells = {name: cell for name, cell in found.items() if name in named}
+    document = results.document(study, cells, split, references, how, args.margin)
     statistics, made_by = document.data.pop("statistics"), software()
     document.data = {"command": args.command, **document.data, "made_by": made_by}
     stem = args.out if place == 0 else args.out.with_name(f"{args.out.name}-{split}")
