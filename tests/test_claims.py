@@ -11,12 +11,16 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import toys
 from verbs import living_workers
 
 from fairseq_headprune.jobs import claims
 from fairseq_headprune.jobs.claims import Claims
+from fairseq_headprune.studies.ablate import Ablate
 from fairseq_headprune.studies.folder import StudyFolder
-from fairseq_headprune.studies.study import Cell, shared
+from fairseq_headprune.studies.mask_study import Comparison
+from fairseq_headprune.studies.masked import MaskWork
+from fairseq_headprune.studies.study import Cell, run, shared
 
 CELLS = 60
 
@@ -150,6 +154,26 @@ def test_a_living_ones_claim_holds_and_a_dead_ones_lapses(tmp_path):
     assert after.claims.take(["a", "b", "c"], after.cells) == ["b"]
     left = {path.stem for path in (study.path / "workers").glob("*.lock")}
     assert left == {study.claims._registered(), after.claims._registered()}
+
+
+def test_what_is_closed_has_lapsed_although_its_process_lives(tmp_path):
+    first, second = Claims(tmp_path), Claims(tmp_path)
+    assert first.take(["a"], tuple) == ["a"] and second.take(["a"], tuple) == []
+    first.close()
+    assert second.take(["a"], tuple) == ["a"] and first.take(["a", "b"], tuple) == ["b"]
+    assert len(list((tmp_path / "workers").iterdir())) == 2
+
+
+def test_a_study_that_ended_holds_nothing(tmp_path, monkeypatch):
+    """As in a notebook: the first study is not gone when its folder, of which a cell was lost, goes on."""
+    studies = [Ablate.of(toys.ToySession(), "test", "all", Comparison(resamples=50)) for _ in range(2)]
+    studies[0].open(tmp_path)
+    whole = {cell["id"]: cell["score"] for cell in run(studies[0], MaskWork(studies[0]))}
+    *kept, _ = (tmp_path / "cells.jsonl").read_text().splitlines(keepends=True)
+    (tmp_path / "cells.jsonl").write_text("".join(kept))
+    monkeypatch.setattr(Claims, "pause", lambda self: pytest.fail("waits for a study that ended"))
+    studies[1].open(tmp_path)
+    assert {cell["id"]: cell["score"] for cell in run(studies[1], MaskWork(studies[1]))} == whole
 
 
 def test_a_lock_file_that_is_removed_before_it_is_locked_is_made_again(tmp_path, monkeypatch):

@@ -14,6 +14,7 @@ import time
 import weakref
 from collections.abc import Callable, Container, Sequence
 from pathlib import Path
+from typing import Any
 
 from fairseq_headprune.json_lines import append_line, json_line, locked, read_cells
 
@@ -31,6 +32,7 @@ class Claims:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._name: str | None = None
+        self._end: Callable[[], Any] = lambda: None
         self._number = 0
         self._dead: set[str] = set()
         self.watch: Callable[[], None] | None = None
@@ -72,6 +74,11 @@ class Claims:
         with locked(self._path / "claims.jsonl") as out:
             self._write(out, ids, released=True)
 
+    def close(self) -> None:
+        """Let the claims lapse, as when the process ends: it may go on with the study, anew, or do something else."""
+        self._end()
+        self._name = None
+
     def pause(self) -> None:
         """Wait a moment for other processes to finish cells."""
         time.sleep(PAUSE)
@@ -109,8 +116,7 @@ class Claims:
             path = folder / f"{name}.lock"
             _remove_dead(folder)
             handle = _locked(path)
-            weakref.finalize(self, _close, handle, path)
-            self._name = name
+            self._name, self._end = name, weakref.finalize(self, _close, handle, path)
         return self._name
 
     def _lives(self, worker: str) -> bool:

@@ -1,5 +1,6 @@
 """Searches of several models side by side, each in a process of its own, for ``headprune lottery find --paths``."""
 
+import contextlib
 import os
 import shlex
 import sys
@@ -52,9 +53,10 @@ class Seeds:
         (self._output / "logs").mkdir(parents=True, exist_ok=True)
         commands = [Command(name, words, self._output / "logs" / f"{name}.log") for name, words in self._words.items()]
         at_once = at_once or min(len(commands), os.cpu_count() or 1)
-        for name in share_commands(commands, at_once, Claims(self._output), self._done):
-            write_text(self._marks[name], shlex.join(self._words[name]))
-            yield name
+        with contextlib.closing(Claims(self._output)) as claims:
+            for name in share_commands(commands, at_once, claims, self._done):
+                write_text(self._marks[name], shlex.join(self._words[name]))
+                yield name
 
     def _done(self) -> set[str]:
         marks = {name: mark.read_text() for name, mark in self._marks.items() if mark.exists()}

@@ -3,6 +3,7 @@
 Processes that share a study's folder divide its cells, and none is computed twice.
 """
 
+import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol, Self
@@ -183,12 +184,13 @@ def run(study: Study, work: Work, begin: Begin = lambda names: None) -> Iterator
         ValueError: the folder's finished cells are of other masks than the study's.
     """
     cells: Sequence[Cell] = study.plan() or study.next(study.folder.cells())
-    while cells:
-        check_masks(study.folder, cells)
-        first = [cell for cell in cells if cell.id == cell.against]
-        yield from shared(study.folder, first, work, begin)
-        yield from shared(study.folder, [cell for cell in cells if cell.id != cell.against], work, begin)
-        cells = study.next(study.folder.cells())
+    with contextlib.closing(study.folder.claims):
+        while cells:
+            check_masks(study.folder, cells)
+            first = [cell for cell in cells if cell.id == cell.against]
+            yield from shared(study.folder, first, work, begin)
+            yield from shared(study.folder, [cell for cell in cells if cell.id != cell.against], work, begin)
+            cells = study.next(study.folder.cells())
 
 
 def check_masks(folder: StudyFolder, cells: Sequence[Cell]) -> None:

@@ -4,6 +4,7 @@ What others wait for comes first: rankings whose heads are trained, then trainin
 of the other trainings, the longest. Models that nobody waits for are translated when no training can start.
 """
 
+import contextlib
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
@@ -51,13 +52,14 @@ class Flow:
             TimeoutError: the limit, in seconds, was reached.
         """
         (self._folder.path / "jobs").mkdir(exist_ok=True)
-        commands, claims = self.commands(stages), self._folder.claims
-        for name in share_commands(
-            commands, self._at_once, claims, self.finished, self._prepare, limit, self._together
-        ):
-            if name in self._trainings:
-                self._jobs.finish(name)
-            yield ("train" if name in self._trainings else "translate"), name
+        commands = self.commands(stages)
+        with contextlib.closing(self._folder.claims) as claims:
+            for name in share_commands(
+                commands, self._at_once, claims, self.finished, self._prepare, limit, self._together
+            ):
+                if name in self._trainings:
+                    self._jobs.finish(name)
+                yield ("train" if name in self._trainings else "translate"), name
 
     def finished(self) -> set[str]:
         """Return the names of the trainings and translations that are done, and the ids of the cells that are."""
