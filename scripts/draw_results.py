@@ -18,6 +18,7 @@ from PIL import Image
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from draw_masks import mask_figure  # noqa: E402
+from shown_trainings import numbers  # noqa: E402
 
 from fairseq_headprune.cli.results import effects_scatter  # noqa: E402
 from fairseq_headprune.files import read_json  # noqa: E402
@@ -88,7 +89,7 @@ def importance(value: dict[str, Any], stem: str) -> None:
 def methods(value: dict[str, Any], stem: str) -> None:
     """The figures of ``compare-pruners``."""
     whole = next(row for row in value["rows"] if row["method"] == "unpruned")
-    total = sum(layer.count("1") for layers in whole["kept"].values() for layer in layers)
+    total = sum(numbers(whole["kept"]))
     comparison_figure(value["points"], stem, total, value["measure"])
     set_figures(value["rows"], stem, total)
     mask_figure(value["rows"], f"{stem}-masks", value["measure"])

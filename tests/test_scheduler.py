@@ -223,7 +223,8 @@ def test_processes_that_share_a_gpu_sleep_while_it_works(jobs, found, expected, 
 
 
 def test_without_a_driver_processes_start_as_well(monkeypatch):
-    load = ctypes.CDLL
-    monkeypatch.setattr(processes.ctypes, "CDLL", lambda name: load("no such library"))
+    load, tried = ctypes.CDLL, []
+    monkeypatch.setattr(processes.ctypes, "CDLL", lambda name: [tried.append(name), load("no such library")])
     monkeypatch.setenv(processes.JOBS_ON_GPU, "3")
     processes.sleep_while_gpu_works()
+    assert tried == ["libcuda.so.1"]

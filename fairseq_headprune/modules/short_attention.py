@@ -101,12 +101,14 @@ class _ByHead(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, count: int, *parts: Tensor) -> Tensor:
+        """Return the rows of all parts, (heads * n * head_dim, …); ``count``: heads of each part."""
         ctx.count, ctx.number = count, len(parts)
         rows = [part.view(count, 1, -1, *part.shape[1:]) for part in parts]
         return torch.cat(rows, 1).flatten(0, 2)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Optional[Tensor], ...]:  # type: ignore[override]
+        """Return the gradient of each part, contiguous views of one tensor."""
         rows = gradient.unflatten(0, (ctx.count, ctx.number, -1)).transpose(0, 1).contiguous()
         return None, *rows.flatten(1, 2).unbind()
 
@@ -118,6 +120,14 @@ class _Attention(torch.autograd.Function):
     def forward(
         ctx: Any, first: Tensor, second: Optional[Tensor], added: Tensor, count: int, scale: float, dropout: float
     ) -> Tensor:
+        """Return the heads' outputs (Vaswani et al. 2017, eq. 1), (tgt, batch, d).
+
+        Args:
+            first, second: the joint projection of queries, keys and values, (tgt, batch, 3 d), and None; or that of
+                queries, (tgt, batch, d), and that of keys and values, (src, batch, 2 d).
+            added: (batch * heads, tgt, src), or ().
+            count: heads.
+        """
         q, k, v = _heads(first, second, count)
         weights = torch.softmax(torch.baddbmm(added, q, k.transpose(1, 2), alpha=scale), dim=-1)
         used, kept = (weights, None) if not dropout else torch.native_dropout(weights, dropout, True)
@@ -130,6 +140,7 @@ class _Attention(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Optional[Tensor], ...]:  # type: ignore[override]
+        """Return the gradients of both projections, written in place by the products; ``gradient``: (tgt, batch, d)."""
         first, second, weights, used, kept = ctx.saved_tensors
         count, scale, dropout = ctx.settings
         q, k, v = _heads(first, second, count)

@@ -14,16 +14,7 @@ from torch import nn
 
 from fairseq_headprune.training.optimizer import Readings, speed_up
 from fairseq_headprune.training.passes import Passes, Work
-from fairseq_headprune.training.recording import (
-    INPUTS,
-    LENGTH,
-    LONG,
-    LONG_LENGTH,
-    SENTENCES,
-    CudaRecorder,
-    padded,
-    shape_of,
-)
+from fairseq_headprune.training.recording import INPUTS, PADDING, CudaRecorder, padded, shape_of
 
 logger = logging.getLogger(__name__)
 
@@ -33,7 +24,7 @@ MODES = ChoiceEnum(["off", "auto", "on"])
 CUDA_GRAPHS_HELP = (
     "replay forward and backward of a batch as one CUDA graph, and take the optimizer's step with few launches: "
     "off; auto, where it is known to help (translation on one GPU); on, and say why where it cannot be done. Batches "
-    "are padded to multiples of 16 sentences and of 4 tokens (above 32 tokens, of 8)"
+    f"are padded to {PADDING}"
 )
 
 
@@ -195,11 +186,7 @@ class FastTraining:
         optimizer.zero_grad = zero_grad
         ModeSwitch.install(model)
         QuickSeed.install()
-        logger.info(
-            f"CUDA graphs: batches are padded to multiples of {SENTENCES} sentences and {LENGTH} tokens "
-            f"({LONG_LENGTH} above {LONG}); a shape that "
-            "comes up again is recorded"
-        )
+        logger.info(f"CUDA graphs: batches are padded to {PADDING}; a shape that comes up again is recorded")
 
     def _tell(self, reason: str, what: str = "it runs") -> None:
         if reason not in self._told:

@@ -16,6 +16,8 @@ SENTENCES = 16
 #: short batch is a larger part of it
 LENGTH, LONG_LENGTH = 4, 8
 LONG = 32
+#: what batches are padded to, in words
+PADDING = f"multiples of {SENTENCES} sentences and of {LENGTH} tokens (above {LONG} tokens, of {LONG_LENGTH})"
 #: maximum number of recordings; the least used one is dropped for a new one
 KEPT = 160
 #: a shape is recorded at this use; before that its batches run eagerly
