@@ -4,7 +4,8 @@ Sides: ``many`` translates as ``headprune ablate`` does (without BLEU and bootst
 other and calls fairseq's own generator, at the fastest of several batch sizes. Both translate the same sentences with
 the same settings and decode them to text. ``half_masks`` and ``half_sentences`` are ``many`` with half of the masks or
 sentences, to check that a translation does not cost more when there are more. The floor is the time of the arithmetic
-in ``many`` at the speed of one large matrix product.
+in ``many`` at the speed of one large matrix product. On CUDA the result also says which operations of ``many`` the
+device spends its time on.
 
 Besides the share of identical translations of both sides there is a control, on some of the masks: the loop at its best
 batch size against itself at half that size. In half precision, products of different shapes round differently, so the
@@ -76,7 +77,8 @@ def main() -> None:
     operations = counter.get_total_flops()
     peak = _matmul_peak(session.device, torch.float16 if session.cfg.common.fp16 else torch.float32)
     floor = {"operations": operations, "peak_operations_per_second": peak, "floor_seconds": operations / peak}
-    result = benchmarks.write_document(args, "ablation", **about, **measured, **compared, **floor)
+    profile = {"gpu": benchmarks.operations_on_gpu(lambda: _in_packs(many, masks, args.masks_at_once))} if cuda else {}
+    result = benchmarks.write_document(args, "ablation", **about, **measured, **compared, **floor, **profile)
     shown.tell(shown.ABLATION, result)
 
 

@@ -25,6 +25,7 @@ from fairseq_headprune.modules.shrink import PrunedWeights
 from fairseq_headprune.parts import COMPONENTS, HEADS, Mask
 from fairseq_headprune.tasks.seam import PrunableTask
 from fairseq_headprune.training.fast import FastTraining
+from fairseq_headprune.training.kept_batches import keep_batches
 
 logger = logging.getLogger(__name__)
 
@@ -186,6 +187,8 @@ class GatedTask(PrunableTask):
             dataset, *args, seed=seed + 1 - epoch if kept else seed, epoch=epoch, **kwargs
         )
         iterator.seed = seed
+        if self._fast is not None:
+            keep_batches(iterator)
         if training:
             self._batches_in_epoch = len(iterator)
         return iterator
