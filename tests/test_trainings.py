@@ -120,6 +120,25 @@ def test_the_mixed_model_is_the_analysis_of_variance_of_blocks():
         mixed_model({"a": {1: 1.0}, "b": {1: 2.0, 2: 1.0}}, "a")
 
 
+def test_seeds_that_explain_nothing_have_no_variance():
+    # Means of en-fr trainings for which a gradient method fails. Source: REML at its boundary (closed form): the sums of
+    # squares of seeds and rest are pooled.
+    y = np.array([
+        [4.60, 4.10, 4.49, 1.09, 4.11], [18.08, 17.28, 14.94, 13.55, 15.77], [47.24, 46.57, 47.51, 47.21, 46.54],
+        [9.47, 12.88, 11.90, 8.50, 11.73], [46.40, 45.94, 46.68, 46.09, 46.08], [50.29, 50.47, 50.33, 50.95, 49.34],
+        [46.78, 35.81, 45.07, 48.05, 47.02], [45.18, 44.32, 44.91, 46.97, 43.37], [51.89, 51.94, 52.37, 52.83, 51.52],
+    ])  # fmt: skip
+    methods, seeds = y.shape
+    within = ((y - y.mean(axis=1, keepdims=True)) ** 2).sum() / (methods * (seeds - 1))
+    of_seeds = methods * y.mean(axis=0).var(ddof=1)
+    assert of_seeds < within
+    found = mixed_model({str(k): by_seed(row) for k, row in enumerate(y)}, "0")
+    reach = stats.t.ppf(0.975, (methods - 1) * (seeds - 1)) * np.sqrt(2 * within / seeds)
+    for k, row in enumerate(y[1:], 1):
+        mean = row.mean() - y[0].mean()
+        assert found[str(k)].ci == pytest.approx((mean - reach, mean + reach), rel=1e-4)
+
+
 def contains(rejected, level):
     """Whether the exact 99.9% interval (Clopper and Pearson) of the share of rejections contains the level."""
     interval = stats.binomtest(int(np.sum(rejected)), len(rejected)).proportion_ci(0.999, method="exact")

@@ -145,7 +145,8 @@ def mixed_model(scores: Mapping[str, Mapping[Any, float]], reference: str) -> di
     """Compare methods over seeds by a mixed-effects model: score = method (fixed) + seed (random) + rest.
 
     Only seeds that every method has are used. The model is fitted by REML (statsmodels' MixedLM); p and intervals are
-    of Student's t with (seeds - 1)(methods - 1) degrees of freedom, exact for such a balanced design.
+    of Student's t with (seeds - 1)(methods - 1) degrees of freedom, exact for such a balanced design unless seeds
+    explain nothing.
 
     Args:
         scores: method -> seed -> score.
@@ -172,7 +173,8 @@ def mixed_model(scores: Mapping[str, Mapping[Any, float]], reference: str) -> di
     fixed = np.column_stack([np.ones(len(values)), *(which == k for k in range(1, len(methods)))]).astype(float)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a variance of 0 over seeds is at the edge of what is possible, and no fault
-        fitted = MixedLM(values, fixed, groups=np.tile(shared, len(methods))).fit(reml=True)
+        # Other methods follow a gradient, which fails at that edge.
+        fitted = MixedLM(values, fixed, groups=np.tile(shared, len(methods))).fit(reml=True, method="powell")
     df, n = (len(shared) - 1) * (len(methods) - 1), len(shared)
     means, errors = np.asarray(fitted.fe_params)[1:], np.asarray(fitted.bse_fe)[1:]
     found = [
