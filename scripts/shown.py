@@ -102,10 +102,11 @@ TRAIN = Described(
         Column("speed (graphs = 1)", "speed_to_gated-graphs", ",.2f"),
         Column("operations", "operations_an_update", ","),
         Column("first two epochs, s", "first_epochs_seconds", ",.2f"),
+        Column("measured", "ms_per_update.runs", "d"),
     ],
     rows="sides",
     align="ll",
-    note=_ROUNDS,
+    note="Median (min-max) of what was measured: rounds of updates, or later epochs of whole trainings.",
 )
 
 
