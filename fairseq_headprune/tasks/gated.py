@@ -181,13 +181,12 @@ class GatedTask(PrunableTask):
         """
         training = dataset is self.datasets.get(self.cfg.train_subset)
         kwargs["required_batch_size_multiple"] = required_batch_size_multiple if training else 1
-        kept = training and self.can_reuse_epoch_itr(dataset) and not kwargs.get("update_epoch_batch_itr")
+        shared = self.can_reuse_epoch_itr(dataset) and not kwargs.get("update_epoch_batch_itr")
         # If a run's epochs share their batches, fairseq seeds these with the epoch in which the run was started.
-        iterator = super().get_batch_iterator(
-            dataset, *args, seed=seed + 1 - epoch if kept else seed, epoch=epoch, **kwargs
-        )
+        first = seed + 1 - epoch if training and shared else seed
+        iterator = super().get_batch_iterator(dataset, *args, seed=first, epoch=epoch, **kwargs)
         iterator.seed = seed
-        if self._fast is not None:
+        if shared and self._fast is not None:
             keep_batches(iterator)
         if training:
             self._batches_in_epoch = len(iterator)
