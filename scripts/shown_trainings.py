@@ -3,13 +3,15 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import zip_longest
 from typing import Any
 
 from shown import Values
 
+from fairseq_headprune.jobs.methods import base, in_order, options
 from fairseq_headprune.report.described import Column, Described, Row
 from fairseq_headprune.report.marks import difference_text, p_said, small
-from fairseq_headprune.report.tables import mean_and_sd
+from fairseq_headprune.report.tables import Table, mean_and_sd
 
 
 def _over_seeds(row: Row) -> str:
@@ -120,6 +122,21 @@ MASKS = Described(
     align="ll",
     note="Heads in Enc-Enc/Enc-Dec/Dec-Dec: {measure} on {split}, mean ± standard deviation over seeds.",
 )
+
+
+def settings(values: Values) -> Table:
+    """The settings of each method that compare-pruners has trained with one number of heads, the best first."""
+    (value,) = values.values()
+    points = [point for point in value["points"] if options(point["method"])]
+    (count,) = {point["heads"] for point in points}
+    columns: dict[str, list[str]] = {method: [] for method in in_order(base(point["method"]) for point in points)}
+    for point in sorted(points, key=lambda point: -point["score"]):
+        setting = ", ".join(options(point["method"]))
+        columns[base(point["method"])].append(f"{mean_and_sd(point['score'], point['sd'])} ({setting})")
+    trainings = {len(point["seeds"]) for point in points}
+    note = f"{value['measure']} on {value['split']} with {count} heads, the highest first; "
+    note += f"trainings of each: {', '.join(map(str, sorted(trainings)))}."
+    return Table([*columns], [[*row] for row in zip_longest(*columns.values())], "l" * len(columns), notes=[note])
 
 
 def _share(name: str) -> Column:

@@ -63,6 +63,7 @@ KINDS: dict[str, Make] = {
     "pruners": _made(shown_studies.pruners),
     "pruners-costs": _made(shown_studies.pruners_costs),
     "random": shown_studies.random,
+    "settings": _made(shown_trainings.settings),
     "slim": _made(shown.SLIM.table),
     "speed": _made(shown.SPEED.table),
     "speed-by-heads": _made(shown_studies.speed_by_heads),

@@ -67,6 +67,18 @@ def test_single_masks_with_their_heads_by_component():
     ]
 
 
+def test_settings_of_each_method_are_in_order():
+    def point(method, score, heads=12):
+        return {"method": method, "heads": heads, "seeds": [101], "score": score, "sd": None}
+
+    points = [point("unpruned", 38.0, None), point("ste+lr=1", 36.5), point("joint-dsp+lr=1+cool=0.1", 37.0)]
+    points.append(point("joint-dsp+lr=0.2+cool=0.5", 37.25))
+    table = shown_trainings.settings({"c": {"measure": "BLEU", "split": "valid", "points": points}})
+    assert table.header == ["ste", "joint-dsp"]
+    assert texts(table) == [["36.50 (lr=1)", "37.25 (lr=0.2, cool=0.5)"], [None, "37.00 (lr=1, cool=0.1)"]]
+    assert table.notes == ["BLEU on valid with 12 heads, the highest first; trainings of each: 1."]
+
+
 def test_shares_of_variance_have_their_p():
     one = {"method": "ste", "heads": 8, "masks": 4, "seeds": 3, "share_mask": 0.5, "share_seed": 0.25, "p_mask": 0.0125}
     all_ = {"method": "all", "heads": 12, "masks": 8, "seeds": 3, "share_mask": 0.75, "share_seed": 0.0}
