@@ -121,8 +121,8 @@ def test_the_mixed_model_is_the_analysis_of_variance_of_blocks():
 
 
 def test_seeds_that_explain_nothing_have_no_variance():
-    # Means of en-fr trainings for which a gradient method fails. Source: REML at its boundary (closed form): the sums of
-    # squares of seeds and rest are pooled.
+    # Means of en-fr trainings for which a gradient method fails. Source: REML at its boundary (closed form): the sums
+    # of squares of seeds and rest are pooled.
     y = np.array([
         [4.60, 4.10, 4.49, 1.09, 4.11], [18.08, 17.28, 14.94, 13.55, 15.77], [47.24, 46.57, 47.51, 47.21, 46.54],
         [9.47, 12.88, 11.90, 8.50, 11.73], [46.40, 45.94, 46.68, 46.09, 46.08], [50.29, 50.47, 50.33, 50.95, 49.34],
