@@ -1,6 +1,7 @@
 """Gates that are learned by fairseq-train: joint, pipelined, killed, resumed, in two processes, and what comes out."""
 
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -87,9 +88,11 @@ def test_gates_only_changes_no_weight(trained, tmp_path):
     assert not torch.equal(first["model"]["head_gates.weight"], state["model"]["head_gates.weight"])
 
 
-def test_a_large_penalty_closes_every_gate_and_none_closes_none(trained, tmp_path):
+def test_a_large_penalty_closes_every_gate_and_one_line_says_that_the_source_is_not_seen(trained, tmp_path, caplog):
     """One step of Adam moves a weight by about the learning rate: 12 steps of 1 lead from 2 to about -10."""
-    closed = train(trained["data"], tmp_path / "a", *L0, "--l0-penalty", "100", "--gate-lr", "1")
+    with caplog.at_level(logging.WARNING):
+        closed = train(trained["data"], tmp_path / "a", *L0, "--l0-penalty", "100", "--gate-lr", "1")
+    assert caplog.text.count("no head of encoder-decoder attention") == 1
     assert kept(closed) == 0 and closed["model"]._metadata["head_gates"]["kind"] == "l0"
     assert (closed["model"]["head_gates.weight"] < -5).all()
 

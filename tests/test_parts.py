@@ -34,6 +34,13 @@ def test_full_and_without():
     assert found == {"enc_self": (4, 5), "enc_dec": (2, 2), "dec_self": (4, 5)}
 
 
+def test_a_decoder_without_encoder_decoder_heads_is_blind():
+    both = [Part("enc_dec", 0, 0), Part("enc_dec", 0, 1)]
+    full = Mask.full(UNEVEN)
+    assert full.without(both).is_blind() and not full.without(both[:1]).is_blind()
+    assert not Mask.full({"enc_self": [2]}).without([Part("enc_self", 0, 0), Part("enc_self", 0, 1)]).is_blind()  # BERT
+
+
 def test_pruning_in_rounds_keeps_original_indices():
     # H = 6: prune 1, then 3, then 1 again: 0, 2, 4, 5 are left; the order of the rounds does not matter.
     mask = Mask.full({"enc_self": [6]})

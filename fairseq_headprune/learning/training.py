@@ -61,7 +61,7 @@ class GateTraining:
         self.gates_only = config.gates_only
         self._samples: Any = 0
         self._watched: Any = None
-        self._vanishing_is_told = False
+        self._vanishing_is_told = self._blindness_is_told = False
         self._interval, self._save_dir = config.gate_log_interval, config.save_dir
         self._resumed = description
         state.learner = learner
@@ -161,8 +161,14 @@ class GateTraining:
 
     def record_validation(self, values: dict[str, float]) -> None:
         """Write a validation's results to the log, and the validated set if it is not logged yet."""
+        learner = self.learned.learner
+        if not self._blindness_is_told and self.learned.mask().is_blind():
+            self._blindness_is_told = True
+            logger.warning(
+                f"update {learner.updates}: the learned set has no head of encoder-decoder attention, so that the "
+                "decoder does not see the source (--heads-kept enc_dec=N,… gives each component its own number)"
+            )
         if self._log is not None:
-            learner = self.learned.learner
             if self._log.logged != learner.updates:
                 self._log.update(learner)
             self._log.validation(learner.updates, values)

@@ -48,6 +48,11 @@ class Mask(Table[int]):
         """Whether anything in a feed-forward component is pruned."""
         return bool(self.dropped(FFN))
 
+    def is_blind(self) -> bool:
+        """Whether all heads of encoder-decoder attention are pruned: the decoder does not see the source then."""
+        heads = self.counts().get("enc_dec", {"kept": 1})
+        return not heads["kept"]
+
     def __and__(self, other: "Mask") -> "Mask":
         """Return the mask that keeps the parts both masks keep; ``other`` may lack feed-forward components."""
         rows = {

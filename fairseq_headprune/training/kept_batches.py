@@ -69,6 +69,6 @@ class KeptBatches:
     def _end_workers(self) -> None:
         """End the processes that loaded the first epoch: as garbage, each would cost 5 seconds."""
         loader, self._iterator.dataloader = self._iterator.dataloader, None
-        workers = getattr(loader, "_iterator", None)
-        if hasattr(workers, "_shutdown_workers"):
-            workers._shutdown_workers()
+        end: Any = getattr(getattr(loader, "_iterator", None), "_shutdown_workers", None)
+        if end is not None:
+            end()

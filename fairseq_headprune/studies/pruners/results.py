@@ -83,7 +83,9 @@ def document(
     where = {"settings": study.settings, "runs": folder.runs, "study": str(folder.path)}
     found = best_methods(data["points"], task.measure)
     title = f"Pruning methods compared, on {split}"
-    return Document(title, result_tables(data), found, notes=concerns_told(rows), data=data, provenance=where)
+    return Document(
+        title, result_tables(data), found, notes=concerns_told(rows) + blindness_told(rows), data=data, provenance=where
+    )
 
 
 def concerns_told(rows: Cells) -> list[str]:
@@ -93,6 +95,20 @@ def concerns_told(rows: Cells) -> list[str]:
         for text in row.get("concerns", ()):
             counts[row["method"], text].append(row["count"])
     return [f"{title(method)}, {max(of)} heads and fewer: {text}" for (method, text), of in counts.items()]
+
+
+def blindness_told(rows: Cells) -> list[str]:
+    """Say of how many models no head of encoder-decoder attention is left, one line for each method."""
+    found: dict[str, dict[int, list[bool]]] = defaultdict(lambda: defaultdict(list))
+    for row in rows:
+        if row["count"] is not None and "enc_dec" in row["kept"]:
+            found[row["method"]][row["count"]].append(not any("1" in layer for layer in row["kept"]["enc_dec"]))
+    lines = []
+    for method, of_count in found.items():
+        some = [f"{sum(of)} of {len(of)} with {count} heads" for count, of in of_count.items() if any(of)]
+        if some:
+            lines.append(f"{title(method)}: models without a head of encoder-decoder attention: {', '.join(some)}")
+    return lines
 
 
 def best_methods(points: Sequence[Mapping[str, Any]], measure: str) -> list[str]:
