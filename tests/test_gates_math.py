@@ -130,8 +130,6 @@ def test_the_rule_uses_its_noise():
 
 @pytest.mark.parametrize("tau", [0.0, -1.0, float("nan"), float("inf")])
 def test_temperatures_out_of_range_are_refused(tau):
-    with pytest.raises(ValueError, match=f"above 0 and finite, got {tau}"):
-        soft_top_k(np.zeros(6), 2, tau)
     for start, end in ((tau, 1e-8), (0.1, tau)):
         with pytest.raises(ValueError, match=f"{tau:g}"):
             Temperature(start, end, 4)

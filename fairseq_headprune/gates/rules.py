@@ -1,11 +1,12 @@
 """How weights become gates: the rules of L0 and of DSP and STE, and their random numbers."""
 
+from collections.abc import Callable
 from typing import Any, Optional
 
 import numpy as np
 
 from fairseq_headprune.gates.l0 import FixedPenalty, HardConcrete, TargetPenalty
-from fairseq_headprune.gates.subset import Array, Pullback, Temperature, check_count, gumbel, relaxed, top_k
+from fairseq_headprune.gates.subset import Array, Pullback, Temperature, check_count, gumbel, soft_top_k, top_k
 from fairseq_headprune.parts import Part
 
 Gates = tuple[Array, Pullback]
@@ -41,6 +42,19 @@ def groups_of(heads: list[Part], kept: int | dict[str, int]) -> dict[str, tuple[
             raise ValueError(f"{component}: {error}") from None
         groups[component] = (places, kept[component])
     return groups
+
+
+class _Converted:
+    """A function of noise that remembers its last result: it is computed ahead, while a GPU works."""
+
+    def __init__(self, convert: Callable[[Array], Array]) -> None:
+        self._convert = convert
+        self._last = np.zeros(0), np.zeros(0)
+
+    def __call__(self, noise: Array) -> Array:
+        if self._last[0] is not noise:
+            self._last = noise, self._convert(noise)
+        return self._last[1]
 
 
 class _ByGroup(Pullback):
@@ -88,7 +102,7 @@ class SubsetRule:
         self.kept, self._groups = kept, groups_of(heads, kept)
         self.temperature, self._init = temperature, init
         self.noise = noise or ("never" if straight_through else "always")
-        self._converted = np.zeros(0), np.zeros(0)
+        self._gumbel = _Converted(gumbel)
         self._cooling: tuple[Optional[Temperature], int, float] = None, -1, 0.0
 
     def first_weights(self, seed: int, count: int) -> Array:
@@ -102,10 +116,10 @@ class SubsetRule:
             return self.hard(scores).astype(np.float64), Pullback(1.0)
         tau = self._tau(self.temperature, update)
         if len(self._groups) == 1:
-            return relaxed(scores, next(iter(self._groups.values()))[1], tau)
+            return soft_top_k(scores, next(iter(self._groups.values()))[1], tau)
         result, groups = np.empty(len(weights)), []
         for places, count in self._groups.values():
-            result[places], pullback = relaxed(scores[places], count, tau)
+            result[places], pullback = soft_top_k(scores[places], count, tau)
             groups.append((places, pullback))
         return result, _ByGroup(groups)
 
@@ -118,11 +132,6 @@ class SubsetRule:
         self._gumbel(noise)
         if self.temperature is not None:
             self._tau(self.temperature, update)
-
-    def _gumbel(self, noise: Array) -> Array:
-        if self._converted[0] is not noise:
-            self._converted = noise, gumbel(noise)
-        return self._converted[1]
 
     def _tau(self, schedule: Temperature, update: int) -> float:
         if self._cooling[:2] != (schedule, update):
@@ -201,7 +210,7 @@ class L0Rule:
             ValueError: a penalty below 0, a target or beta out of range.
         """
         self.concrete, self._init, self.target = HardConcrete(beta), init, target
-        self._converted = np.zeros(0), np.zeros(0)
+        self._logistic = _Converted(self.concrete.logistic)
         #: maximum absolute value of a weight, None for no bound
         self.bound = None if target is None else _L0_BOUND
         if target is None:
@@ -221,11 +230,6 @@ class L0Rule:
     def prepare(self, noise: Array, update: int) -> None:
         """Compute what :meth:`gates` of an update will need besides the weights."""
         self._logistic(noise)
-
-    def _logistic(self, noise: Array) -> Array:
-        if self._converted[0] is not noise:
-            self._converted = noise, self.concrete.logistic(noise)
-        return self._converted[1]
 
     def samples_learned_set(self, weights: Array, noise: Array, update: int) -> Optional[bool]:
         """None: gates that are open with a probability have no learned set of a given size."""

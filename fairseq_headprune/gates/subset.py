@@ -119,6 +119,10 @@ class SoftPullback(Pullback):
         return by_r * (limit / size) if size > limit else by_r
 
 
+# Between two updates a GPU waits for what follows. Of a NumPy function that was not called for milliseconds, the first
+# call takes longer than all the next ones: so these functions use few different ones, and few calls.
+
+
 def soft_top_k(r: Array, k: int, tau: float) -> tuple[Array, Pullback]:
     """Relax the set of the k highest of r by k softmaxes, each discounting what the ones before it took (eqs. 14-19).
 
@@ -127,29 +131,15 @@ def soft_top_k(r: Array, k: int, tau: float) -> tuple[Array, Pullback]:
     more than 1 each), it is projected onto the gates in [0, 1] that add up to k.
 
     Args:
-        r: perturbed scores, (heads,).
+        r: perturbed scores, float64 (heads,).
+        k: from 0 to the number of heads.
         tau: temperature, above 0.
 
     Returns:
         gates (heads,) in [0, 1] that add up to k, and the map from a gradient w.r.t. the gates to one w.r.t. r.
-
-    Raises:
-        ValueError: k is not between 0 and the number of heads, or tau not above 0 and finite.
     """
-    if not (tau > 0 and math.isfinite(tau)):
-        raise ValueError(f"a temperature must be above 0 and finite, got {tau}")
-    check_count(k, len(r))
-    return relaxed(np.asarray(r, dtype=np.float64), k, tau)
-
-
-# Between two updates a GPU waits for what follows. Of a NumPy function that was not called for milliseconds, the first
-# call takes longer than all the next ones: so these functions use few different ones, and few calls.
-
-
-def relaxed(r: Array, k: int, tau: float) -> tuple[Array, Pullback]:
-    """Like :func:`soft_top_k`, of a float64 array, without checks."""
     if 2 * k > len(r) and k < len(r) and not _is_saturated(r, k, tau):
-        dropped, pull = relaxed(-r, len(r) - k, tau)
+        dropped, pull = soft_top_k(-r, len(r) - k, tau)
         return 1.0 - dropped, pull
     steps = None if k == 0 or 2 * k > len(r) else _softmaxes(r, k, tau)
     if steps is None:
