@@ -1,11 +1,13 @@
 """Batches that are kept in memory. Reference: fairseq's own iterator over the same sentences."""
 
+import numpy as np
 import pytest
 import torch
 from fairseq.data import Dictionary, LanguagePairDataset, ListDataset
 from fairseq.data.iterators import EpochBatchIterator
 
-from fairseq_headprune.training.kept_batches import keep_batches
+from fairseq_headprune.tasks.translation_headprune import TranslationHeadpruneConfig, TranslationHeadpruneTask
+from fairseq_headprune.training.kept_batches import KeptBatches, keep_batches
 
 
 class Counted(ListDataset):
@@ -94,6 +96,23 @@ def test_a_resumed_epoch_goes_on_where_it_was():
     assert epoch(resumed) == epoch(again)
 
 
+def test_epochs_in_order_come_before_shuffled_ones():
+    """As with --curriculum 2, resumed within the first epoch."""
+    for limit in (10**6, 1000):
+        mine, reference = kept(limit, reuse_dataloader=True), make_iterator()
+        for iterator in (mine, reference):
+            iterator.load_state_dict({"epoch": 1, "iterations_in_epoch": 2, "shuffle": False})
+        for shuffle in (False, False, True, True, False):
+            assert epoch(mine, shuffle=shuffle) == epoch(reference, shuffle=shuffle)
+
+
+def test_kept_batches_hold_no_open_files():
+    iterator = kept(num_workers=1, reuse_dataloader=True)
+    epoch(iterator)
+    for batch in iterator._get_iterator_for_epoch._kept.values():
+        assert not batch["target"].is_shared() and not batch["net_input"]["src_tokens"].is_shared()
+
+
 def test_too_many_bytes_are_not_kept():
     iterator, reference = kept(limit=1000), make_iterator()
     for _ in range(3):
@@ -105,3 +124,17 @@ def test_too_many_bytes_are_not_kept():
 def test_a_dataset_that_may_change_its_sentences_is_loaded_anew():
     iterator = kept(kind=Other)
     assert [reads(lambda: epoch(iterator))[1] for _ in range(2)] == [22, 22]
+
+
+@pytest.mark.parametrize("settings", [{}, {"disable_iterator_cache": True}, {"update_epoch_batch_itr": True}],
+                         ids=["shared", "parts of a corpus", "new in every epoch"])  # fmt: skip
+def test_batches_are_kept_where_epochs_share_them(settings):
+    # Source: fairseq makes the batches of an epoch with the seed plus the epoch's number.
+    dataset, seeds = make_iterator().dataset, []
+    dataset.ordered_indices = lambda: seeds.append(np.random.get_state()[1][0]) or np.arange(22)
+    settings_of_task = TranslationHeadpruneConfig(cuda_graphs="on", train_subset="train")
+    task = TranslationHeadpruneTask(settings_of_task, dataset.src_dict, dataset.tgt_dict)
+    task.datasets = {"train": dataset}
+    iterator = task.get_batch_iterator(dataset, max_sentences=4, seed=7, epoch=3, **settings)
+    assert isinstance(iterator._get_iterator_for_epoch, KeptBatches) == (not settings)
+    assert seeds == [10 if settings else 8] and iterator.seed == 7

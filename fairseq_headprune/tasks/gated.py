@@ -181,7 +181,8 @@ class GatedTask(PrunableTask):
         """
         training = dataset is self.datasets.get(self.cfg.train_subset)
         kwargs["required_batch_size_multiple"] = required_batch_size_multiple if training else 1
-        shared = self.can_reuse_epoch_itr(dataset) and not kwargs.get("update_epoch_batch_itr")
+        anew = kwargs.get("update_epoch_batch_itr") or kwargs.get("disable_iterator_cache")
+        shared = self.can_reuse_epoch_itr(dataset) and not anew
         # If a run's epochs share their batches, fairseq seeds these with the epoch in which the run was started.
         first = seed + 1 - epoch if training and shared else seed
         iterator = super().get_batch_iterator(dataset, *args, seed=first, epoch=epoch, **kwargs)

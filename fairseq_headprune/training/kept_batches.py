@@ -6,6 +6,7 @@ from typing import Any, Optional
 from fairseq.data.iterators import CountingIterator, EpochBatchIterator
 from fairseq.data.language_pair_dataset import LanguagePairDataset
 from fairseq.utils import apply_to_sample
+from torch import Tensor
 
 #: maximum size of all kept batches of a split, in bytes; of a larger split none are kept
 LIMIT = 2**30
@@ -37,6 +38,10 @@ class KeptBatches:
 
     def __call__(self, epoch: int, shuffle: bool, fix_batches_to_gpus: bool = False, offset: int = 0) -> Any:
         """Return the batches of an epoch, in its order, from ``offset`` on."""
+        # A loader that fairseq uses again would otherwise keep the first epoch's order, also in another one.
+        sampler = getattr(self._iterator, "epoch_batch_sampler", None)
+        if sampler is not None:
+            sampler.shuffle, sampler.fix_batches_to_gpus = shuffle, fix_batches_to_gpus
         if self._bytes > self._limit:
             return self._load(epoch, shuffle, fix_batches_to_gpus, offset)
         batches = self._iterator.ordered_batches(epoch, fix_batches_to_gpus, shuffle)[offset:]
@@ -60,9 +65,15 @@ class KeptBatches:
 
     def _note(self, batch: tuple[int, ...], sample: Any) -> None:
         sizes: list[int] = []
-        apply_to_sample(lambda tensor: sizes.append(tensor.nbytes), sample)
+
+        def own(tensor: Tensor) -> Tensor:
+            sizes.append(tensor.nbytes)
+            # What a process has loaded holds a file descriptor per tensor, unless it was copied to pinned memory.
+            return tensor.clone() if tensor.is_shared() else tensor
+
+        mine = apply_to_sample(own, sample)
         self._bytes += sum(sizes) if batch not in self._kept else 0
-        self._kept[batch] = sample
+        self._kept[batch] = mine
         if self._bytes > self._limit:
             self._kept.clear()
 
