@@ -1,13 +1,15 @@
 """Compare methods over trainings:  over_trainings.py COMPARISON.json --against METHOD [--margin BLEU] [-o OUT.json]
 
 COMPARISON.json is what headprune compare-pruners wrote. The unit is a training (a seed): samplings of it (options
-order=N and mask=N) are averaged first. Every method is compared with METHOD over the seeds that both have (paired
-t-test, 95% interval; Holm's correction over all rows): at every number of heads, and in the mean over those that all
-methods have. With --margin, p_equivalent is that of two one-sided tests (TOST): below .05 they are the same within it.
+order=N and mask=N) are averaged first, and a training without all of them is left out. Every method is compared with
+METHOD over the seeds that both have (paired t-test, 95% interval; Holm's correction over all rows): at every number of
+heads, and in the mean over those that all methods have. With --margin, p_equivalent is that of two one-sided tests
+(TOST): below .05 they are the same within it.
 """
 
 import argparse
 import re
+import sys
 from collections import defaultdict
 from dataclasses import asdict
 from pathlib import Path
@@ -32,7 +34,7 @@ def by_method(rows: list[dict[str, Any]]) -> dict[str, Scores]:
         drawn[method][row["count"]][row["seed"]].append(row["score"])
     found: dict[str, Scores] = {}
     for method, of_count in drawn.items():
-        found[method] = {k: {seed: mean(values) for seed, values in of.items()} for k, of in of_count.items()}
+        found[method] = {count: _averaged(f"{method}, {count} heads", of) for count, of in of_count.items()}
     counts = [set(scores) for scores in found.values() if None not in scores]
     shared = set.intersection(*counts) if counts else set()
     for scores in found.values():
@@ -40,6 +42,15 @@ def by_method(rows: list[dict[str, Any]]) -> dict[str, Scores]:
             seeds = set.intersection(*(set(scores[count]) for count in shared))
             scores[None] = {seed: mean(scores[count][seed] for count in shared) for seed in sorted(seeds)}
     return found
+
+
+def _averaged(name: str, drawn: dict[int, list[float]]) -> dict[int, float]:
+    """Return seed -> mean over its samplings; seeds that lack some are left out, and told."""
+    whole = max(map(len, drawn.values()))
+    left = [str(seed) for seed, scores in drawn.items() if len(scores) < whole]
+    if left:
+        print(f"{name}: left out are trainings without all {whole} samplings: {', '.join(left)}", file=sys.stderr)
+    return {seed: mean(scores) for seed, scores in drawn.items() if len(scores) == whole}
 
 
 def compare(rows: list[dict[str, Any]], against: str, margin: float | None) -> list[dict[str, Any]]:

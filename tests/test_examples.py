@@ -155,6 +155,16 @@ def test_methods_are_compared_over_trainings_whose_samplings_are_averaged():
         script("over_trainings.py").compare(rows, "magic", None)
 
 
+def test_a_training_without_all_samplings_is_left_out(capsys):
+    rows = [row(f"random-after+order={n}", 8, seed, 30.0 + n + seed) for n, seed in ((1, 1), (2, 1), (1, 2), (2, 2))]
+    rows += [row("random-after+order=2", 8, 3, 35.0), *(row("ste", 8, seed, 36.0) for seed in (1, 2, 3))]
+    scores = next(one for one in script("over_trainings.py").compare(rows, "ste", None) if one["method"] != "ste")
+    # By hand: of seeds 1 and 2, which have both orders, 32.5 and 33.5.
+    assert (scores["n"], scores["mean"], scores["difference"]["n"]) == (2, 33.0, 2)
+    told = "random-after, 8 heads: left out are trainings without all 2 samplings: 3\n"
+    assert capsys.readouterr().err == told
+
+
 def test_variance_of_masks_and_seeds_is_that_of_a_sum():
     """Scores mask + seed without a rest: variances 1 (of 0, 1, 2) and 0.5 (of 0 and 1)."""
     found = script("questions/variance.py")
