@@ -157,6 +157,26 @@ BOOTSTRAP = Described(
     "repeats.",
 )
 
+
+def _errors(found: Mapping[str, Any]) -> str:
+    low, high = (100 * end for end in found["ci"])
+    return f"{100 * found['share']:.1f}% [{low:.1f}, {high:.1f}]"
+
+
+#: What type_1_errors.py found; the columns are the levels.
+TYPE_1_ERRORS = Described(
+    [
+        Column("test", "test"),
+        Column("trainings", "trainings"),
+        Column("at 5%", form=lambda row: _errors(row["0.05"])),
+        Column("at 1%", form=lambda row: _errors(row["0.01"])),
+    ],
+    rows="rows",
+    align="ll",
+    note="Share of {rows[0][trials]} trials without a difference that the test rejects, with its exact 95% interval; "
+    "of bootstraps {sentences} sentences, {resamples} resamples.",
+)
+
 SWEEP = Described(
     [
         Column("epochs", "checkpoints", lambda checkpoints: len(checkpoints)),
