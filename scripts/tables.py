@@ -69,6 +69,7 @@ KINDS: dict[str, Make] = {
     "speed-by-heads": _made(shown_studies.speed_by_heads),
     "task-heads": _made(shown_studies.task_heads),
     "trained": _made(shown.TRAINED.table, shown.TRAINED_MEANS.table),
+    "type-1-errors": _made(shown.TYPE_1_ERRORS.table),
     "variance": _made(shown_trainings.VARIANCE.table),
 }
 

@@ -36,14 +36,7 @@ ELSEWHERE = {
         "1.28": "standard deviation of Gumbel noise: pi over the root of 6",
     },
     "docs/release.md": {"3.11": "Python", "3.12": "Python"},
-    "docs/statistics.md": {
-        "2.5": "a quantile, by definition",
-        "97.5": "a quantile, by definition",
-        "9.9": "quantile of Student's t: two degrees of freedom",
-        "4.6": "quantile of Student's t: four degrees of freedom",
-        "0.3": "the default of --margin",
-        "5.5": "what tests/test_trainings.py holds the test to",
-    },
+    "docs/statistics.md": {"2.5": "a quantile, by definition", "97.5": "a quantile, by definition"},
     "docs/papers/michel2019.md": {
         "0.56": "the paper, Figure 2",
         "0.68": "the paper, Figure 2",

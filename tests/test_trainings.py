@@ -1,12 +1,14 @@
 """Statistics over trainings: against scipy, statsmodels, closed forms, and simulations of their errors."""
 
+import sys
+
 import numpy as np
 import pytest
+import tiny
 from scipy import stats
 
 from fairseq_headprune.evaluation import trainings
 from fairseq_headprune.evaluation.p_values import corrected, holm
-from fairseq_headprune.evaluation.significance import bootstrap_statistics
 from fairseq_headprune.evaluation.trainings import (
     against_value,
     hierarchical_bootstrap,
@@ -15,7 +17,12 @@ from fairseq_headprune.evaluation.trainings import (
     spread,
     welch,
 )
+from fairseq_headprune.files import read_json
 
+sys.path.insert(0, str(tiny.ROOT / "scripts"))
+import type_1_errors  # noqa: E402
+
+ERRORS = tiny.ROOT / "examples" / "questions" / "results" / "type-1-errors.json"
 BASE, MINE = [40.1, 39.4, 40.9, 40.2], [38.0, 38.3, 39.9, 38.1]
 
 
@@ -139,46 +146,44 @@ def test_seeds_that_explain_nothing_have_no_variance():
         assert found[str(k)].ci == pytest.approx((mean - reach, mean + reach), rel=1e-4)
 
 
-def contains(rejected, level):
-    """Whether the exact 99.9% interval (Clopper and Pearson) of the share of rejections contains the level."""
-    interval = stats.binomtest(int(np.sum(rejected)), len(rejected)).proportion_ci(0.999, method="exact")
-    return interval.low <= level <= interval.high
+STORED = {(row["test"], row["trainings"]): row for row in read_json(ERRORS)["rows"]}
+#: tests that are exact for normal draws
+EXACT = (
+    "paired t-test",
+    "one-sample t-test",
+    "TOST, at the edge of the margin",
+    "mixed-effects model, one of 4 methods",
+)
+
+
+def contains(row, level, share, confidence=0.999):
+    """Whether the exact interval (Clopper and Pearson) of a share of rejections contains another share."""
+    interval = stats.binomtest(row[level]["rejected"], row["trials"]).proportion_ci(confidence, method="exact")
+    return interval.low <= share <= interval.high
+
+
+def test_type_1_errors_are_those_of_the_levels():
+    """Of every test that is simulated; the trials are those of the manual."""
+    assert list(STORED) == list(type_1_errors.CASES) and {row["trials"] for row in STORED.values()} == {5000}
+    for (test, _), row in STORED.items():
+        for level in ("0.05", "0.01"):
+            found = stats.binomtest(row[level]["rejected"], row["trials"])
+            assert row[level]["ci"] == pytest.approx(list(found.proportion_ci(0.95, method="exact")))
+            if test in EXACT:
+                assert contains(row, level, float(level)), test
+    share = {case: row["0.05"]["share"] for case, row in STORED.items()}
+    # Welch's test is not exact; with few trainings it keeps below its level.
+    assert all(0.02 < value < 0.055 for (test, _), value in share.items() if test.startswith("Welch"))
+    # The paired bootstrap of sentences keeps its level for two models; for two methods it does not.
+    one, method = "paired bootstrap of sentences, two models", "the same, read as if it spoke of methods"
+    assert 0.03 < share[one, "1"] < 0.08 and share[method, "1"] > 0.12
+    # A percentile interval knows no t distribution: above 5% with few trainings.
+    both = [share["hierarchical bootstrap", trainings] for trainings in ("3", "5", "10")]
+    assert 0.13 > both[0] > both[1] > both[2] and both[2] < 0.06
 
 
 @pytest.mark.slow
-def test_type_1_errors_of_tests_over_trainings():
-    """No difference between methods; seeds differ by 1, sentences by 1. The level is 5%."""
-    draw, repeats = np.random.default_rng(5), 2000
-    for n in (3, 5):
-        a, b = draw.normal(size=(2, repeats, n)) + draw.normal(size=(repeats, n))
-        assert contains([paired(by_seed(x), by_seed(y)).p < 0.05 for x, y in zip(a, b, strict=True)], 0.05)
-        unpaired = draw.normal(size=(repeats, n))
-        levels = [welch(x, y).p < 0.05 for x, y in zip(a.tolist(), unpaired.tolist(), strict=True)]
-        # Welch's test is not exact; with equal sizes it keeps below its level.
-        assert 0.02 < np.mean(levels) < 0.055
-    # TOST at the edge of the margin: the true difference is 0.3, and "equivalent within 0.3" an error in 5% at most.
-    edge = 0.3 + 0.1 * draw.normal(size=(repeats, 5))
-    assert contains([against_value(0.0, x, 0.3).p_equivalent < 0.05 for x in edge.tolist()], 0.05)
-
-
-@pytest.mark.slow
-def test_type_1_errors_of_the_bootstraps():
-    """The paired bootstrap of sentences keeps its level for two models; for two methods it does not."""
-    draw, repeats, m = np.random.default_rng(6), 1000, 200
-    null = system(np.zeros(m))
-    same = {"base": null} | {str(k): system(draw.normal(size=m)) for k in range(repeats)}
-    p = np.array([found.p for found in bootstrap_statistics(mean, same, 999)[1:]])
-    assert 0.03 < np.mean(p < 0.05) < 0.08 and np.mean(p < 0.01) < 0.03
-    # Equivalent models of other seeds, which differ by as much as a sentence bootstrap's deviation.
-    seeds = {"base": null} | {str(k): system(draw.normal(size=m) + draw.normal() / m**0.5) for k in range(repeats)}
-    p = np.array([found.p for found in bootstrap_statistics(mean, seeds, 999)[1:]])
-    assert np.mean(p < 0.05) > 0.12 and np.mean(p < 0.01) > 0.04
-    # Both levels: above 5% with few trainings, whose percentile interval knows no t distribution (1,000 repeats: 8.0%,
-    # 6.4 to 9.9, with three; 6.8%, 5.3 to 8.5, with five; 4.6%, 3.4 to 6.1, with ten).
-    for n, most in ((3, 0.13), (5, 0.11), (10, 0.09)):
-        rejected = []
-        for _ in range(300):
-            x = draw.normal(size=(n, 1)) * 0.1 + 0.1 * draw.normal(size=m) + draw.normal(size=(n, m)) * 0.5
-            one = hierarchical_bootstrap(mean, [null] * n, [system(row) for row in x], 399, seed=1)
-            rejected.append(one["p"] < 0.05)
-        assert np.mean(rejected) < most, (n, np.mean(rejected))
+@pytest.mark.parametrize("case", type_1_errors.CASES, ids=" ".join)
+def test_type_1_errors_are_found_again(case):
+    row = type_1_errors.simulate(*case, 200)
+    assert all(contains(row, level, STORED[case][level]["share"]) for level in ("0.05", "0.01"))
