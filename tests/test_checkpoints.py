@@ -114,6 +114,9 @@ def test_damaged_files(trained, tmp_path):
         "empty.pt": b"", "text.pt": b"no checkpoint\n", "zip.pt": b"PK\x03\x04", "half.pt": whole[: len(whole) // 2],
     }  # fmt: skip
     contents |= {"almost.pt": whole[:-10], "old.pt": b"\x80\x02}q\x00X"}
+    # A block in the middle was never written: torch reads the weights there as zeros.
+    quarter = len(whole) // 4
+    contents["hole.pt"] = whole[: 2 * quarter] + bytes(quarter) + whole[3 * quarter :]
     for name, content in contents.items():
         (tmp_path / name).write_bytes(content)
         with pytest.raises(ValueError, match=f"{name}: a damaged or truncated file, or not a checkpoint"):

@@ -227,6 +227,10 @@ def test_a_checkpoint_that_does_not_fit_its_settings(trained, tmp_path, capsys):
     torch.save(state, tmp_path / "less.pt")
     line = refused(capsys, "score", trained["data"], "--path", tmp_path / "less.pt")
     assert "less.pt does not fit" in line and "encoder.layers.0.fc1.weight" in line
+    del state["cfg"]
+    torch.save(state, tmp_path / "bare.pt")
+    line = refused(capsys, "score", trained["data"], "--path", tmp_path / "bare.pt")
+    assert "bare.pt: the checkpoint holds no model settings" in line
 
 
 def test_a_dictionary_of_another_size(trained, copied, capsys):

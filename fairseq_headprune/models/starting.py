@@ -148,7 +148,11 @@ def load_model(path: str, state: State, overrides: dict[str, Any], task: Any) ->
     Raises:
         ValueError: the weights do not fit the settings, or overrides would give another model.
     """
-    refuse_other_heads(argparse.Namespace(**overrides), saved_settings(state), "take it out of --model-overrides")
+    try:
+        settings = saved_settings(state)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+    refuse_other_heads(argparse.Namespace(**overrides), settings, "take it out of --model-overrides")
     try:
         models, saved = checkpoint_utils.load_model_ensemble([path], {**_RECOMPUTING, **overrides}, task)
         return models[0], saved

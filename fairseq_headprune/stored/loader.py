@@ -92,7 +92,10 @@ def read_state(path: PathLike) -> State:
     with open(path, "rb"):
         allow_settings()
     try:
-        state = torch.load(os.fspath(path), map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
+        zipped = zipfile.is_zipfile(path)
+        state = torch.load(os.fspath(path), map_location="cpu", weights_only=True, mmap=zipped)
+        if zipped:
+            _check_records(path)
     except pickle.UnpicklingError as error:
         raise ValueError(f"{path}: {_why_refused(str(error))}") from error
     except Exception as error:  # random bytes can raise anything: struct.error, EOFError, RuntimeError…
@@ -107,6 +110,15 @@ def read_state(path: PathLike) -> State:
         raise ValueError(f"{path}: {error}") from error
     refuse_part(state, path)
     return state
+
+
+def _check_records(path: Path) -> None:
+    """Check that each record of a zip file begins where its directory says: torch reads weights in place without it."""
+    with zipfile.ZipFile(path) as records, open(path, "rb") as stream:
+        for record in records.infolist():
+            stream.seek(record.header_offset)
+            if stream.read(4) != b"PK\x03\x04":
+                raise ValueError(f"{record.filename} is not where it should be")
 
 
 def _missing(path: Path) -> str:
