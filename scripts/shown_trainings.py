@@ -105,7 +105,22 @@ def numbers(kept: Mapping[str, Sequence[str]]) -> tuple[int, ...]:
 def _of_mask(row: Row) -> str:
     """Return a mask's heads by component, and its score over trainings."""
     found = next(one for one in row["rows"] if (one["method"], one["count"]) == (row["method"], row["heads"]))
-    return f"{'/'.join(map(str, numbers(found['kept'])))}: {mean_and_sd(row['score'], row['sd'])}"
+    text = f"{'/'.join(map(str, numbers(found['kept'])))}: {mean_and_sd(row['score'], row['sd'])}"
+    return text + (f" ({len(row['seeds'])})" if len(_trained(row["points"])) > 1 else "")
+
+
+def _trained(points: Sequence[Mapping[str, Any]]) -> set[int]:
+    """Return the numbers of trainings that single masks have."""
+    return {len(point["seeds"]) for point in points if unnumbered(point["method"]) != point["method"]}
+
+
+def _masks_told(values: Values) -> str:
+    (value,) = values.values()
+    of = _trained(value["points"])
+    over = f"over {min(of)} trainings" if len(of) == 1 else "(number of trainings)"
+    return (
+        f"Heads in Enc-Enc/Enc-Dec/Dec-Dec: {value['measure']} on {value['split']}, mean ± standard deviation {over}."
+    )
 
 
 #: The single masks (option mask=N) that compare-pruners has trained.
@@ -120,7 +135,7 @@ MASKS = Described(
     only=lambda row: unnumbered(row["method"]) != row["method"],
     order=lambda row: (-row["heads"], row["method"].rpartition("=")[2]),
     align="ll",
-    note="Heads in Enc-Enc/Enc-Dec/Dec-Dec: {measure} on {split}, mean ± standard deviation over seeds.",
+    note=_masks_told,
 )
 
 

@@ -56,7 +56,9 @@ def test_single_masks_with_their_heads_by_component():
     methods = ["random-start+mask=2", "random-start+mask=1", "learned-start+layers+mask=1", "joint-dsp"]
     value = {
         "measure": "BLEU", "split": "test",
-        "points": [{"method": m, "heads": 4, "score": 30.0 + n, "sd": 0.25} for n, m in enumerate(methods)],
+        "points": [
+            {"method": m, "heads": 4, "seeds": [1, 2], "score": 30.0 + n, "sd": 0.25} for n, m in enumerate(methods)
+        ],
         "rows": [{"method": m, "count": 4, "kept": kept} for m in methods],
     }  # fmt: skip
     table = shown_trainings.MASKS.table({"m": value})
@@ -65,6 +67,11 @@ def test_single_masks_with_their_heads_by_component():
         ["4", "1", "3/0/1: 31.00 ± 0.25", "3/0/1: 32.00 ± 0.25"],
         ["4", "2", "3/0/1: 30.00 ± 0.25", None],
     ]
+    assert "standard deviation over 2 trainings." in table.notes[0]
+    value["points"][0]["seeds"] = [1]
+    table = shown_trainings.MASKS.table({"m": value})
+    assert texts(table)[1] == ["4", "2", "3/0/1: 30.00 ± 0.25 (1)", None]
+    assert texts(table)[0][2] == "3/0/1: 31.00 ± 0.25 (2)" and "(number of trainings)" in table.notes[0]
 
 
 def test_settings_of_each_method_are_in_order():
