@@ -13,10 +13,12 @@ from fairseq_headprune.studies.pruners.points import cost_table, costs, methods_
 from fairseq_headprune.studies.pruners.results import (
     best_methods,
     blindness_told,
+    both_levels_table,
     concerns_told,
     difference_table,
     model_table,
     points_of,
+    result_tables,
     score_note,
     score_table,
 )
@@ -111,6 +113,11 @@ def test_table_3b(points):
     note = score_note(results)
     assert note.startswith("The unpruned model has 33.00 ± 0.00 (2). BLEU on test, sig; mean ± standard deviation")
     assert "over 1 test," in note and "fewer than two trainings are not tested)" in note and "TOST" not in note
+    # All sentences differ by the same: of two trainings one is drawn, -10 or -14. One training alone has no interval.
+    both = both_levels_table(results)
+    assert shown(both) == [["8", "-12.00 [-14.00, -10.00]", "+0.00 [+0.00, +0.00]"], ["4", None, None]]
+    made = result_tables({**results, "mixed_model": None, "costs": []})
+    assert [table.caption.partition(",")[0] for table in made][2] == "The same difference in BLEU"
     points[1]["difference"] |= {"p": 0.001, "p_holm": 0.002}
     points[2]["difference"] |= {"p": 0.5, "p_holm": 0.5, "p_equivalent": 0.001}
     assert [cell.mark for cell in score_table(results).rows[0][1:]] == ["holm", ""]

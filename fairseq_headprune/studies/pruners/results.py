@@ -169,6 +169,8 @@ def result_tables(value: Mapping[str, Any]) -> list[Table]:
     tables = [replace(score_table(value), notes=[score_note(value), ""])]
     if isinstance(tests_of(value), TrainingTests):
         tables.append(replace(difference_table(value), notes=[""]))
+        if any("both_levels" in point for point in value["points"]):
+            tables.append(replace(both_levels_table(value), notes=[""]))
     if value.get("mixed_model"):
         tables.append(replace(model_table(value["mixed_model"], value["measure"], value["alpha"]), notes=[""]))
     if value["costs"]:
@@ -209,6 +211,20 @@ def difference_table(results: Mapping[str, Any]) -> Table:
         same = " =" if isinstance(tests, TrainingTests) and tests.equivalent(found) else ""
         return None if found["mean"] is None else f"{difference_text(found['mean'], found['ci'])} ({found['n']}){same}"
 
+    return replace(_by_method(results, shown), caption=caption)
+
+
+def both_levels_table(results: Mapping[str, Any]) -> Table:
+    """Tabulate the intervals of these differences where trainings and sentences are both samples."""
+
+    def shown(point: Mapping[str, Any]) -> str | None:
+        both = point.get("both_levels")
+        return difference_text(both["difference"], both["ci"]) if both else None
+
+    caption = (
+        f"The same difference in {results['measure']}, with the 95% interval over trainings and sentences "
+        "(hierarchical bootstrap; the marks are those of the t-tests)"
+    )
     return replace(_by_method(results, shown), caption=caption)
 
 
