@@ -1,5 +1,6 @@
 """Reads files with errors that name the file, and writes them atomically."""
 
+import errno
 import hashlib
 import json
 import os
@@ -51,6 +52,7 @@ def check_output(path: PathLike) -> Path:
     Raises:
         ValueError: the path exists and is not a regular file; writing would replace it.
         FileNotFoundError: there is no folder for it.
+        PermissionError: nothing can be written to the folder.
     """
     place = Path(os.path.realpath(path))
     # Both paths are checked: the target of a /proc link may have no path of its own, and links may be circular.
@@ -60,6 +62,8 @@ def check_output(path: PathLike) -> Path:
     if not place.parent.is_dir():
         folder = place.parent if os.path.islink(path) else Path(path).parent
         raise FileNotFoundError(f"{path}: there is no folder {folder}; make it first")
+    if not os.access(place.parent, os.W_OK | os.X_OK):
+        raise PermissionError(errno.EACCES, "the folder is not writable", str(path))
     return place
 
 

@@ -57,6 +57,7 @@ def test_a_verb_gets_its_arguments_and_gives_the_status(verb):
             2,
             "headprune make-it: out: No space left on device",
         ),
+        (PermissionError(13, "cannot write to a"), 2, "headprune make-it: cannot write to a"),
         (RuntimeError("two\nlines"), 1, "headprune make-it: two lines"),
         (ZeroDivisionError(), 1, "headprune make-it: ZeroDivisionError"),
         (KeyError(), 2, "headprune make-it: KeyError"),

@@ -72,6 +72,15 @@ def test_a_missing_folder_is_named(tmp_path):
             files.write_text(tmp_path / name, "x")
 
 
+def test_a_folder_that_cannot_be_written_is_said_before_the_work(tmp_path, monkeypatch):
+    # Made up, since root may write anywhere.
+    monkeypatch.setattr(os, "access", lambda path, mode: str(path) != str(tmp_path))
+    with pytest.raises(PermissionError, match="the folder is not writable: '.*a.txt'"):
+        files.check_output(tmp_path / "a.txt")
+    (tmp_path / "far").mkdir()
+    assert files.check_output(tmp_path / "far" / "a.txt") == tmp_path / "far" / "a.txt"
+
+
 def test_a_link_stays_and_its_target_is_written(tmp_path):
     (tmp_path / "far").mkdir()
     (tmp_path / "far" / "a.txt").write_text("old")

@@ -67,14 +67,16 @@ def main(argv: list[str] | None = None) -> int:
     except Exception as error:
         if os.environ.get("HEADPRUNE_DEBUG"):
             raise
-        print(f"headprune {argv[0]}: {' '.join(_said(error).split()) or type(error).__name__}", file=sys.stderr)
+        print(f"headprune {argv[0]}: {' '.join(said(error).split()) or type(error).__name__}", file=sys.stderr)
         return 2 if isinstance(error, (ValueError, KeyError, OSError)) else 1
 
 
-def _said(error: Exception) -> str:
+def said(error: Exception) -> str:
     """Return the message of an error; for an OSError the file comes first, and errno is omitted."""
-    if isinstance(error, OSError) and error.filename is not None and error.strerror:
+    if isinstance(error, OSError) and error.strerror:
         missing = isinstance(error, FileNotFoundError)
+        if error.filename is None:
+            return error.strerror
         return f"{error.filename}: {'there is no such file or folder' if missing else error.strerror}"
     # str(KeyError) is the repr of its argument; show the argument itself.
     return str(error.args[0] if isinstance(error, KeyError) and error.args else error)

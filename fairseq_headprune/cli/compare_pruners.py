@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from fairseq_headprune.cli import said
 from fairseq_headprune.cli.common import (
     Help,
     Parser,
@@ -74,7 +75,7 @@ def run(argv: list[str], prog: str = "headprune compare-pruners") -> int:
         print(f"{prog}: {error}; start it again for the rest", file=sys.stderr)
         return 1
     except (ValueError, OSError) as error:
-        one_line_error(parser, str(error))
+        one_line_error(parser, said(error))
 
 
 def _run(args: argparse.Namespace, argv: list[str]) -> int:
