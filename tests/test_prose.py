@@ -16,7 +16,8 @@ PAGES = [
     for path in (tiny.ROOT / "README.md", *tiny.ROOT.glob("docs/**/*.md"), *tiny.ROOT.glob("examples/*/README.md"))
     if re.search(r"<!-- table|`examples/\w+/results/", path.read_text())
 ]
-_TABLE = re.compile(r"<!-- table \S+ ([^/ ]+)/[^\n]* -->(.*?)<!-- end -->", re.DOTALL)
+_TABLE = re.compile(r"<!-- table [^\n]* -->(.*?)<!-- end -->", re.DOTALL)
+_MARKER = re.compile(r"<!-- table .* -->")
 _NAMED = re.compile(r"`([\w/*.-]+\.json)`")
 _NUMBER = re.compile(r"(?<![\w.§/-])\d[\d,]*\.\d+(?!\w|\.\d)")
 #: code, formulas, targets of links, and numbers of sections, tables and figures
@@ -58,6 +59,7 @@ ELSEWHERE = {
         "0.24": "median of `importance` in CoLA-survivors.json",
     },
     "docs/papers/li2021.md": {
+        "0.13": "the paper, Table 3b",
         "11.2": "the paper, Table 3b",
         "1.6": "= 89.22 - 87.61",
     },
@@ -90,7 +92,7 @@ def holds(shown, text):
 
 def shown_in(text):
     """Return the numbers of the tables in a text."""
-    tables = " ".join(table for _, table in _TABLE.findall(text))
+    tables = " ".join(_TABLE.findall(text))
     return [float(number.replace(",", "")) for number in re.findall(r"\d[\d,]*\.?\d*", tables)]
 
 
@@ -110,7 +112,7 @@ def unbacked(text):
     What stands above the first heading sums the page up. Yields (number as it is written, the numbers where it was
     looked for).
     """
-    examples = {example for example, _ in _TABLE.findall(text)}
+    examples = {example for marker in _MARKER.findall(text) for example in re.findall(r"(\w+)/results/", marker)}
     summary, *sections = re.split(r"^## ", text, flags=re.MULTILINE)
     pieces = [(summary, shown_in(text) + named_in(text, examples))]
     for section in sections:
