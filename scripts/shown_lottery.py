@@ -86,6 +86,7 @@ SELECTION = Described(
         Column("task", "@file"),
         Column("tickets of", "@searches", lambda name: "weights" if _words(name) == "weights" else "heads and blocks"),
         Column("selected on", "@searches", lambda name: name.partition("-")[0]),
+        Column("models", form=len, over=True),
         Column("kept", form=_kept, over=True),
         Column("score there", form=lambda rows: _scores(rows, "") if "reported_ticket" in rows[0] else None, over=True),
         Column(
@@ -136,6 +137,7 @@ AGREEMENT = Described(
     [
         Column("task", "@file"),
         Column("searched", "@tickets", _words),
+        Column("models", form=lambda row: len(row["searches"][row["@tickets"]])),
         *_agreement_of(0, "heads"),
         *_agreement_of(1, "blocks"),
     ],

@@ -196,3 +196,4 @@ def test_variance_of_masks_is_that_of_numbers_by_component_and_that_of_heads():
     assert both["p_numbers"] == pytest.approx(1 - (8 / 10) ** 0.5) and both["p_sets"] is None
     # Source: the upper 5% of F with 3 and 9 degrees of freedom in printed tables.
     assert variance._p(3.863, 1.0, 3, 9) == pytest.approx(0.05, abs=1e-4)
+    assert variance._p(1e300, 1e-300, 3, 90) > 0  # too small for a float, and not 0

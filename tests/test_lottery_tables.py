@@ -74,11 +74,11 @@ def test_lottery_tickets_of_tasks():
 
 def test_selection_and_agreement_of_lottery_tickets():
     # Kept there: 95 and 90% of 80; reported: 90% of it: 5 and 0 points apart, mean 2.5, deviation 5 / sqrt(2).
-    kept = ["15.0 (10 to 20) heads, 2 blocks", "80.0 → 74.0", "80.0 → 72.0", "+2.5 ± 3.5"]
+    kept = ["2", "15.0 (10 to 20) heads, 2 blocks", "80.0 → 74.0", "80.0 → 72.0", "+2.5 ± 3.5"]
     table = shown_lottery.SELECTION.table(lottery())
     assert texts(table) == [["MRPC", "heads and blocks", on, *kept] for on in ("dev", "holdout")]
     [row] = texts(shown_lottery.AGREEMENT.table(lottery()))
-    assert row == ["MRPC", "both", "15.0 (10 to 20)", "3", "0.00 (0.030)", "2", "2"]
+    assert row == ["MRPC", "both", "2", "15.0 (10 to 20)", "3", "0.00 (0.030)", "2", "2"]
 
 
 def test_survivors_of_lottery_tickets_and_their_attention():

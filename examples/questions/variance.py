@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from fairseq_headprune.evaluation.p_values import positive
 from fairseq_headprune.files import read_json, sha256, write_json
 from fairseq_headprune.jobs.methods import base
 from fairseq_headprune.provenance import script_environment
@@ -64,7 +65,7 @@ def _p(among: float, within: float, *freedom: int) -> float | None:
     """Return the p of the F test of two mean squares."""
     from scipy.special import fdtrc
 
-    return float(fdtrc(*freedom, among / within)) if within > 0 else None
+    return positive(float(fdtrc(*freedom, among / within))) if within > 0 else None
 
 
 def tables(rows: list[dict[str, Any]]) -> dict[tuple[str, int], np.ndarray]:
