@@ -62,7 +62,7 @@ case "$NUMBER" in
         [[ " ${FLAGS[*]-} " == *" --dry-run "* ]] || "$PYTHON" "$HERE/variance.py" "$RESULTS/$CORPUS-2.json" \
             -o "$RESULTS/$CORPUS-2-variance.json" ;;
     3)  # DSP as published; the gates' rate scaled; no noise after cooling; cooling after warm-up; the learned heads from
-        # the start; STE without and with noise. Trained until nothing changes any more.
+        # the start; STE without and with noise. Trained twice as long.
         [ -n "$GIVEN" ] || UPDATES=$((2 * UPDATES))
         WAIT=$(((100 * WARMUP + UPDATES - 1) / UPDATES))
         WAIT="wait=$(printf 0.%02d $((WAIT < 50 ? WAIT : 50)))"
