@@ -225,7 +225,11 @@ def test_wrong_input_is_one_line(run, tmp_path, capsys):
     (tmp_path / "small").mkdir()
     for name in ("dict.xx.txt", "dict.yy.txt"):
         (tmp_path / "small" / name).write_text("w1 1\n")
+    decoder = torch.load(path, weights_only=False)
+    decoder["model"] = {name: value for name, value in decoder["model"].items() if name.startswith("decoder")}
+    torch.save(decoder, run.folder / "decoder.pt")
     for call, message in (
+        ([run.folder / "decoder.pt", "--to", "onnx", new, *data], "decoder.pt: only models with an encoder and a"),
         ([path, "--to", "tflite", new, *data], "--to tflite: unknown format; known are ctranslate2, onnx"),
         ([path, "--to", "onnx", tmp_path, *data], "exists; name a new folder"),
         ([path, "--to", "onnx", tmp_path / "a" / "b", *data], "there is no folder"),

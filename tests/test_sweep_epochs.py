@@ -11,6 +11,7 @@ from verbs import BEAM, count_masks, refused, run_json, stopped
 from verbs import cells as timeless
 
 from fairseq_headprune.cli import main
+from fairseq_headprune.cli import study as study_verbs
 from fairseq_headprune.report.document import EpochCurves
 from fairseq_headprune.report.drawings import draw_figure
 from fairseq_headprune.studies import sweep as sweep_module
@@ -250,3 +251,9 @@ def test_the_figure(tmp_path):
     assert (tmp_path / "f.png").read_bytes()[:4] == b"\x89PNG"
     with pytest.raises(ValueError, match="score is 0 in every epoch"):
         draw_figure(EpochCurves("", "BLEU", "t", drawn[-1:], [3]), tmp_path / "g")
+
+
+def test_a_warning_names_the_verb_and_not_the_study_of_each_epoch(monkeypatch, capsys):
+    monkeypatch.setattr(study_verbs, "COMMAND", ["sweep-epochs", "data-bin"])
+    study_verbs.warn(SimpleNamespace(name="prune", warnings=lambda: ["all alike"], notices=lambda: []))
+    assert capsys.readouterr().err == "headprune sweep-epochs: warning: all alike\n"

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fairseq_headprune.cli.common import Parser, as_for_paper, check_least, emit
+from fairseq_headprune.cli.common import COMMAND, Parser, as_for_paper, check_least, emit
 from fairseq_headprune.cli.model_flags import parse_model_flags
 from fairseq_headprune.cli.scale_flags import (
     add_dry_run_flag,
@@ -95,7 +95,7 @@ def run_opened(
 def warn(study: Any) -> None:
     """Print the warnings of a study, and what was chosen for the user, to stderr."""
     for text in [*(f"warning: {text}" for text in study.warnings()), *study.notices()]:
-        print(f"headprune {study.name}: {text}", file=sys.stderr)
+        print(f"headprune {COMMAND[0] if COMMAND else study.name}: {text}", file=sys.stderr)
 
 
 def show(study: Any, args: argparse.Namespace) -> int:

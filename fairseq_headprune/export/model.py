@@ -59,6 +59,8 @@ def load(
     """
     settings = saved_settings(state)
     _check_settings(settings)
+    if not {"encoder.embed_tokens.weight", "decoder.embed_tokens.weight"} <= set(state["model"]):
+        raise ValueError(f"{path}: only models with an encoder and a decoder can be exported")
     task = _task(state, data, source_lang, target_lang)
     for side, dictionary in (("encoder", task.source_dictionary), ("decoder", task.target_dictionary)):
         rows = state["model"][f"{side}.embed_tokens.weight"].size(0)
