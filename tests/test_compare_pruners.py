@@ -237,6 +237,8 @@ def test_other_settings_need_another_folder(run, capsys):
         (["--jobs", "0"], "--jobs must be at least 1, got 0"),
         (["--stages", "cook"], "--stages cook: known are train"),
         (["--train-flags", "--no-such-flag 1"], "fairseq-train would refuse its flags: unrecognized"),
+        (["--tune-flags=--no-such-flag"], "fairseq-train would refuse its flags: unrecognized"),
+        (["--generate-flags", "--beem 3"], "unrecognized arguments: --beem 3 (did you mean --beam?)"),
         (["--references", "a"], "1 --references for 2 --splits"),
         (["--references", "no-file,no-file"], "--references no-file: there is no such file"),
         (["--tokenize", "magic"], "--tokenize magic: known are none, zh"),

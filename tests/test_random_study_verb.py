@@ -189,6 +189,8 @@ def test_wrong_input(flags, study, tmp_path, capsys):
     for flag in ("--seed 7", "--save-dir=elsewhere", "--disable-validation"):
         words = ["--random", "50%", "--train-flags", f"{TRAIN} {flag}"]
         assert f"--train-flags: {flag.split()[0].split('=')[0]} is set for each sampling" in line(*words)
+    words = ["--random", "50%", "--train-flags", f"{TRAIN} --optimizer magic"]
+    assert "fairseq-train would refuse its flags: argument --optimizer: invalid choice: 'magic'" in line(*words)
     assert not (tmp_path / "new").exists()
     other = refused(capsys, "random-study", *flags, "-o", study["folder"], "--random", "25%")
     assert "other settings: items" in other

@@ -121,6 +121,8 @@ def _outlook(args: argparse.Namespace, study: Any) -> int:
 
 def _study(args: argparse.Namespace) -> Any:
     """Return the checked study that the flags describe; missing files are reported before anything starts."""
+    from fairseq_headprune.generation_flags import parse_generation_args
+    from fairseq_headprune.jobs.flags import training_settings
     from fairseq_headprune.studies.pruners.study import ComparePruners, Plan
 
     fields = ["data", "splits", "methods", "counts", "seeds", "lambdas", "updates", "step", "sentences", "tune"]
@@ -128,6 +130,9 @@ def _study(args: argparse.Namespace) -> Any:
     chosen = {name: getattr(args, name) for name in [*fields, "tune_flags"]}
     shape = task.shape(args.data, train)
     _check(args, sum(map(sum, shape.values())))
+    training_settings([args.data, *task.flags, "--criterion", task.criterion, *train, *args.tune_flags])
+    # It ends with one line if a flag is wrong.
+    parse_generation_args("compare-pruners", [args.data, *task.flags, *generate], lambda _: None, "", one_model=False)
     resume = not args.no_last_checkpoints
     return ComparePruners(
         Plan(**chosen, shape=shape, train_flags=train, generate_flags=generate, task=task, resume=resume)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fairseq_headprune.jobs.flags import training_settings
 from fairseq_headprune.jobs.training import TrainingJob
 from fairseq_headprune.parts import Mask
 
@@ -48,6 +49,14 @@ class FineTuning:
         wrong = [flag for flag in _OURS if flag in given]
         if wrong:
             raise ValueError(f"--train-flags: {wrong[0]} is set for each sampling, or not supported; omit it")
+
+    def check_training(self, session: Any) -> None:
+        """Check that fairseq-train takes the flags, for the model of a session.
+
+        Raises:
+            ValueError: it would refuse them.
+        """
+        training_settings([session.args.data, *session.training_flags(), *_PLAIN, *self.flags, *self.limit])
 
     def job(
         self,

@@ -113,9 +113,10 @@ class LotteryRetrain(MaskStudy):
         return [how for how in HOW if not left_out.get(how)]
 
     def check(self) -> None:
-        """Check that the tickets are of this model."""
+        """Check that the tickets are of this model, and the flags of their trainings."""
         from fairseq_headprune.choosing.magnitude import check_weights, layer_matrices, load_weights
 
+        FineTuning(**self.settings["fine_tuning"]).check_training(self.session)
         for name, ticket in self.given.items():
             if isinstance(ticket, Mask):
                 ticket.check_shape(self.start.shape, str(self.session.path))

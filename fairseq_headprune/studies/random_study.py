@@ -81,8 +81,9 @@ class RandomStudy(MaskStudy):
         return samplings(self.start, self.items, self.settings["seeds"], self.components)
 
     def check(self) -> None:
-        """Check that all samplings can be drawn for this model."""
+        """Check that all samplings can be drawn for this model, and the flags of their trainings."""
         self.drawn  # noqa: B018
+        FineTuning(**self.settings["fine_tuning"]).check_training(self.session)
         super().check()
 
     def planned(self) -> int:

@@ -1,12 +1,12 @@
 """The tasks of a comparison of pruning methods, and the trainings that it needs (Li et al. 2021, §4.3)."""
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar
 
 from fairseq_headprune.files import sha256
+from fairseq_headprune.jobs.flags import training_settings
 from fairseq_headprune.jobs.methods import (
     SETTLED,
     base,
@@ -46,20 +46,8 @@ class Translating:
         Raises:
             ValueError: a flag unknown to fairseq, or an architecture whose settings do not give layers and heads.
         """
-        from fairseq import options
-
-        from fairseq_headprune import plugin  # noqa: F401  (registers)
-
-        before = sys.argv
-        # fairseq reads sys.argv while it builds the parser.
         words = ["--task", "translation_headprune", "--criterion", "label_smoothed_cross_entropy", *flags]
-        sys.argv = ["fairseq-train", data, *words]
-        try:
-            parser = options.get_training_parser()
-            parser.error = _refuse  # type: ignore[method-assign]
-            found = vars(options.parse_args_and_arch(parser, sys.argv[1:]))
-        finally:
-            sys.argv = before
+        found = training_settings([data, *words])
         names = [f"{side}_{what}" for side in ("encoder", "decoder") for what in ("layers", "attention_heads")]
         if not all(isinstance(found.get(name), int) for name in names):
             raise ValueError(f"--arch {found.get('arch')}: its settings do not tell {', '.join(names)}")
@@ -167,10 +155,6 @@ class Classifying:
 
 
 Task = Translating | Classifying
-
-
-def _refuse(message: str) -> NoReturn:
-    raise ValueError(f"fairseq-train would refuse its flags: {message}")
 
 
 @dataclass(frozen=True)
