@@ -215,7 +215,7 @@ def test_wrong_input_is_one_line(study, tmp_path, capsys):
         (["--rewind", "0"], "--rewind 0: give an update from 1 on"),
         (["--rewind", "nowhere.pt"], "--rewind nowhere.pt: give an update, or a checkpoint"),
         (["--epochs", "2"], "--updates N or --epochs N, and not both"),
-        (["--train-flags=--no-such-flag"], "fairseq-train would refuse its flags: unrecognized arguments"),
+        (["--train-flags", f"{TRAIN} --magic"], "fairseq-train would refuse its flags: unrecognized arguments"),
     ):
         assert message in refused(capsys, *call, *more)
         assert not (tmp_path / "o").exists()

@@ -191,6 +191,11 @@ def test_wrong_input(flags, study, tmp_path, capsys):
         assert f"--train-flags: {flag.split()[0].split('=')[0]} is set for each sampling" in line(*words)
     words = ["--random", "50%", "--train-flags", f"{TRAIN} --optimizer magic"]
     assert "fairseq-train would refuse its flags: argument --optimizer: invalid choice: 'magic'" in line(*words)
+    missing = {"--fp16": "--arch", "--arch transformer_gated": "--optimizer"}
+    missing["--arch transformer_gated --optimizer adam"] = "--max-tokens or --batch-size"
+    for given, flag in missing.items():
+        said = f"fairseq-train would refuse its flags: {flag} is missing"
+        assert said in line("--random", "50%", f"--train-flags={given}")
     assert not (tmp_path / "new").exists()
     other = refused(capsys, "random-study", *flags, "-o", study["folder"], "--random", "25%")
     assert "other settings: items" in other

@@ -16,6 +16,8 @@ from fairseq_headprune.report.tables import FORMS
 Content = TypeVar("Content")
 
 
+#: what fairseq-train needs at least
+_TRAIN = "--arch transformer_gated_iwslt_de_en --optimizer adam --lr 1e-4 --max-tokens 4096"
 #: verb -> what follows ``headprune VERB`` in the example at the end of its ``--help``
 EXAMPLES = {
     "make-corpus": "corpus --binarise",
@@ -30,10 +32,10 @@ EXAMPLES = {
     "lottery find": "data-bin --path checkpoint_best.pt --mode both -o ticket",
     "lottery tickets": "seed1/ticket seed2/ticket seed3/ticket -o tickets",
     "lottery survival": "tickets-heads tickets-blocks tickets-both -o survival",
-    "lottery retrain": "data-bin --path best.pt --tickets tickets/1 --updates 1000 --train-flags=--fp16 -o again",
+    "lottery retrain": f"data-bin --path best.pt --tickets tickets/1 --updates 1000 --train-flags '{_TRAIN}' -o again",
     "lottery patterns": "data --path seed1/checkpoint_best.pt --gen-subset dev --tickets tickets -o patterns",
     "lottery table": "seed1/retrain seed2/retrain seed3/retrain --format markdown",
-    "random-study": "data-bin --path checkpoint_best.pt -o random --random 50% --updates 1000 --train-flags=--fp16",
+    "random-study": f"data-bin --path best.pt --random 50% --updates 1000 --train-flags '{_TRAIN}' -o random",
     "compare-pruners": "data-bin --work study --out results/pruners --counts 16,8 --seeds 1,2,3",
     "weight-change": "before.pt after.pt --figure change",
     "sweep-epochs": "data-bin --checkpoints checkpoints --epochs 1-10 --beam 5 -o sweep",

@@ -20,9 +20,19 @@ def training_settings(words: Sequence[str]) -> dict[str, Any]:
     try:
         parser = options.get_training_parser()
         parser.error = _refuse  # type: ignore[method-assign]
-        return vars(options.parse_args_and_arch(parser, list(words)))
+        found = vars(options.parse_args_and_arch(parser, list(words)))
+    except RuntimeError as error:
+        if str(error):
+            raise
+        found = {}  # fairseq's error without a text: there is no architecture
     finally:
         sys.argv = before
+    given = {name: found.get(name) for name in ("arch", "optimizer")}
+    given["max-tokens or --batch-size"] = found.get("max_tokens") or found.get("batch_size")
+    missing = next((name for name, value in given.items() if not value), None)
+    if missing is not None:
+        _refuse(f"--{missing} is missing")
+    return found
 
 
 def _refuse(message: str) -> NoReturn:
