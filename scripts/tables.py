@@ -18,6 +18,8 @@ import shown_lottery
 import shown_studies
 import shown_trainings
 
+from fairseq_headprune.cli import said
+from fairseq_headprune.cli.common import Parser
 from fairseq_headprune.files import read_json, read_lines, write_text
 from fairseq_headprune.report.document import Document
 from fairseq_headprune.report.tables import Table
@@ -138,7 +140,7 @@ def pages() -> list[Path]:
 
 def main() -> None:
     """Print tables, or write them into pages."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("kind", nargs="?", choices=KINDS, help="print the table of one kind of results")
     parser.add_argument("files", nargs="*", type=Path, help="the results: JSON files")
     text = "put the tables into these Markdown files, or into all (default: print them)"
@@ -147,7 +149,12 @@ def main() -> None:
     if args.kind and not args.files:
         parser.error(f"{args.kind}: name its results, JSON files")
     if args.kind:
-        print(document(args.kind, args.files).render("markdown"))
+        try:
+            print(document(args.kind, args.files).render("markdown"))
+        except (OSError, ValueError) as error:
+            parser.error(said(error))
+        except (KeyError, TypeError, AttributeError) as error:
+            parser.error(f"{args.kind}: not all of these files are such results ({type(error).__name__}: {error})")
         return
     for path in args.write or pages():
         try:

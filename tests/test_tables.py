@@ -157,3 +157,23 @@ def test_no_layers_and_no_rows_are_still_tables():
 def test_wrong_input_is_named(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (None, "a.json: there is no such file or folder"),
+        ("{", "a.json: not a JSON file"),
+        ("[]", "heads: not all of these files are such results"),
+        ("{}", "heads: not all of these files are such results"),
+    ],
+)
+def test_results_that_make_no_table_are_refused_in_one_line(text, said, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    if text is not None:
+        (tmp_path / "a.json").write_text(text)
+    monkeypatch.setattr(sys, "argv", ["tables.py", "heads", "a.json"])
+    with pytest.raises(SystemExit) as leave:
+        tables.main()
+    [line] = capsys.readouterr().err.splitlines()
+    assert leave.value.code == 2 and line.startswith(f"tables.py: {said}")
