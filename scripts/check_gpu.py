@@ -15,6 +15,7 @@ import random
 import shlex
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -77,14 +78,15 @@ GRAPHS = "graphs"
 
 def main() -> int:
     """Run everything and print a table; return the exit status."""
-    args = _arguments()
+    args, start = _arguments(), time.monotonic()
     with contextlib.ExitStack() as stack:
         work = Path(args.work or stack.enter_context(tempfile.TemporaryDirectory())).resolve()
         work.mkdir(parents=True, exist_ok=True)
         failed = _run(work, args)
         checks = list(_checks(work, args.verbs, failed))
     versions = benchmarks.environment("torch", "ve-fairseq", "numpy")
-    value = {"check": "gpu", "command": benchmarks.command(), "checks": checks, "environment": versions}
+    about = {"check": "gpu", "command": benchmarks.command(), "seconds": round(time.monotonic() - start, 1)}
+    value = {**about, "checks": checks, "environment": versions}
     if args.output:
         write_json(args.output, value)
     return benchmarks.told(checks, value if args.json else None)
