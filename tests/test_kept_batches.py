@@ -6,8 +6,16 @@ import torch
 from fairseq.data import Dictionary, LanguagePairDataset, ListDataset
 from fairseq.data.iterators import EpochBatchIterator
 
+from fairseq_headprune.jobs.train import end_loaders
 from fairseq_headprune.tasks.translation_headprune import TranslationHeadpruneConfig, TranslationHeadpruneTask
 from fairseq_headprune.training.kept_batches import KeptBatches, keep_batches
+
+
+@pytest.fixture(autouse=True)
+def no_loaders_left():
+    """As garbage, a loader's process costs 5 seconds."""
+    yield
+    end_loaders()
 
 
 class Counted(ListDataset):
