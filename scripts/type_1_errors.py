@@ -5,7 +5,7 @@ trainings, sentences and seeds are normal draws; of TOST the difference is the m
 """
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +33,9 @@ _METHODS = 4
 Draw = np.random.Generator
 
 
-def by_seed(scores: np.ndarray) -> dict[int, float]:
+def by_seed(scores: Sequence[float] | np.ndarray) -> dict[int, float]:
     """Return seed -> score."""
-    return dict(enumerate(scores.tolist(), 1))
+    return dict(enumerate(np.asarray(scores).tolist(), 1))
 
 
 def system(values: np.ndarray) -> np.ndarray:

@@ -12,9 +12,7 @@ from fairseq_headprune.studies.pruners.figures import comparison_figure, layer_c
 from fairseq_headprune.studies.pruners.points import cost_table, costs, methods_compared, summarise
 from fairseq_headprune.studies.pruners.results import (
     best_methods,
-    blindness_told,
     both_levels_table,
-    concerns_told,
     difference_table,
     model_table,
     points_of,
@@ -201,25 +199,6 @@ def test_time_is_compared_among_as_many_processes():
     assert (ste["seconds"], ste["score"]) == (1.5, 25.0)
     (slow,) = costs([rows[0], rows[2]], 1000)
     assert slow["seconds"] is None and str(cost_table([slow], "BLEU").rows[0][1]) == "None"
-
-
-def test_what_an_order_hides_is_told_from_which_number_of_heads_on():
-    rows = [{"method": "michel", "count": count, "concerns": of} for count, of in [(8, ["a"]), (4, ["a", "b"])]]
-    rows.append({"method": "random-after", "count": 8})
-    told = ["Michel et al., 8 heads and fewer: a", "Michel et al., 4 heads and fewer: b"]
-    assert concerns_told(rows) == told
-
-
-def test_models_that_do_not_see_the_source_are_counted():
-    # By hand: of two models with 4 heads one has no encoder-decoder head, of one with 8 none lacks them.
-    seeing, blind = {"enc_dec": ["0100", "0000"]}, {"enc_self": ["1111", "0000"], "enc_dec": ["0000", "0000"]}
-    rows = [
-        {"method": "joint-dsp", "count": count, "kept": kept} for count, kept in [(8, seeing), (4, blind), (4, seeing)]
-    ]
-    rows += [{"method": "unpruned", "count": None, "kept": seeing}, {"method": "ste", "count": 4, "kept": seeing}]
-    assert blindness_told(rows) == [
-        "Joint DSP: models without a head of encoder-decoder attention: 1 of 2 with 4 heads"
-    ]
 
 
 def test_figures_3b_and_3d(points, tmp_path, monkeypatch):

@@ -3,7 +3,6 @@
 Source: by hand.
 """
 
-import importlib.util
 import os
 import subprocess
 from pathlib import Path
@@ -69,14 +68,6 @@ def test_a_dry_run_of_a_comparison_makes_no_folders(run, tmp_path):
     assert status == 0 and call.endswith("--dry-run") and not (tmp_path / "new").exists()
 
 
-def script(place):
-    """Import a script of the examples."""
-    spec = importlib.util.spec_from_file_location(Path(place).stem, tiny.ROOT / "examples" / place)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def make(folder, *words):
     """Run make, with steps noted in a folder; return what it prints."""
     command = ["make", "-C", tiny.ROOT / "examples", f"LOGS={folder}", "PYTHON=echo", "DATA=data", *words]
@@ -114,20 +105,23 @@ def test_a_step_runs_and_leaves_its_log(tmp_path):
 
 
 def test_translations_at_the_limit_do_not_count():
-    long = [7] * (script("multi30k/exports.py").LIMIT - 1)
+    long = [7] * (tiny.example_script("multi30k/exports.py").LIMIT - 1)
     theirs = [([4, 5], -1.0), ([4], -2.0), (long, -3.0), ([6, 6], -1.0)]
     mine = [([4, 5], -1.25), ([5], -2.0), ([4], -3.0), ([6, 6], -1.5)]
-    found = script("multi30k/exports.py").compared(mine, theirs)
+    found = tiny.example_script("multi30k/exports.py").compared(mine, theirs)
     # Scores are compared where the tokens agree: 0.25 and 0.5.
     assert found == {"sentences": 4, "at_the_limit": 1, "identical": 2, "largest_score_difference": 0.5}
 
 
 def test_without_an_equal_translation_no_score_is_compared():
-    assert script("multi30k/exports.py").compared([([4], -1.0)], [([5], -1.0)])["largest_score_difference"] is None
+    assert (
+        tiny.example_script("multi30k/exports.py").compared([([4], -1.0)], [([5], -1.0)])["largest_score_difference"]
+        is None
+    )
 
 
 def test_every_step_finds_the_callers_packages_behind_this_one(tmp_path, monkeypatch):
-    found, michel = [], script("multi30k/michel.py")
+    found, michel = [], tiny.example_script("multi30k/michel.py")
     run = lambda command, env, **rest: found.append(env["PYTHONPATH"])  # noqa: E731
     monkeypatch.setattr(michel, "subprocess", SimpleNamespace(run=run))
     monkeypatch.setenv("PYTHONPATH", "/callers")
@@ -144,7 +138,7 @@ def test_methods_are_compared_over_trainings_whose_samplings_are_averaged():
     rows = [row("unpruned+tuned", None, seed, 40.0 + seed) for seed in (1, 2, 3)]
     for seed, low in ((1, 0.5), (2, 1.0), (3, 1.5)):
         rows += [row(f"random-after+order={n}+tuned", 8, seed, 40.0 + seed - low + d) for n, d in ((1, -0.1), (2, 0.1))]
-    found = script("over_trainings.py").compare(rows, "unpruned+tuned", 0.3)
+    found = tiny.example_script("over_trainings.py").compare(rows, "unpruned+tuned", 0.3)
     [at_eight] = [one for one in found if one["heads"] == 8]
     # Differences -0.5, -1 and -1.5: mean -1, deviation 0.5, standard error 0.5 / sqrt(3); t(2) at .975 is 4.303.
     assert at_eight["method"] == "random-after+tuned" and at_eight["n"] == 3
@@ -152,13 +146,15 @@ def test_methods_are_compared_over_trainings_whose_samplings_are_averaged():
     assert at_eight["difference"]["ci"] == pytest.approx((-1 - 4.3027 * 0.28868, -1 + 4.3027 * 0.28868), abs=1e-3)
     assert at_eight["difference"]["p_equivalent"] > 0.5
     with pytest.raises(ValueError, match="--against magic: compared are unpruned[+]tuned"):
-        script("over_trainings.py").compare(rows, "magic", None)
+        tiny.example_script("over_trainings.py").compare(rows, "magic", None)
 
 
 def test_a_training_without_all_samplings_is_left_out(capsys):
     rows = [row(f"random-after+order={n}", 8, seed, 30.0 + n + seed) for n, seed in ((1, 1), (2, 1), (1, 2), (2, 2))]
     rows += [row("random-after+order=2", 8, 3, 35.0), *(row("ste", 8, seed, 36.0) for seed in (1, 2, 3))]
-    scores = next(one for one in script("over_trainings.py").compare(rows, "ste", None) if one["method"] != "ste")
+    scores = next(
+        one for one in tiny.example_script("over_trainings.py").compare(rows, "ste", None) if one["method"] != "ste"
+    )
     # By hand: of seeds 1 and 2, which have both orders, 32.5 and 33.5.
     assert (scores["n"], scores["mean"], scores["difference"]["n"]) == (2, 33.0, 2)
     told = "random-after, 8 heads: left out are trainings without all 2 samplings: 3\n"
@@ -167,7 +163,7 @@ def test_a_training_without_all_samplings_is_left_out(capsys):
 
 def test_variance_of_masks_and_seeds_is_that_of_a_sum():
     """Scores mask + seed without a rest: variances 1 (of 0, 1, 2) and 0.5 (of 0 and 1)."""
-    found = script("questions/variance.py")
+    found = tiny.example_script("questions/variance.py")
     rows = [row(f"random-start+mask={m}", 8, seed, float(m + seed)) for m in (0, 1, 2) for seed in (0, 1)]
     [(key, scores)] = found.tables([*rows, row("joint-dsp", 8, 1, 3.0)]).items()
     value = found.shares(scores)
@@ -186,7 +182,7 @@ def test_variance_of_masks_is_that_of_numbers_by_component_and_that_of_heads():
         for number in (0, 1)
         for seed in (0, 1)
     ]
-    variance = script("questions/variance.py")
+    variance = tiny.example_script("questions/variance.py")
     one, other, both = variance.analysed(variance.tables(rows))
     assert [found["method"] for found in (one, other, both)] == [learned, layers, "learned-start and variants"]
     # Of numbers (32 - 4) / 4 = 7, of sets 4 / 2 = 2, of seeds 1 / 2.

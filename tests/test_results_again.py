@@ -3,7 +3,6 @@
 Source: the results themselves; where the statistics are tested, see test_trainings.py and test_statistics.py.
 """
 
-import importlib.util
 import json
 from dataclasses import asdict
 
@@ -23,14 +22,6 @@ COMPARED = [name for name in COMPARED if "points" in FILES[name] and "rows" in F
 EFFECTS = [name for name in FILES if name.endswith("/effects.json")]
 
 
-def script(place):
-    """Import a script of the examples."""
-    spec = importlib.util.spec_from_file_location(place.replace("/", "_"), EXAMPLES / f"{place}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def alike(found, stored):
     """Whether two JSON values are equal, numbers up to rounding."""
     if isinstance(stored, dict):
@@ -48,9 +39,9 @@ def test_what_is_made_of_a_comparison(name):
     assert sha256(path) == digest
     rows = read_json(path)["rows"]
     if "against" in value:
-        found = script("over_trainings").compare(rows, value["against"], value["margin"])
+        found = tiny.example_script("over_trainings.py").compare(rows, value["against"], value["margin"])
     else:
-        variance = script("questions/variance")
+        variance = tiny.example_script("questions/variance.py")
         found = variance.analysed(variance.tables(rows))
     assert alike(json.loads(json.dumps(found)), value["rows"])
 

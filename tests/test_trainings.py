@@ -21,22 +21,10 @@ from fairseq_headprune.files import read_json
 
 sys.path.insert(0, str(tiny.ROOT / "scripts"))
 import type_1_errors  # noqa: E402
+from type_1_errors import by_seed, mean, system  # noqa: E402
 
 ERRORS = tiny.ROOT / "examples" / "questions" / "results" / "type-1-errors.json"
 BASE, MINE = [40.1, 39.4, 40.9, 40.2], [38.0, 38.3, 39.9, 38.1]
-
-
-def mean(sums):
-    """A score: mean over sentences of the first statistic, whose second one counts sentences."""
-    return sums[..., 0] / sums[..., 1]
-
-
-def system(values):
-    return np.column_stack([values, np.ones(len(values))])
-
-
-def by_seed(scores):
-    return dict(enumerate(scores, 1))
 
 
 def test_mean_deviation_and_interval():

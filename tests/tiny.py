@@ -1,7 +1,7 @@
 """Tiny models, batches and data for the tests, all made on the spot."""
 
 import contextlib
-import importlib
+import importlib.util
 import io
 import os
 import random
@@ -103,6 +103,14 @@ def fairseq_here(verb: str, *arguments) -> str:
     finally:
         sys.argv = before
     return output.getvalue()
+
+
+def example_script(place):
+    """Import a script of the examples."""
+    spec = importlib.util.spec_from_file_location(Path(place).stem, ROOT / "examples" / place)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def run_script(path, *words) -> int:

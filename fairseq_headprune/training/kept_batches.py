@@ -59,7 +59,7 @@ class KeptBatches:
 
     def _noted(self, batches: Sequence[Any], loaded: CountingIterator) -> Iterator[Any]:
         for batch, sample in zip(batches, loaded, strict=False):
-            if self._bytes <= self._limit:
+            if self._bytes <= self._limit and tuple(batch) not in self._kept:
                 self._note(tuple(batch), sample)
             yield sample
 
@@ -71,9 +71,8 @@ class KeptBatches:
             # What a process has loaded holds a file descriptor per tensor, unless it was copied to pinned memory.
             return tensor.clone() if tensor.is_shared() else tensor
 
-        mine = apply_to_sample(own, sample)
-        self._bytes += sum(sizes) if batch not in self._kept else 0
-        self._kept[batch] = mine
+        self._kept[batch] = apply_to_sample(own, sample)
+        self._bytes += sum(sizes)
         if self._bytes > self._limit:
             self._kept.clear()
 
