@@ -212,6 +212,12 @@ def stored_mask(state: State) -> Mask | None:
     return mask
 
 
+def updates_of(state: State) -> int | None:
+    """Return the updates of the training that saved a checkpoint, without those of one before it; None: not told."""
+    history = state.get("optimizer_history")
+    return history[-1].get("num_updates") if history else None
+
+
 def has_mask(state: State) -> bool:
     """Whether a mask is stored beside the weights."""
     return any(name.endswith((".head_keep", ".ffn_keep")) for name in state["model"])

@@ -12,7 +12,7 @@ from fairseq.data import data_utils
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
 from fairseq_headprune import plugin  # noqa: F401  (registers)
-from fairseq_headprune.checkpoints import State, read_state, task_settings
+from fairseq_headprune.checkpoints import State, read_state, task_settings, updates_of
 from fairseq_headprune.evaluation.evaluator import Evaluator
 from fairseq_headprune.evaluation.generation import built
 from fairseq_headprune.files import identified, sha256
@@ -81,9 +81,7 @@ class Session:
         """
         state = read_state(args.path)
         _complete(args, state)
-        self.updates = max(
-            (entry.get("num_updates", 0) for entry in state.get("optimizer_history") or []), default=None
-        )
+        self.updates = updates_of(state)
         self.args = args
         self.cfg = built("settings (null: a flag that is missing)", lambda: convert_namespace_to_omegaconf(args))
         if self.cfg.dataset.max_tokens is None and self.cfg.dataset.batch_size is None:

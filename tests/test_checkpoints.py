@@ -10,7 +10,7 @@ import torch
 from omegaconf import OmegaConf
 from tiny import Bomb
 
-from fairseq_headprune.checkpoints import head_shape, read_state, saved_settings, stored_mask
+from fairseq_headprune.checkpoints import head_shape, read_state, saved_settings, stored_mask, updates_of
 from fairseq_headprune.modules.attach import find_gates
 from fairseq_headprune.parts import Mask, Part
 
@@ -60,6 +60,13 @@ def test_layers_are_ordered_by_number():
 def test_every_form_of_saved_settings(tiny_model, tmp_path, parts):
     torch.save({**parts, "model": tiny_model.state_dict()}, tmp_path / "c.pt")
     assert head_shape(read_state(tmp_path / "c.pt")) == TINY
+
+
+def test_updates_are_those_of_the_last_training():
+    # Source: fairseq's trainer, whose checkpoint of a fine-tuning lists the training before it first.
+    history = [{"num_updates": 3300}, {"num_updates": 194}]
+    assert updates_of({"optimizer_history": history}) == 194
+    assert updates_of({"optimizer_history": []}) is None and updates_of({}) is None
 
 
 def test_stored_mask_and_its_origin(tiny_model, tmp_path):

@@ -5,12 +5,15 @@ import xml.etree.ElementTree as ET
 
 import pytest
 from ablations import write_ablation
+from reports import COMPARISON
 from scipy import stats
 from verbs import refused, run_json
 
 from fairseq_headprune.cli import main
 from fairseq_headprune.evaluation.correlation import correlations
+from fairseq_headprune.files import write_json
 from fairseq_headprune.parts import Mask
+from fairseq_headprune.studies.ablate import Ablate
 
 FIRST, SECOND = [0.1, -0.5, 0.3, -2.0, 0.05], [0.4, -0.2, -0.1, -1.5, 0.2]
 
@@ -74,6 +77,27 @@ def test_the_figure_and_the_table(studies, tmp_path, capsys):
     assert len(list(groups["heads-enc_self"].iter("{http://www.w3.org/2000/svg}use"))) == 5
     assert main(["correlate", *map(str, studies), "--format", "latex"]) == 0
     assert r"\begin{tabular}" in capsys.readouterr().out
+
+
+def test_printed_studies_tell_the_same_and_how_they_were_made(tmp_path, capsys):
+    # Source: the folders, tested above.
+    folders, files = [], []
+    for name, deltas, split in (("a", FIRST, "test"), ("b", SECOND, "mtnt")):
+        folders.append(write_ablation(tmp_path / name, deltas, split, **COMPARISON))
+        study, files = Ablate.read(folders[-1]), [*files, tmp_path / f"{name}.json"]
+        made = {"runs": [{"git": {"commit": name, "dirty": False}}], "updates": 7, "data_files": {f"{split}.bin": "0"}}
+        write_json(files[-1], study.result(study.cells()).data | made)
+    found, same = run_json("correlate", *files), run_json("correlate", *folders)
+    for key in ("pearson", "spearman", "effects", "checkpoint", "heads"):
+        assert found[key] == same[key]
+    for one, name, split in zip(found["studies"], "ab", ("test", "mtnt"), strict=True):
+        assert one["runs"] == [{"git": {"commit": name, "dirty": False}}]
+        assert one["updates"] == 7 and one["data_files"] == {f"{split}.bin": "0"}
+    write_json(tmp_path / "other.json", {"settings": {"study": "prune"}})
+    line = refused(capsys, "correlate", files[0], tmp_path / "other.json")
+    assert "other.json is not what headprune ablate --json prints of a finished study" in line
+    write_json(tmp_path / "cut.json", {"settings": {"study": "ablate"}, "cells": [{}]})
+    assert "cut.json is damaged" in refused(capsys, "correlate", files[0], tmp_path / "cut.json")
 
 
 def test_studies_that_do_not_compare_are_refused(studies, tmp_path, capsys):

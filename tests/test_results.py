@@ -11,7 +11,7 @@ from verbs import refused, run_json
 from fairseq_headprune.cli.report import document
 from fairseq_headprune.files import read_json, write_json
 from fairseq_headprune.parts import Mask, Part
-from fairseq_headprune.studies.ablate import Ablation
+from fairseq_headprune.studies.ablation import Ablation
 from fairseq_headprune.studies.folder import StudyFolder
 
 
@@ -91,7 +91,7 @@ def test_damaged_ablations_are_told_from_unfinished_ones(tmp_path):
     content = read_json(lost / "study.json")
     del content["settings"]["start"]
     write_json(lost / "study.json", content)
-    with pytest.raises(ValueError, match="is damaged: there is no 'start' in its study.json"):
+    with pytest.raises(ValueError, match="is damaged: there is no 'start' in it"):
         Ablation(lost)
 
 

@@ -42,6 +42,8 @@ def by_hand(trained):
 
 def test_changes_by_hand(trained, after, by_hand):
     value = run_json("weight-change", trained["checkpoint"], after)
+    # Source: the fixture trains for 5 updates.
+    assert [value[side]["updates"] for side in ("before", "after")] == [5, 5] and value["made_by"]["git"]
     for name, expected in by_hand.items():
         heads = value["quantities"][name]["heads"]
         assert heads["enc_dec"][1][1] == pytest.approx(expected, rel=1e-6)

@@ -18,4 +18,4 @@ SEARCH=("$PREPARED/data-bin" --path "$CHECKPOINT" --source-lang de --target-lang
 FLAGS=("${@:2}")
 study ablate-newstest2014 ablate --gen-subset test
 study ablate-iwslt14 ablate --gen-subset test1
-document effects correlate "$OUT/ablate-newstest2014" "$OUT/ablate-iwslt14" --figure "$RESULTS/effects"
+document effects correlate "$OUT"/ablate-{newstest2014,iwslt14}.json --figure "$RESULTS/effects"

@@ -33,7 +33,7 @@ fi
 study order-scores prune --preset michel-2019 --order scores
 study ablate-dev ablate
 study ablate-train ablate --gen-subset "$CHOICE" ${SAMPLE[@]+"${SAMPLE[@]}"}
-document effects correlate "$OUT/ablate-dev" "$OUT/ablate-train" --figure "$RESULTS/effects"
+document effects correlate "$OUT"/ablate-{dev,train}.json --figure "$RESULTS/effects"
 study keep-one keep-one --select-subset "$CHOICE" --gen-subset dev ${SAMPLE[@]+"${SAMPLE[@]}"}
 study order-oracle prune --preset michel-2019 --order "oracle:$OUT/ablate-train"
 study order-random prune --order random --order-seeds 1 2 3 4 5 6 7 8 9 10

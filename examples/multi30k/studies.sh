@@ -24,7 +24,7 @@ FLAGS=("${@:2}")
 study ablate-test2016 ablate "${MODEL[@]}" --gen-subset test
 study ablate-mscoco2017 ablate "${MODEL[@]}" --gen-subset test2
 study ablate-valid ablate "${MODEL[@]}" --gen-subset valid
-document effects correlate "$OUT/ablate-test2016" "$OUT/ablate-mscoco2017" --figure "$RESULTS/effects"
+document effects correlate "$OUT"/ablate-{test2016,mscoco2017}.json --figure "$RESULTS/effects"
 study keep-one keep-one "${MODEL[@]}" --select-subset valid --gen-subset test
 study order-scores prune "${MODEL[@]}" --gen-subset test --preset michel-2019 --order scores
 study order-oracle prune "${MODEL[@]}" --gen-subset test --preset michel-2019 --order "oracle:$OUT/ablate-valid"

@@ -136,11 +136,13 @@ def average(argv: list[str]) -> int:
 def weight_change(argv: list[str]) -> int:
     """Run ``headprune weight-change``: which heads changed in fine-tuning, and do layers differ?"""
     args = _weight_change_parser().parse_args(argv)
-    from fairseq_headprune.checkpoints import read_state  # torch: not for --help
+    from fairseq_headprune.checkpoints import read_state, updates_of  # torch: not for --help
     from fairseq_headprune.studies.weight_change import document
 
-    files = {"before": identified(args.before), "after": identified(args.after)}
-    found = document(read_state(args.before), read_state(args.after), files, args.quantity)
+    before, after = read_state(args.before), read_state(args.after)
+    sides = {"before": (args.before, before), "after": (args.after, after)}
+    files = {side: identified(path) | {"updates": updates_of(state)} for side, (path, state) in sides.items()}
+    found = document(before, after, files, args.quantity)
     return show_document(found, args, (lambda _: args.figure) if args.figure else None)
 
 

@@ -138,9 +138,8 @@ def rewind_point(given: str | None, model: Path) -> str | int | None:
     found = sorted(model.parent.glob(f"checkpoint_*_{update}.pt"))
     if not found:
         return update
-    from fairseq_headprune.checkpoints import read_state
+    from fairseq_headprune.checkpoints import read_state, updates_of
 
-    history = read_state(found[0]).get("optimizer_history") or [{}]
-    if history[-1].get("num_updates") != update:
-        raise ValueError(f"--rewind {given}: {found[0]} is of update {history[-1].get('num_updates')}")
+    if (made := updates_of(read_state(found[0]))) != update:
+        raise ValueError(f"--rewind {given}: {found[0]} is of update {made}")
     return str(found[0])

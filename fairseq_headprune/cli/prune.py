@@ -15,7 +15,7 @@ from fairseq_headprune.cli.study_flags import (
 )
 from fairseq_headprune.files import sha256
 from fairseq_headprune.parts.scores import Scores
-from fairseq_headprune.studies.ablate import Ablation
+from fairseq_headprune.studies.ablation import Ablation
 
 _DESCRIPTION = """Prune heads step by step in order of importance, translate the split --gen-subset with all of
 fairseq-generate's settings at each step, score BLEU (BERT: predict labels, GLUE's metric), and test each step against

@@ -13,13 +13,14 @@ from fairseq_headprune.gates.log import read_run
 from fairseq_headprune.report.document import Document, Scatter
 from fairseq_headprune.report.marks import p_said, small
 from fairseq_headprune.report.tables import Table
-from fairseq_headprune.studies.ablate import Ablation
+from fairseq_headprune.studies.ablation import Ablation
 from fairseq_headprune.studies.gate_runs import SCORES, gates_document, gates_value
 
 _CORRELATE = """The effect of each head (difference in the score without it) in one study of headprune ablate against
 another one: of the same checkpoint on another test set (Michel et al. 2019, §3.4, Figure 2), or of the same encoder
 fine-tuned on another task of GLUE. Pearson's and Spearman's correlation with 95% confidence intervals (Fisher z; for
-Spearman with Bonett and Wright's standard error) and p."""
+Spearman with Bonett and Wright's standard error) and p. Studies are named by their folders, or by files with what
+headprune ablate --json printed."""
 
 _DYNAMICS = """How the set of kept heads came about while gates were learned (Li et al. 2021, §5.2, §5.5, §5.6), from
 the log gates.jsonl of trainings. The final set is the one of the last logged update, so a training may still be
@@ -41,8 +42,8 @@ def correlate(argv: list[str]) -> int:
 
 def _correlate_parser() -> argparse.ArgumentParser:
     parser = Parser(prog="headprune correlate", description=_CORRELATE)
-    parser.add_argument("first", metavar="STUDY_A", help="folder of a study of headprune ablate")
-    parser.add_argument("second", metavar="STUDY_B", help="folder of another one, on another test set")
+    parser.add_argument("first", metavar="STUDY_A", help="study of headprune ablate: its folder, or its JSON document")
+    parser.add_argument("second", metavar="STUDY_B", help="another one, on another test set")
     add_figure_flag(parser)
     parser.add_argument("--names", nargs=2, metavar=("A", "B"), help="names of the test sets (default: their splits)")
     add_output_flags(parser)
@@ -95,6 +96,7 @@ def _described(study: Ablation) -> dict[str, Any]:
         "baseline": study.baseline["score"],
         "measure": study.measure,
         "signature": study.baseline["signature"],
+        **study.origin,
     }
 
 

@@ -207,11 +207,10 @@ def open_model(checkpoint: PathLike, generate: Sequence[str], split: str) -> Any
 
 def best(checkpoint: PathLike, valid: str) -> dict[str, Any]:
     """Return the facts of the training that the best checkpoint stores; ``valid`` names the value it was chosen by."""
-    from fairseq_headprune.checkpoints import read_state
+    from fairseq_headprune.checkpoints import read_state, updates_of
 
     state = read_state(checkpoint)
-    history = state.get("optimizer_history") or [{}]
-    return {"updates": history[-1].get("num_updates"), valid: float(state["extra_state"]["val_loss"])}
+    return {"updates": updates_of(state), valid: float(state["extra_state"]["val_loss"])}
 
 
 if __name__ == "__main__":

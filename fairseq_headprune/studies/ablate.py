@@ -5,9 +5,8 @@ from dataclasses import asdict, replace
 from typing import Any, Self
 
 from fairseq_headprune.evaluation.evaluator import BESIDE
-from fairseq_headprune.files import PathLike, sha256
-from fairseq_headprune.parts import HEADS, PAPER_NAMES, Mask, Part
-from fairseq_headprune.parts.scores import Scores
+from fairseq_headprune.files import PathLike
+from fairseq_headprune.parts import PAPER_NAMES, Mask, Part
 from fairseq_headprune.pruning import chosen_components, one_removed
 from fairseq_headprune.report.described import Column, Described, Row
 from fairseq_headprune.report.document import Document, HeadMap, Histogram, map_components
@@ -235,61 +234,3 @@ def _sentence(found: dict[str, int], measure: str, tests: Family) -> str:
         f"{found['significant']} of {found['heads']} heads change {measure} significantly; {improve} "
         f"(without Holm's correction: {found['significant_raw']}; {found['improve_raw']}){tests.too_few}"
     )
-
-
-class Ablation:
-    """A finished study of ``headprune ablate``.
-
-    Attributes:
-        path, settings: of the study folder; ``measure`` is the name of the score.
-        start: the mask before anything is pruned.
-        baseline: the unpruned cell.
-        cells: head -> its cell with ``delta``, in the fixed order of heads.
-    """
-
-    def __init__(self, path: PathLike) -> None:
-        """Read the folder.
-
-        Raises:
-            FileNotFoundError: it holds no study.
-            ValueError: it is another kind of study, damaged, or not finished.
-        """
-        study = Ablate.read(path)
-        self.path, self.settings, self.measure = study.folder.path, study.settings, study.measure
-        try:
-            self.start = study.start
-            baseline, self.cells, missing = study.compared(study.cells(), list(study.masks))
-            self._data, self._checkpoint = study.settings["data"], study.settings["checkpoint"]
-        except KeyError as error:
-            raise ValueError(f"{path} is damaged: there is no {error} in its study.json; make it again") from error
-        if baseline is None or missing:
-            what = missing[0] if baseline else f"the unpruned model is not done; {study.again}"
-            raise ValueError(f"{path} is not finished: {what}")
-        self.baseline = baseline
-
-    def oracle(self) -> Scores:
-        """Return the oracle order of Michel et al. (2019), §4.2: the head whose removal hurts least scores lowest.
-
-        A head's score is minus its difference in BLEU; heads that the study did not remove have none.
-        """
-        shape = self.start.shape
-        scores = {
-            c: [[self._loss(Part(c, layer, head)) for head in range(n)] for layer, n in enumerate(shape[c])]
-            for c in HEADS
-            if c in shape
-        }
-        return Scores(
-            scores,
-            estimator="oracle",
-            data=self._data,
-            checkpoint={"sha256": self._checkpoint},
-            details={
-                "study": str(self.path),
-                "cells": sha256(self.path / "cells.jsonl"),
-                "signature": self.baseline["signature"],
-                **{name: self.settings[name] for name in ("generation", "metric") if name in self.settings},
-            },
-        )
-
-    def _loss(self, head: Part) -> float | None:
-        return -self.cells[head]["delta"] if head in self.cells else None

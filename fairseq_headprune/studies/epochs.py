@@ -129,10 +129,12 @@ class EpochCheckpoints:
 
 
 def _ended(state: dict[str, Any]) -> bool:
+    from fairseq_headprune.checkpoints import updates_of
+
     cfg = state.get("cfg") or {}
     limits = cfg.get("optimization") or {}
     position = (state.get("extra_state") or {}).get("train_iterator") or {}
-    updates = max((entry.get("num_updates", 0) for entry in state.get("optimizer_history") or []), default=0)
+    updates = updates_of(state) or 0
     max_update, max_epoch = limits.get("max_update") or 0, limits.get("max_epoch") or 0
     # A checkpoint saved at the end of an epoch holds the iterator of the next one.
     whole = position.get("epoch", 1) - 1
