@@ -22,7 +22,6 @@ DIRTY = {
 
 #: without a word on how they were made, from before --json told it -> what made them
 SILENT = {
-    "*/effects.json": "headprune correlate",
     "glue/results/change-SST-2-*.json": "headprune weight-change",
     "multi30k/results/random-change-*.json": "headprune weight-change",
     "multi30k/results/prune-*.json": "headprune prune",
