@@ -40,6 +40,7 @@ TRAININGS = {
     "l0": (*learning.L0, "--l0-penalty", "0.01"), "dsp": (*learning.DSP, "--heads-kept", "4"),
     "ste": ("--criterion", "label_smoothed_cross_entropy_dsp", "--straight-through", "--heads-kept", "4"),
     "gates-only": (*learning.DSP, "--heads-kept", "4", "--gates-only"),
+    "curriculum": ("--curriculum", "2", "--validate-interval-updates", "3"),
     "mask": ("--head-mask", "mask.json", "--weight-decay", "0.1", "--validate-interval-updates", "3"),
 }  # fmt: skip
 
@@ -108,6 +109,18 @@ def test_a_training_that_was_interrupted_ends_like_one_that_was_not(data_bin, tm
     assert [side["lr_scheduler_state"] for side in whole["optimizer_history"][-1:]] == [
         side["lr_scheduler_state"] for side in resumed["optimizer_history"][-1:]
     ]
+
+
+@pytest.mark.parametrize("mode", ["off", "on"])
+def test_order_holds_beside_validation_on_the_training_set_and_after_a_stop(data_bin, tmp_path, recorded, mode):
+    # The first epoch is not shuffled, the others are; fairseq alone would validate with the training's iterator.
+    flags = ["--cuda-graphs", mode, "--curriculum", "1", "--valid-subset", "valid,train", "--save-interval-updates", "5"]
+    whole, _ = train(data_bin, tmp_path / "whole", *flags)
+    train(data_bin, tmp_path / "part", *flags, "--max-update", "5")
+    resumed, _ = train(data_bin, tmp_path / "part", *flags)
+    assert learning.same(whole["model"], resumed["model"])
+    # 12 updates are three epochs of 4 batches.
+    assert [state["extra_state"]["train_iterator"]["epoch"] for state in (whole, resumed)] == [4, 4]
 
 
 @pytest.mark.slow

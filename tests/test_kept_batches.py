@@ -8,7 +8,7 @@ from fairseq.data.iterators import EpochBatchIterator
 
 from fairseq_headprune.jobs.train import end_loaders
 from fairseq_headprune.tasks.translation_headprune import TranslationHeadpruneConfig, TranslationHeadpruneTask
-from fairseq_headprune.training.kept_batches import KeptBatches, keep_batches
+from fairseq_headprune.training.kept_batches import KeptBatches, keep_batches, keep_order
 
 
 @pytest.fixture(autouse=True)
@@ -106,8 +106,11 @@ def test_a_resumed_epoch_goes_on_where_it_was():
 
 def test_epochs_in_order_come_before_shuffled_ones():
     """As with --curriculum 2, resumed within the first epoch."""
-    for limit in (10**6, 1000):
-        mine, reference = kept(limit, reuse_dataloader=True), make_iterator()
+    ordered = make_iterator(reuse_dataloader=True)
+    keep_order(ordered)
+    keep_order(ordered)
+    for mine in (kept(10**6, reuse_dataloader=True), kept(1000, reuse_dataloader=True), ordered):
+        reference = make_iterator()
         for iterator in (mine, reference):
             iterator.load_state_dict({"epoch": 1, "iterations_in_epoch": 2, "shuffle": False})
         for shuffle in (False, False, True, True, False):
@@ -143,6 +146,11 @@ def test_batches_are_kept_where_epochs_share_them(settings):
     settings_of_task = TranslationHeadpruneConfig(cuda_graphs="on", train_subset="train")
     task = TranslationHeadpruneTask(settings_of_task, dataset.src_dict, dataset.tgt_dict)
     task.datasets = {"train": dataset}
-    iterator = task.get_batch_iterator(dataset, max_sentences=4, seed=7, epoch=3, **settings)
+    of_training = {"update_epoch_batch_itr": False, **settings}  # as fairseq's trainer gives it
+    iterator = task.get_batch_iterator(dataset, max_sentences=4, seed=7, epoch=3, **of_training)
     assert isinstance(iterator._get_iterator_for_epoch, KeptBatches) == (not settings)
     assert seeds == [10 if settings else 8] and iterator.seed == 7
+    # Validation on the training set has batches of its own, which are kept apart.
+    found = [task.get_batch_iterator(dataset, max_sentences=5, epoch=1) for _ in range(2)]
+    assert found[0] is found[1] is not iterator and len(found[0]) == 5 and len(iterator) == 6
+    assert settings or task.get_batch_iterator(dataset, max_sentences=4, epoch=4, **of_training) is iterator

@@ -185,6 +185,8 @@ def test_no_sentence_is_missing_from_a_score(masked_run):
     arguments = [masked_run["data"], masked_run["parent"]["checkpoint"], "--batch-size", "3"]
     assert len(hypotheses(*arguments)) == 8
     assert len(hypotheses(*arguments, "--task", "translation")) == 6
+    # Of the training set, too: 60 sentences.
+    assert len(hypotheses(*arguments, "--gen-subset", "train", "--max-len-b", "5")) == 60
 
 
 def test_other_dictionaries_of_the_same_size_are_refused(masked_run, tmp_path):

@@ -23,9 +23,9 @@ from fairseq_headprune.modules.attach import GatedParts, attach_gates, find_gate
 from fairseq_headprune.modules.connected import check_connected
 from fairseq_headprune.modules.shrink import PrunedWeights
 from fairseq_headprune.parts import COMPONENTS, HEADS, Mask
+from fairseq_headprune.tasks.batched import BatchedTask
 from fairseq_headprune.tasks.seam import PrunableTask
 from fairseq_headprune.training.fast import FastTraining
-from fairseq_headprune.training.kept_batches import keep_batches
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ WEIGHT_MASK_HELP = (
 )
 
 
-class GatedTask(PrunableTask):
+class GatedTask(BatchedTask, PrunableTask):
     """Mixin for fairseq tasks whose configuration has ``head_mask`` and ``train_subset``; must be the first base class.
 
     The mask is stored in the checkpoint with the weights, and its origin in the checkpoint's ``task_state``.
@@ -65,9 +65,9 @@ class GatedTask(PrunableTask):
         self._model_settings: Any = None
         self._criterion: Optional[GatedCriterion] = None
         self._learning: Optional[GateTraining] = None
-        self._batches_in_epoch: Optional[int] = None
         self._checked: WeakSet[Any] = WeakSet()
         self._fast = self._fast_training()
+        self.keeps_batches = self._fast is not None
 
     @classmethod
     def setup_task(cls, cfg: Any, **kwargs: Any) -> "GatedTask":
@@ -170,28 +170,6 @@ class GatedTask(PrunableTask):
     def load_state_dict(self, state_dict: dict) -> None:
         """Load the state, except the mask, which is stored and loaded with the weights."""
         super().load_state_dict({name: value for name, value in state_dict.items() if name != "head_mask"})
-
-    def get_batch_iterator(
-        self, dataset, *args, required_batch_size_multiple: int = 1, seed: int = 1, epoch: int = 1, **kwargs
-    ):
-        """Batch a split; a resumed training has an uninterrupted one's batches; outside training, keep every sentence.
-
-        fairseq silently drops the last batch if its size is not a multiple of ``--required-batch-size-multiple`` (8),
-        so that a score would lack up to 7 sentences.
-        """
-        training = dataset is self.datasets.get(self.cfg.train_subset)
-        kwargs["required_batch_size_multiple"] = required_batch_size_multiple if training else 1
-        anew = kwargs.get("update_epoch_batch_itr") or kwargs.get("disable_iterator_cache")
-        shared = self.can_reuse_epoch_itr(dataset) and not anew
-        # If a run's epochs share their batches, fairseq seeds these with the epoch in which the run was started.
-        first = seed + 1 - epoch if training and shared else seed
-        iterator = super().get_batch_iterator(dataset, *args, seed=first, epoch=epoch, **kwargs)
-        iterator.seed = seed
-        if shared and self._fast is not None:
-            keep_batches(iterator)
-        if training:
-            self._batches_in_epoch = len(iterator)
-        return iterator
 
     def train_step(self, sample, model, criterion, optimizer, update_num, ignore_grad=False):
         """Train on one batch; before the first one, check that the mask has an effect."""

@@ -12,6 +12,25 @@ from torch import Tensor
 LIMIT = 2**30
 
 
+def keep_order(iterator: Any) -> None:
+    """Let a loader that fairseq uses again shuffle as it is asked to, also one that does so already.
+
+    It would otherwise keep the order of its first epoch: with ``--curriculum`` batches would never be shuffled, but for
+    a run that was resumed.
+    """
+    if not isinstance(iterator, EpochBatchIterator) or "_get_iterator_for_epoch" in vars(iterator):
+        return
+    load = iterator._get_iterator_for_epoch
+
+    def in_order(epoch: int, shuffle: bool, fix_batches_to_gpus: bool = False, offset: int = 0) -> Any:
+        sampler = getattr(iterator, "epoch_batch_sampler", None)
+        if sampler is not None:
+            sampler.shuffle, sampler.fix_batches_to_gpus = shuffle, fix_batches_to_gpus
+        return load(epoch, shuffle, fix_batches_to_gpus, offset)
+
+    iterator._get_iterator_for_epoch = in_order
+
+
 def keep_batches(iterator: Any, limit: int = LIMIT) -> None:
     """Let fairseq's iterator over a split load every batch once, if epochs differ only in the order of their batches.
 
@@ -24,6 +43,7 @@ def keep_batches(iterator: Any, limit: int = LIMIT) -> None:
         return
     # Other datasets may change their sentences with the epoch.
     if type(iterator.dataset) is LanguagePairDataset:
+        keep_order(iterator)
         iterator._get_iterator_for_epoch = KeptBatches(iterator, limit)
 
 
@@ -38,10 +58,6 @@ class KeptBatches:
 
     def __call__(self, epoch: int, shuffle: bool, fix_batches_to_gpus: bool = False, offset: int = 0) -> Any:
         """Return the batches of an epoch, in its order, from ``offset`` on."""
-        # A loader that fairseq uses again would otherwise keep the first epoch's order, also in another one.
-        sampler = getattr(self._iterator, "epoch_batch_sampler", None)
-        if sampler is not None:
-            sampler.shuffle, sampler.fix_batches_to_gpus = shuffle, fix_batches_to_gpus
         if self._bytes > self._limit:
             return self._load(epoch, shuffle, fix_batches_to_gpus, offset)
         batches = self._iterator.ordered_batches(epoch, fix_batches_to_gpus, shuffle)[offset:]
