@@ -189,6 +189,12 @@ list(run_commands([Command("late", {words!r}, Path("log"))], 1))
     assert happens(lambda: not running(child))
 
 
+def test_a_leashed_verb_is_not_ended_by_its_empty_input(tmp_path):
+    words = [sys.executable, "-m", "fairseq_headprune", "completion", "bash"]
+    assert list(run_commands([Command("verb", leashed(words), tmp_path / "log")], 1)) == ["verb"]
+    assert "complete" in (tmp_path / "log").read_text()
+
+
 def test_a_leashed_command_s_status_is_told(tmp_path):
     commands = [Command(name, leashed(["sh", "-c", f"exit {name}"]), tmp_path / "log") for name in "03"]
     with pytest.raises(RuntimeError, match=r"1 failed \(3\)"):

@@ -23,6 +23,7 @@ sys.path.insert(0, str(HERE.parents[1]))
 def trainings(args: argparse.Namespace) -> dict[str, str]:
     """Return name -> what is added to the flags of train.sh."""
     from fairseq_headprune.jobs.methods import lambda_flags, method_flags
+    from fairseq_headprune.jobs.processes import gpus
     from fairseq_headprune.studies.pruners.trainings import Translating
 
     task, found = Translating(), {}
@@ -32,6 +33,7 @@ def trainings(args: argparse.Namespace) -> dict[str, str]:
     for penalty in args.lambdas:
         found[f"lambda-{penalty:g}"] = lambda_flags(penalty, task.criterion)
     shared = ["--max-update", str(args.updates), "--no-last-checkpoints", "--no-save-optimizer-state"]
+    shared += [*(["--cuda-graphs", "auto"] if gpus() else []), *args.train_flags]
     return {name: shlex.join([*task.flags, *flags, *shared]) for name, flags in found.items()}
 
 
@@ -57,6 +59,7 @@ def report(args: argparse.Namespace, name: str, runs: list[str], flags: dict[str
     from fairseq_headprune.files import write_json
     from fairseq_headprune.jobs.processes import with_package
     from fairseq_headprune.provenance import script_environment
+    from fairseq_headprune.studies.pruners.trainings import Translating
 
     folder = args.work / f"figures-{name}"
     words = [sys.executable, "-m", "fairseq_headprune", "dynamics", *runs, "-o", str(folder), "--json"]
@@ -67,6 +70,7 @@ def report(args: argparse.Namespace, name: str, runs: list[str], flags: dict[str
     figure = "dynamics" if len(runs) == 1 else "heads-against-lambda"
     (folder / f"{figure}.png").replace(args.out / f"{name}.png")
     value["figures"] = [f"{name}.png"]
+    value["data_files"] = Translating().hashes(args.prepared / "data-bin", ("train", "valid", "test"))
     commands = {run: f"bash train.sh {flags[run]}" for run in runs}
     where = "environment_of_the_report" if args.until else "environment"
     write_json(args.out / f"{name}.json", {"commands": commands, **value, where: script_environment()})
@@ -81,6 +85,7 @@ def main() -> None:
     add("--lambdas", type=float, nargs="*", default=lambdas, help=f"of L0 ({' '.join(map(str, lambdas))})")
     add("--updates", type=int, default=3000, help="of every training (3000)")
     add("--until", type=int, help="report what the logs say until this update (default: train to the end, then report)")
+    add("--train-flags", type=shlex.split, default=[], help="more flags of fairseq-train, as one word")
     add("--jobs", type=int, default=12, help="trainings at the same time (12)")
     add("--prepared", type=Path, default=HERE / "out", help="the folder that prepare.sh wrote (out/)")
     add("--work", type=Path, default=HERE / "out" / "gates", help="models and logs (out/gates)")

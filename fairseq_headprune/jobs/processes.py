@@ -156,7 +156,9 @@ def last_line(path: Path) -> str:
 
 def _run(words: Sequence[str]) -> NoReturn:
     """Run a command in its own process group, which is ended when the parent ends or on SIGTERM."""
-    child = subprocess.Popen(list(words), stdin=subprocess.DEVNULL, start_new_session=True)
+    # A command of this package would take its empty input for the leash, and end.
+    others = {name: value for name, value in os.environ.items() if name != LEASH}
+    child = subprocess.Popen(list(words), env=others, stdin=subprocess.DEVNULL, start_new_session=True)
 
     def end(*_: Any) -> None:
         os.killpg(child.pid, signal.SIGKILL)
