@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 from glue_data import write_glue
-from verbs import BEAM, run_json
+from verbs import BEAM, refused, run_json
 
 from fairseq_headprune.jobs.training import TrainingJob
 from fairseq_headprune.studies import outlook
@@ -35,7 +35,7 @@ def test_trainings_are_added_up(monkeypatch):
     jobs = [
         job("a", "--max-epoch", "10"),
         job("b", "--max-update", "100"),
-        job("c", "--max-update", "9", "--max-epoch", "1"),
+        job("c", "--max-update=9", "--max-epoch", "1"),
     ]
     found = outlook.trained("study", jobs, 2)
     # 4 s for fairseq; 700 + 100 + 9 updates of 50 ms and three times 6 s to begin, two side by side.
@@ -87,9 +87,19 @@ def test_a_study_says_what_it_would_do_and_writes_nothing(trained, tmp_path, mon
     run_json("ablate", *model, "-o", tmp_path / "a", "--components", "enc_self")
     value = run_json("ablate", *model, "-o", tmp_path / "a", "--components", "enc_self", "--dry-run")
     assert (value["cells"], value["done"], value["seconds"]) == (0, 5, 0)
+    # What the study itself would refuse is refused: the folder is that of another one.
+    other = "holds a study with other settings: {} there"
+    line = refused(capsys, "ablate", *model, "-o", tmp_path / "a", "--dry-run")
+    assert other.format('components is ["enc_self"]') in line
+    for verb in ("prune", "lottery find --mode heads"):
+        assert other.format('study is "ablate"') in refused(
+            capsys, *verb.split(), *model, "-o", tmp_path / "a", "--dry-run"
+        )
+    (tmp_path / "file").write_text("")
+    assert "is a file; name a folder" in refused(capsys, "prune", *model, "-o", tmp_path / "file", "--dry-run")
 
 
-def test_a_study_that_trains_measures_a_training(trained, tmp_path, monkeypatch):
+def test_a_study_that_trains_measures_a_training(trained, tmp_path, monkeypatch, capsys):
     flags = "--arch transformer_gated_tiny --optimizer adam --lr 0.01 --batch-size 16 --num-workers 0 --cpu "
     flags += "--criterion label_smoothed_cross_entropy"
     model = [trained["data"], "--path", trained["checkpoint"], *BEAM, "--train-flags", flags, "-o", tmp_path / "r"]
@@ -97,9 +107,23 @@ def test_a_study_that_trains_measures_a_training(trained, tmp_path, monkeypatch)
     # 60 pairs in batches of 16, 3 epochs, 2 trainings; the unpruned model and two others on 8 sentences.
     assert (value["cells"], value["trainings"], value["updates"], value["answers"]) == (3, 2, 24, 24)
     assert value["seconds"] > 0 and value["memory"] > 2**26 and not (tmp_path / "r").exists()
+    (tmp_path / "r").mkdir()
+    (tmp_path / "r" / "letter").write_text("")
+    line = refused(capsys, "random-study", *model, "--random", "25%", "--epochs", "3", "--dry-run")
+    assert "is no study folder and holds other files (letter" in line
+    compare = ["compare-pruners", trained["data"], "--work", tmp_path / "r", "--out", tmp_path / "out", "--counts", "4"]
+    compare += ["--arch", "transformer_gated_tiny", "--methods", "unpruned", "--updates", "20", "--train-flags=--cpu"]
+    assert "holds other files (letter" in refused(capsys, *compare, "--dry-run")
 
 
-def test_what_is_done_is_found_in_the_folders_of_epochs_modes_and_models(trained, tmp_path, monkeypatch):
+def test_a_training_that_ends_without_a_word_is_told(monkeypatch):
+    killed = SimpleNamespace(returncode=-9, stdout="", stderr="")
+    monkeypatch.setattr(outlook, "_timed", lambda words: (killed, 1.0))
+    with pytest.raises(RuntimeError, match="--dry-run: the training ends with status -9"):
+        outlook.time_training(job("a"))
+
+
+def test_what_is_done_is_found_in_the_folders_of_epochs_modes_and_models(trained, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(outlook, "ENOUGH", 0.0)
     for epoch in (1, 2):
         shutil.copy(trained["checkpoint"], tmp_path / f"checkpoint{epoch}.pt")
@@ -118,3 +142,5 @@ def test_what_is_done_is_found_in_the_folders_of_epochs_modes_and_models(trained
     several = [tmp_path / f"checkpoint{epoch}.pt" for epoch in (1, 2)]
     found = run_json(*find, "--paths", *several, "--dry-run")["studies"]
     assert [one["done"] for one in found] == [0, 0] and found[0]["cells"] == 16
+    line = refused(capsys, *sweep[:-1], tmp_path / "f" / "heads", "--dry-run")
+    assert 'study is "lottery-find" there and "sweep-epochs" now' in line

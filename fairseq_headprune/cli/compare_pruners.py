@@ -112,6 +112,7 @@ def _outlook(args: argparse.Namespace, study: Any) -> int:
     """Print the trainings' commands, and an estimate of their time and memory."""
     from fairseq_headprune.studies.outlook import of_comparison
 
+    study.check_folder(args.work)
     found, jobs = of_comparison(study, args.work, trainings_at_once(args))
     value = {"name": study.name, "shape": study.how.shape, **found.document()}
     value["jobs"] = [{"name": job.name, "after": job.after, "command": job.words()} for job in jobs]

@@ -53,13 +53,24 @@ def outlook(study: Any, args: argparse.Namespace, paths: Sequence[Any] = (), not
     """Check a study of masks, and return what it is going to do; see ``outlook.of_masks``.
 
     Args:
-        paths: its folders; none: ``args.output``.
+        paths: its folders, one for each model, the study's own first; none: ``args.output``.
     """
     from fairseq_headprune.studies.outlook import of_masks
 
+    paths = paths or [args.output]
+    check_for_dry_run(study, paths[0])
+    return of_masks(study, paths, args.jobs, note)
+
+
+def check_for_dry_run(study: Any, path: Any) -> None:
+    """Check a study and its folder, which is not made, and print its warnings.
+
+    Raises:
+        ValueError: the study would be refused.
+    """
     study.check()
+    study.check_folder(path)
     warn(study)
-    return of_masks(study, paths or [args.output], args.jobs, note)
 
 
 def show_outlooks(found: Sequence[Any], args: argparse.Namespace) -> int:
@@ -208,8 +219,7 @@ def run_trainings(verb: str, argv: list[str], args: argparse.Namespace, study: A
     args.jobs = args.jobs or len(visible_gpus())
     at_once = trainings_at_once(args)
     if args.dry_run:
-        study.check()
-        warn(study)
+        check_for_dry_run(study, args.output)
         return show_outlooks([of_trainings(study, args.output, at_once)], args)
 
     def work(study: Any) -> TrainWork:

@@ -37,10 +37,11 @@ def run(argv: list[str]) -> int:
     first = make(first_session(args, checkpoints, follow))
     first.check()
     _check_numbers(args, checkpoints, max(points[-1].pruned for points in first.steps.values()), keep, panel)
+    sweep, here = Sweep.of(first, checkpoints, follow), environment(args.headprune_command)
     if args.dry_run:
+        sweep.check_folder(args.output)
         return _dry_run(args, first, list(checkpoints.readable()))
     warn(first)
-    sweep, here = Sweep.of(first, checkpoints, follow), environment(args.headprune_command)
     sweep.keep, sweep.panel = keep, panel
     sweep.open(args.output, here)
     total = None if follow else first.planned() * len(checkpoints.readable())

@@ -76,11 +76,9 @@ class StudyFolder:
         environment = None if environment is None else plain(dict(environment), "environment")
         with _explained(f"cannot write to the study folder {path}; name a folder you can write to"):
             # Check first, so that a refused folder is not modified.
+            cls.check(path, settings)
             if (path / "study.json").exists():
-                cls(path)._check_same(settings)
                 remove_leftovers(path, within=True)
-            else:
-                _refuse_strange_folder(path)
             path.mkdir(parents=True, exist_ok=True)
             with locked(path / "cells.jsonl"):
                 if not (path / "study.json").exists():
@@ -93,6 +91,19 @@ class StudyFolder:
             for part in _PARTS:
                 (path / part).mkdir(exist_ok=True)
         return study
+
+    @classmethod
+    def check(cls, path: files.PathLike, settings: Mapping[str, Any]) -> None:
+        """Check that :meth:`open` would create the study there or resume it; nothing is written.
+
+        Raises:
+            ValueError: the folder holds something else, or a study with other settings.
+        """
+        path = Path(path)
+        if (path / "study.json").exists():
+            cls(path)._check_same(plain(dict(settings), "settings"))
+        else:
+            _refuse_strange_folder(path)
 
     def cells(self) -> dict[str, dict[str, Any]]:
         """Return the finished cells by id, in the order they finished.

@@ -47,11 +47,19 @@ class MaskStudy(Study):
 
     def open(self, path: PathLike, environment: Mapping[str, Any] | None = None) -> StudyFolder:
         """Open the folder; one begun with another number of resamples goes on with that, unless one is given."""
+        self._go_on(path)
+        self._scored.clear()
+        return super().open(path, environment)
+
+    def check_folder(self, path: PathLike) -> None:
+        """Check the folder as :meth:`open` does."""
+        self._go_on(path)
+        super().check_folder(path)
+
+    def _go_on(self, path: PathLike) -> None:
         if self.chosen and (Path(path) / "study.json").is_file():
             stored = StudyFolder(path).settings.get("resamples")
             self.settings["resamples"] = stored if isinstance(stored, int) else self.settings["resamples"]
-        self._scored.clear()
-        return super().open(path, environment)
 
     @property
     def tests(self) -> int:

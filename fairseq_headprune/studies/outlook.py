@@ -182,7 +182,8 @@ def time_training(job: TrainingJob) -> tuple[float, float, float, int, int]:
         run, taken = _timed(words)
     lines = run.stdout + run.stderr
     if run.returncode:
-        raise RuntimeError(f"--dry-run: the training ends with {lines.strip().splitlines()[-1]}")
+        said = lines.strip().splitlines() or [f"status {run.returncode}"]
+        raise RuntimeError(f"--dry-run: the training ends with {said[-1]}")
     update, an_epoch, free = read_training(lines)
     memory = 1024 * resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
     if free is not None:
@@ -218,8 +219,10 @@ def _length(flags: Sequence[str], an_epoch: int) -> int | None:
 
 
 def _last(flags: Sequence[str], name: str) -> int | None:
-    places = [place for place, word in enumerate(flags[:-1]) if word == name]
-    return int(flags[places[-1] + 1]) if places else None
+    """Return the last value of a flag, which is given as ``NAME VALUE`` or ``NAME=VALUE``."""
+    words = [word for flag in flags for word in (flag.split("=", 1) if flag.startswith(f"{name}=") else [flag])]
+    places = [place for place, word in enumerate(words[:-1]) if word == name]
+    return int(words[places[-1] + 1]) if places else None
 
 
 def _finished(path: str | Path) -> dict[str, Any]:

@@ -94,6 +94,14 @@ class Study:
     def check(self) -> None:
         """Check before anything is written that the study can run to its end."""
 
+    def check_folder(self, path: PathLike) -> None:
+        """Check that :meth:`open` would create the folder or resume it; nothing is written.
+
+        Raises:
+            ValueError: the folder holds something else, or a study with other settings.
+        """
+        StudyFolder.check(path, self.settings)
+
     def warnings(self) -> list[str]:
         """Return warnings about what weakens the results, one sentence each."""
         return []
