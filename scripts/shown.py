@@ -188,6 +188,17 @@ SWEEP = Described(
     note=_ROUNDS,
 )
 
+FIND = Described(
+    [
+        Column("models", "models", len),
+        Column("searches", "searches", len),
+        Column("masks", "searches", lambda found: sum(search["cells"] for search in found)),
+        Column("seconds", "seconds", ",.1f"),
+    ],
+    align="r",
+    note="Median (min-max) of {rounds} runs of the whole command.",
+)
+
 ABLATION = Described(
     [
         # The number of threads says nothing of these: the check runs on few sentences.

@@ -1,14 +1,17 @@
-"""``scripts/bench_sweep.py`` on a model of two epochs, and what ``bench_train.py --whole`` writes; by hand."""
+"""``bench_sweep.py`` on a model of two epochs, ``bench_find.py``, what ``bench_train.py --whole`` writes: by hand."""
 
 import shutil
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import tiny
 
 from fairseq_headprune.files import read_json, sha256
+from fairseq_headprune.studies.folder import StudyFolder
 
 sys.path.insert(0, str(tiny.ROOT / "scripts"))
+import bench_find  # noqa: E402
 import bench_sweep  # noqa: E402
 import whole_trainings  # noqa: E402
 
@@ -29,6 +32,30 @@ def test_both_sides_do_all_epochs(trained, tmp_path, monkeypatch, capsys):
     value = read_json(tmp_path / "found.json")
     assert value["checkpoints"] == {f"checkpoint{n}.pt": sha256(trained["checkpoint"]) for n in (1, 2)}
     assert value["sweep_to_curves"]["runs"] == 2 and "sweep / curves" in capsys.readouterr().out
+
+
+def test_a_search_is_timed_as_a_command(trained, tmp_path, monkeypatch, capsys):
+    """Two runs. A search of two masks in the place of the verb's: its settings and the hashes of the data are kept."""
+    calls = []
+
+    def find(words, **_):
+        calls.append(words[words.index("find") :])
+        settings = {"mode": "both", "checkpoint": "c", "precision": "fp32", "data": {"split": "valid"}}
+        folder = StudyFolder.open(Path(words[-1], "model-1"), settings)
+        for name in ("unpruned", "step-001"):
+            folder.append({"id": name})
+
+    monkeypatch.setattr(bench_find, "subprocess", SimpleNamespace(run=find, DEVNULL=None))
+    path, data = str(trained["checkpoint"]), str(trained["data"])
+    words = [data, "--paths", path, "--mode", "both", "--cpu", "--output", str(tmp_path / "found.json")]
+    monkeypatch.setattr(sys, "argv", ["bench_find.py", *words])
+    bench_find.main()
+    assert [call[:7] for call in calls] == [["find", data, "--paths", path, "--mode", "both", "--cpu"]] * 2
+    value = read_json(tmp_path / "found.json")
+    assert value["models"] == [{"sha256": sha256(path), "updates": 5}] and value["device"] == "cpu"
+    assert value["data_files"]["dict.xx.txt"] == sha256(trained["data"] / "dict.xx.txt")
+    assert [search["cells"] for search in value["searches"]] == [2] and value["environment"]["git"]
+    assert value["seconds"]["runs"] == 2 and "whole command" in capsys.readouterr().out
 
 
 def test_whole_trainings_are_kept_one_by_one(monkeypatch):

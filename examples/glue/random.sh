@@ -4,6 +4,7 @@
 #   TASK     SST-2 by default (the others of the paper's stable tasks are MNLI, QQP and QNLI)
 #   EPOCHS   of fine-tuning (default: 3; the paper's are 10)
 #   BATCH    examples of a batch (default: 32)
+#   ONLY     change: only the six fine-tunings of change-TASK-*.json, whose study is change-TASK.json (default: all)
 #   JOBS     fine-tunings at the same time, spread over the visible GPUs (default: 8 a GPU)
 #   OUT      gets the study and logs (default: out/random-TASK beside this script)
 #   RESULTS  gets random-TASK.json, change-TASK-*.json and figures (default: results/ beside this script)
@@ -33,12 +34,17 @@ TRAIN="--arch bert_gated --dropout 0.1 --attention-dropout 0.1 --criterion sente
     --adam-betas '(0.9, 0.999)' --adam-eps 1e-8 --weight-decay 0.01 --clip-norm 1 --lr 5e-5 --lr-scheduler polynomial_decay
     --warmup-updates $((total / 10)) --total-num-update $total --batch-size $BATCH --required-batch-size-multiple 1
     --best-checkpoint-metric score --maximize-best-checkpoint-metric --num-workers 0 $DEVICE"
-document "random-$TASK" random-study "$GLUE" --path "$START" --control --baseline control \
-    --random 10% 20% 30% 40% 50% 60% 70% 80% 90% \
-    --layers top:1 bottom:1 top:2 bottom:2 middle:2 top:1,bottom:1 top:3 bottom:3 even odd middle:4 top:2,bottom:2 \
-    --seeds 1 2 3 --train-flags "$TRAIN" --epochs "$EPOCHS" --jobs "$JOBS" $DEVICE -o "$OUT/study"
-cp "$OUT"/study/figures/random.png "$RESULTS/random-$TASK.png"
+NAME="random-$TASK" STUDY="$OUT/study"
+MASKS=(--control --baseline control --random 10% 20% 30% 40% 50% 60% 70% 80% 90%
+    --layers top:1 bottom:1 top:2 bottom:2 middle:2 top:1,bottom:1 top:3 bottom:3 even odd middle:4 top:2,bottom:2
+    --seeds 1 2 3)
+if [ "${ONLY:-}" = change ]; then
+    NAME="change-$TASK" STUDY="$OUT/change" MASKS=(--random 10% 50% 90% --layers top:1 bottom:1 even --seeds 1)
+fi
+document "$NAME" random-study "$GLUE" --path "$START" "${MASKS[@]}" --train-flags "$TRAIN" --epochs "$EPOCHS" \
+    --jobs "$JOBS" $DEVICE -o "$STUDY"
+[ "$NAME" != "random-$TASK" ] || cp "$STUDY"/figures/random.png "$RESULTS/random-$TASK.png"
 for panel in random-10% random-50% random-90% layers-top1 layers-bottom1 layers-even; do
     name="change-$TASK-${panel//%/}"
-    document "$name" weight-change "$START" "$OUT/study/runs/$panel-1/checkpoint_best.pt" --figure "$RESULTS/$name"
+    document "$name" weight-change "$START" "$STUDY/runs/$panel-1/checkpoint_best.pt" --figure "$RESULTS/$name"
 done
