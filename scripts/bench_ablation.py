@@ -41,15 +41,15 @@ def main() -> None:
     split, cuda = session.cfg.dataset.gen_subset, session.device.type == "cuda"
     start = session.gates.mask()
     grid = [start, *one_removed(start, HEADS).values()]
-    masks = [grid[number] for number in _spread(len(grid), args.masks or len(grid))]
+    masks = [grid[number] for number in spread_over(len(grid), args.masks or len(grid))]
     indices = range(args.sentences) if args.sentences else None
-    loops = {size: _translator(session, split, indices, size) for size in args.batch_sizes}
+    loops = {size: translator_of(session, split, indices, size) for size in args.batch_sizes}
     tried = {size: _best_of_two(session, loop, masks[:1], cuda) for size, loop in loops.items()}
     best = min(tried, key=tried.__getitem__)
-    many = _translator(session, split, indices, None)
+    many = translator_of(session, split, indices, None)
     found: list[list[str]] = []
-    first = benchmarks.seconds(lambda: _replace(found, _in_packs(many, masks, args.masks_at_once)), cuda)
-    looped = _spread(len(masks), args.loop_masks or len(masks))
+    first = benchmarks.seconds(lambda: _replace(found, in_packs(many, masks, args.masks_at_once)), cuda)
+    looped = spread_over(len(masks), args.loop_masks or len(masks))
     expected, measured = _measure(session, many, loops[best], masks, looped, args)
     measured["seconds_of_first_run"] = first
     about = dict(
@@ -68,16 +68,16 @@ def main() -> None:
     chosen = [masks[number] for number in looped]
     of_loop = [found[number] for number in looped]
     compared = {
-        **_agreement(of_loop, expected),
+        **agreement(of_loop, expected),
         **_control(session, split, indices, chosen, of_loop, expected, best, args.control_masks),
         **_bleu_difference(many, of_loop, expected),
     }
     with FlopCounterMode(display=False) as counter:
-        _in_packs(many, masks, args.masks_at_once)
+        in_packs(many, masks, args.masks_at_once)
     operations = counter.get_total_flops()
     peak = _matmul_peak(session.device, torch.float16 if session.cfg.common.fp16 else torch.float32)
     floor = {"operations": operations, "peak_operations_per_second": peak, "floor_seconds": operations / peak}
-    profile = {"gpu": benchmarks.operations_on_gpu(lambda: _in_packs(many, masks, args.masks_at_once))} if cuda else {}
+    profile = {"gpu": benchmarks.operations_on_gpu(lambda: in_packs(many, masks, args.masks_at_once))} if cuda else {}
     result = benchmarks.write_document(args, "ablation", **about, **measured, **compared, **floor, **profile)
     shown.tell(shown.ABLATION, result)
 
@@ -98,17 +98,17 @@ def _measure(
     count, expected = len(many.references), []
     chosen = [masks[number] for number in looped]
     sides = {
-        "many": lambda: _in_packs(many, masks, args.masks_at_once),
+        "many": lambda: in_packs(many, masks, args.masks_at_once),
         # It takes minutes, so the translations made while timing it are also those that are compared.
-        "loop": lambda: _replace(expected, _one_by_one(session, loop, chosen)),
+        "loop": lambda: _replace(expected, one_by_one(session, loop, chosen)),
     }
-    half = _translator(session, session.cfg.dataset.gen_subset, range(count // 2), None)
+    half = translator_of(session, session.cfg.dataset.gen_subset, range(count // 2), None)
     halves = {
         "half_masks": (masks[: len(masks) // 2], count, many),
         "half_sentences": (masks, count // 2, half),
     }
     for name, (some, _, translator) in halves.items():
-        sides[name] = lambda some=some, translator=translator: _in_packs(translator, some, args.masks_at_once)
+        sides[name] = lambda some=some, translator=translator: in_packs(translator, some, args.masks_at_once)
     times, peaks = benchmarks.interleave(sides, args.rounds, session.device.type == "cuda")
     times["loop"] = [seconds * len(masks) / len(chosen) for seconds in times["loop"]]
     return expected, {
@@ -154,18 +154,18 @@ def _cost_ratio(times: Sequence[float], work: int, half_times: Sequence[float], 
     return benchmarks.spread(ratios)
 
 
-def _translator(session: Session, split: str, indices: Any, batch_size: int | None) -> Translator:
+def translator_of(session: Session, split: str, indices: Any, batch_size: int | None) -> Translator:
     session.cfg.dataset.batch_size, session.cfg.dataset.max_tokens = batch_size or 128, None
     return Translator(session, split, indices)
 
 
-def _in_packs(translator: Translator, masks: Sequence[Mask], size: int) -> list[list[str]]:
+def in_packs(translator: Translator, masks: Sequence[Mask], size: int) -> list[list[str]]:
     size = size or len(masks)
     packs = (translator.answers_of(masks[i : i + size]) for i in range(0, len(masks), size))
     return list(itertools.chain.from_iterable(packs))
 
 
-def _one_by_one(session: Session, translator: Translator, masks: Sequence[Mask]) -> list[list[str]]:
+def one_by_one(session: Session, translator: Translator, masks: Sequence[Mask]) -> list[list[str]]:
     found = []
     for mask in masks:
         with session.gates.masked(mask):
@@ -178,15 +178,15 @@ def _replace(kept: list[list[str]], found: list[list[str]]) -> None:
 
 
 def _best_of_two(session: Session, translator: Translator, masks: Sequence[Mask], cuda: bool) -> float:
-    return min(benchmarks.seconds(lambda: _one_by_one(session, translator, masks), cuda) for _ in range(2))
+    return min(benchmarks.seconds(lambda: one_by_one(session, translator, masks), cuda) for _ in range(2))
 
 
-def _spread(count: int, wanted: int) -> list[int]:
+def spread_over(count: int, wanted: int) -> list[int]:
     """Return ``wanted`` evenly spaced numbers below ``count``, or all of them if there are fewer."""
     return list(range(0, count, max(1, count // max(1, wanted))))[:wanted]
 
 
-def _agreement(found: list[list[str]], expected: list[list[str]], prefix: str = "") -> dict[str, Any]:
+def agreement(found: list[list[str]], expected: list[list[str]], prefix: str = "") -> dict[str, Any]:
     """Compare translations (masks, sentences)."""
     pairs = zip(itertools.chain.from_iterable(found), itertools.chain.from_iterable(expected), strict=True)
     same = [mine == other for mine, other in pairs]
@@ -207,18 +207,18 @@ def _control(
     wanted: int,
 ) -> dict[str, Any]:
     """Compare the loop with itself at half its batch size, and then ``many`` with the loop, on these masks."""
-    chosen = _spread(len(masks), wanted)
+    chosen = spread_over(len(masks), wanted)
     if not chosen:
         return {"control_masks": 0}
     # If one batch holds all sentences, halve the number of sentences instead.
     half = max(1, min(size, len(expected[0])) // 2)
-    again = _one_by_one(session, _translator(session, split, indices, half), [masks[number] for number in chosen])
+    again = one_by_one(session, translator_of(session, split, indices, half), [masks[number] for number in chosen])
     loop = [expected[number] for number in chosen]
     return {
         "control_masks": len(chosen),
         "control_batch_sizes": [size, half],
-        **_agreement(again, loop, "control_"),
-        **_agreement([found[number] for number in chosen], loop, "control_many_"),
+        **agreement(again, loop, "control_"),
+        **agreement([found[number] for number in chosen], loop, "control_many_"),
     }
 
 

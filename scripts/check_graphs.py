@@ -18,10 +18,10 @@ import torch
 from fairseq.trainer import Trainer
 from torch import Tensor
 
+from fairseq_headprune.cuda_graphs import PlainRecorder
 from fairseq_headprune.modules.attach import find_gates
 from fairseq_headprune.tasks.translation_headprune import TranslationHeadpruneTask
 from fairseq_headprune.training import fast
-from fairseq_headprune.training.recording import PlainRecorder
 
 #: largest acceptable relative differences: of the loss, of the gradients
 LIMITS = {"fp32": (1e-5, 1e-5), "fp16": (1e-3, 1e-3), "bf16": (1e-3, 2e-2)}

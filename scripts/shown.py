@@ -218,6 +218,32 @@ ABLATION = Described(
     "batch sizes, on the control masks; BLEU differs by: at most, over the masks.",
 )
 
+#: What rounding.py found: of products, and of translations.
+ROUNDING = Described(
+    [
+        Column("product", "product"),
+        Column("rows that differ", "batch.differing_rows", ".1%"),
+        Column("by at most", "batch.largest", ".1e"),
+        Column("half a batch", "half.differing_rows", ".1%"),
+        Column("by at most", "half.largest", ".1e"),
+    ],
+    rows="rows",
+    align="l",
+    note="{precision}; a step of {masks} masks x {sentences} sentences against the loop's of {sentences} sentences, "
+    "beam {beam}, {tokens} tokens; half a batch: the loop's of half of the sentences. By at most: relative to the "
+    "product's root mean square; {rounds} draws of the inputs.",
+)
+ROUNDED = Described(
+    [
+        Column("way to translate", "way"),
+        Column("equal to the loop's", "identical_hypotheses", ".3%"),
+        Column("differ", "differing_hypotheses", "d"),
+    ],
+    rows="translated",
+    align="l",
+    note="{precision}; {translated[0][masks]} masks of the ablation grid.",
+)
+
 FINETUNE = Described(
     [
         _DEVICE,

@@ -45,6 +45,8 @@ KINDS: dict[str, Make] = {
     "bench-score": _made(shown.SCORE.table),
     "bench-start": _made(shown.START.table),
     "bench-train": _made(shown.TRAIN.table),
+    "rounding": _made(shown.ROUNDING.table),
+    "rounding-translations": _made(shown.ROUNDED.table),
     "curves": _made(shown_studies.curves),
     "differences": _made(shown_trainings.DIFFERENCES.table),
     "differences-each": _made(shown_trainings.EACH.table),

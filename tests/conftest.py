@@ -162,8 +162,9 @@ def recorded(monkeypatch):
     """Let a CPU record the passes of ``--cuda-graphs``, which it runs anew each time."""
     import fairseq.utils
 
-    from fairseq_headprune.training import fast, recording
+    from fairseq_headprune.cuda_graphs import PlainRecorder
+    from fairseq_headprune.training import fast
 
-    monkeypatch.setattr(fast, "CudaRecorder", recording.PlainRecorder)
+    monkeypatch.setattr(fast, "CudaRecorder", PlainRecorder)
     monkeypatch.setattr(fast, "_device", lambda model: None)
     monkeypatch.setattr(fairseq.utils, "set_torch_seed", fairseq.utils.set_torch_seed)

@@ -51,7 +51,7 @@ def test_cost_is_that_of_one_translation():
 
 def test_the_control_is_the_loop_at_another_size_on_some_masks(bench, monkeypatch):
     # One translation of the loop at half the size, and two of `many` under the last of 5 masks, are made to differ.
-    one_by_one, in_packs = bench_ablation._one_by_one, bench_ablation._in_packs
+    one_by_one, in_packs = bench_ablation.one_by_one, bench_ablation.in_packs
 
     def loop(session, translator, masks):
         found = one_by_one(session, translator, masks)
@@ -65,8 +65,8 @@ def test_the_control_is_the_loop_at_another_size_on_some_masks(bench, monkeypatc
             found[4][:2] = [text + " more" for text in found[4][:2]]
         return found
 
-    monkeypatch.setattr(bench_ablation, "_one_by_one", loop)
-    monkeypatch.setattr(bench_ablation, "_in_packs", many)
+    monkeypatch.setattr(bench_ablation, "one_by_one", loop)
+    monkeypatch.setattr(bench_ablation, "in_packs", many)
     value, printed = bench("--control-masks", "3")
     assert (value["differing_hypotheses"], value["control_many_differing_hypotheses"]) == (2, 0)
     assert value["control_differing_hypotheses"] == 1 and value["control_identical_hypotheses"] == 17 / 18

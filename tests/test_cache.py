@@ -35,10 +35,12 @@ def random_steps(beam, count, seed=3):
         count, width = keep.numel(), beam
 
 
+@pytest.mark.parametrize("held", [False, True])
 @pytest.mark.parametrize("beam", [1, 3])
 @torch.no_grad()
-def test_self_attention_is_that_of_each_hypothesis_alone(own, beam):
-    # Source: the module itself on the whole sequence of each hypothesis, without a cache.
+def test_self_attention_is_that_of_each_hypothesis_alone(own, beam, held):
+    # Source: the module itself on the whole sequence of each hypothesis, without a cache. Held, the tensors of keys are
+    # the same until a sentence is dropped or they are full.
     cache, before = BeamCache(NOBODY), torch.zeros(5, 0, 64)
     for query, width, keep, order in random_steps(beam, 5):
         sequences = torch.cat([before, query[:, None]], 1)
@@ -49,6 +51,8 @@ def test_self_attention_is_that_of_each_hypothesis_alone(own, beam):
         assert torch.allclose(found[0], expected, atol=1e-6)
         before = sequences[order]
         cache.follow(keep, order, beam)
+        if held and cache.full:
+            cache.hold(1000)
     assert before.shape == (2 * beam, 11, 64) and not cache
 
 

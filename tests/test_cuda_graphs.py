@@ -13,20 +13,13 @@ from fairseq.nan_detector import NanDetector
 from fairseq.optim import AMPOptimizer, MemoryEfficientFP16Optimizer
 from test_cuda_graphs_optimizer import make_adam
 
+from fairseq_headprune.cuda_graphs import AssumePadding, PlainRecorder
 from fairseq_headprune.modules.attach import find_gates
 from fairseq_headprune.parts import Mask, Part
 from fairseq_headprune.training import fast
 from fairseq_headprune.training.fast import ModeSwitch, QuickSeed
 from fairseq_headprune.training.passes import Passes, Work
-from fairseq_headprune.training.recording import (
-    AssumePadding,
-    PaddedBatch,
-    PlainRecorder,
-    Recordings,
-    Shape,
-    padded,
-    shape_of,
-)
+from fairseq_headprune.training.recording import PaddedBatch, Recordings, Shape, padded, shape_of
 
 DICTIONARY = tiny.make_dictionary()
 ROWS = Shape(3, 7, 6)

@@ -10,6 +10,7 @@ import torch
 from fairseq.logging import metrics
 from fairseq.trainer import Trainer
 
+from fairseq_headprune.cuda_graphs import PlainRecorder
 from fairseq_headprune.gates import subset
 from fairseq_headprune.gates.learner import GateLearner
 from fairseq_headprune.gates.rules import SubsetRule
@@ -21,7 +22,6 @@ from fairseq_headprune.speed.measure import operations
 from fairseq_headprune.tasks.translation_headprune import TranslationHeadpruneTask
 from fairseq_headprune.training import fast
 from fairseq_headprune.training.passes import Work
-from fairseq_headprune.training.recording import PlainRecorder
 
 #: as in transformer_iwslt_de_en: 6 + 6 layers of 4 heads
 HEADS = [Part(c, layer, head) for c in ("enc_self", "enc_dec", "dec_self") for layer in range(6) for head in range(4)]

@@ -166,7 +166,7 @@ def test_what_needs_fairseqs_own_generator_is_named(lively, flags, name):
         translator.answers_of([loaded.gates.mask()])
 
 
-def test_a_model_that_is_not_finite_is_an_error(lively):
+def test_a_model_that_isnot_finite_is_an_error(lively):
     loaded = session(lively, "--max-len-b", "4")
     with torch.no_grad():
         loaded.model.decoder.layers[0].fc1.bias.fill_(float("nan"))
@@ -179,7 +179,7 @@ def test_a_token_after_which_nothing_is_finite_leaves_other_hypotheses(lively):
     loaded, found = session(lively, "--beam", "4", "--max-len-b", "10"), 0
     translator, full = Translator(loaded, "test"), loaded.gates.full()
     for token in range(4, 13):
-        hook = loaded.model.decoder.embed_tokens.register_forward_hook(partial(_not_finite, token))
+        hook = loaded.model.decoder.embed_tokens.register_forward_hook(partial(not_finite, token))
         try:
             expected = one_by_one(loaded, translator, [full])
         except FloatingPointError:  # nothing is left of a sentence
@@ -192,13 +192,13 @@ def test_a_token_after_which_nothing_is_finite_leaves_other_hypotheses(lively):
     assert found > 2
 
 
-def _not_finite(token, module, inputs, output):
+def not_finite(token, module, inputs, output):
     """Embed a token as NaN in the decoder, which reads one token a step (the encoder may share the embedding)."""
     [tokens] = inputs
     return output.masked_fill(tokens.eq(token)[..., None], torch.nan) if tokens.size(1) == 1 else output
 
 
-def test_a_head_that_is_not_finite_is_silenced_in_its_rows_only(lively):
+def test_a_head_that_isnot_finite_is_silenced_in_its_rows_only(lively):
     # Source: the same head masked by ``set_mask``. A NaN times 0 would be NaN.
     loaded = session(lively, "--max-len-b", "6")
     width = loaded.gates.modules["dec_self"][0].head_dim

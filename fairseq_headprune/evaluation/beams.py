@@ -15,7 +15,7 @@ from torch import Tensor
 _GROUP = 16
 
 #: Finished sentences are dropped when they are this share of all: dropping copies the others' keys and values.
-_DROPPED = 1 / 8
+DROPPED = 1 / 8
 
 
 def best_continuations(rows: Tensor, scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
@@ -101,17 +101,18 @@ class Beams:
         self._best = torch.full((count,), -math.inf, device=limits.device)
         self._found: list[tuple[Tensor, Tensor]] = []
 
-    def candidates(self, probabilities: Tensor, sentences: slice) -> tuple[Tensor, Tensor, Tensor]:
+    def candidates(self, probabilities: Tensor, scores: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return the best continuations of some sentences, enough that ``beam`` remain when others end in this step.
 
         Args:
             probabilities: (sentences * beam, vocabulary) log-probabilities of the next token; changed in place.
+            scores: (sentences, beam) their part of ``scores``.
 
         Returns:
             Scores in descending order, the tokens, and which of the sentence's hypotheses each continues:
             (sentences, k) each.
         """
-        vocabulary, scores = probabilities.size(1), self.scores[sentences]
+        vocabulary = probabilities.size(1)
         count = min(2 * self._width, self.beam * vocabulary - 1)
         totals, place = best_continuations(probabilities, scores, count)
         return totals, place % vocabulary, torch.div(place, vocabulary, rounding_mode="floor")
@@ -121,13 +122,19 @@ class Beams:
         return self._limits <= self.step
 
     def advance(
-        self, scores: Tensor, tokens: Tensor, hypotheses: Tensor, stop: Optional[Tensor] = None
+        self,
+        scores: Tensor,
+        tokens: Tensor,
+        hypotheses: Tensor,
+        stop: Optional[Tensor] = None,
+        dropped: float = DROPPED,
     ) -> tuple[Tensor, Tensor]:
         """Choose the next token of every hypothesis, and drop finished sentences if they are many or all.
 
         Args:
             scores, tokens, hypotheses: what :meth:`candidates` found, of all n sentences.
             stop: None or bool (n,): sentences that are finished after this step in any case.
+            dropped: finished sentences are dropped when they are this share of all.
 
         Returns:
             keep: indices of the sentences that are not dropped, ascending; none if all are finished.
@@ -140,7 +147,7 @@ class Beams:
         over = (self._finished >= self._width) | self.at_limit()
         over = over if stop is None else over | stop
         self._finished.masked_fill_(over, self._width)
-        keep = self._kept(over)
+        keep = self._kept(over, dropped)
         ends[:, : self._width] |= self._blocked
         if keep.numel() != over.numel():
             scores, tokens, origins, ends = (x[keep] for x in (scores, tokens, origins, ends))
@@ -148,9 +155,10 @@ class Beams:
             self.sentences, self._limits, self._finished = (x[keep] for x in of_sentences)
         return keep, self._continue(scores, tokens, origins, ends)
 
-    def _kept(self, over: Tensor) -> Tensor:
+    @staticmethod
+    def _kept(over: Tensor, dropped: float) -> Tensor:
         count, finished = over.numel(), int(over.sum())
-        if finished and finished >= _DROPPED * count:
+        if finished and finished >= dropped * count:
             return (~over).nonzero().view(-1)
         return torch.arange(count, device=over.device)
 

@@ -23,6 +23,7 @@ from torch import Tensor
 
 from fairseq_headprune.evaluation.generation import ForcingGenerator
 from fairseq_headprune.evaluation.memory import expected_tokens
+from fairseq_headprune.evaluation.recorded_step import StepRecorder
 from fairseq_headprune.evaluation.search import Search
 from fairseq_headprune.modules.attach import GatedParts, without_attention_weights
 from fairseq_headprune.modules.cache import BeamCache
@@ -67,6 +68,9 @@ class ManyMasks:
             raise ValueError(f"many masks at once: {why}")
         self.beam = generator.beam_size
         self._model, self._gates, self._settings = model, gates, generator
+        self._recorder: Optional[StepRecorder] = None
+        if next(model.parameters()).is_cuda:
+            self._recorder = StepRecorder(model.decoder)
 
     def limit(self, width: int) -> int:
         """Return fairseq's maximum length of translations for a batch of this source width."""
@@ -123,7 +127,7 @@ class ManyMasks:
         numbers = sample["id"].to(device)[:, None] * rows.masks + torch.tensor(masks, device=device)
         longest = torch.tensor(limits, device=device).repeat_interleave(len(masks))
         begun = None if prefix is None else prefix.repeat_interleave(len(masks), 0)
-        return Search(self._model, settings, rows, numbers.view(-1), longest, cache, begun)
+        return Search(self._model, settings, rows, numbers.view(-1), longest, cache, begun, self._recorder)
 
     def _encode(
         self, net_input: dict[str, Tensor], masks: Sequence[int], rows: RowMasks

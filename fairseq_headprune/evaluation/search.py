@@ -2,14 +2,17 @@
 
 import copy
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Optional
 
 import torch
 from fairseq.sequence_generator import SequenceGenerator
 from torch import Tensor
 
-from fairseq_headprune.evaluation.beams import Beams
+from fairseq_headprune.evaluation.beams import DROPPED, Beams
 from fairseq_headprune.evaluation.generation import ForcingGenerator
+from fairseq_headprune.evaluation.recorded_step import DROPPED as DROPPED_IF_RECORDED
+from fairseq_headprune.evaluation.recorded_step import RecordedStep, StepRecorder
 from fairseq_headprune.models.transformer_gated import NO_LAYER
 from fairseq_headprune.modules.cache import BeamCache
 from fairseq_headprune.modules.row_masks import RowMasks
@@ -30,6 +33,7 @@ class Search:
         limits: Tensor,
         cache: BeamCache,
         prefix: Optional[Tensor],
+        recorder: Optional[StepRecorder] = None,
     ) -> None:
         """Start the search; nothing is computed yet.
 
@@ -38,10 +42,15 @@ class Search:
             limits: (rows,) the maximum number of tokens of each row's translation.
             cache: holds the keys and values of encoder-decoder attention.
             prefix: (rows, n) tokens that translations begin with, padding where they have fewer.
+            recorder: records steps of few rows; None: none are.
         """
         self._model, self._settings, self._masks = model, settings, masks
         self._numbers, self._cache, self._prefix = numbers, cache, prefix
-        self._lowest = int(limits.min())
+        self._lowest, self._highest = int(limits.min()), int(limits.max())
+        self._recorder = recorder
+        self._recorded: Optional[RecordedStep] = None
+        #: how many steps there were since the rows changed
+        self._alike = 0
         # The decoder only checks that there is an encoder output: keys and values are cached already.
         self._memory = {"encoder_out": [torch.zeros(1, 1, 1, device=numbers.device)], "encoder_padding_mask": []}
         self._beams = Beams(
@@ -72,10 +81,13 @@ class Search:
                 break
             if changed:
                 self._set_masks()
+                self._recorded, self._alike = None, 0
             changed = self._advance()
+            self._alike += 1
 
     def set_aside(self) -> None:
         """Release what the rows that are left do not need: memory, and what was found."""
+        self._recorded = None
         self._cache.compact()
         self._forget(torch.arange(self.rows, device=self._numbers.device))
 
@@ -95,7 +107,7 @@ class Search:
     def join(self, other: "Search") -> None:
         """Go on with the rows of another search as well; both are past their prefixes, and at the same step."""
         self._numbers = torch.cat([self._numbers, other._numbers])
-        self._lowest = min(self._lowest, other._lowest)
+        self._lowest, self._highest = min(self._lowest, other._lowest), max(self._highest, other._highest)
         self._beams.join(other._beams)
         self._cache.join(other._cache)
 
@@ -122,21 +134,49 @@ class Search:
     def _advance(self) -> bool:
         """Choose the next token of every hypothesis; tell whether there are other rows or more hypotheses now."""
         beams, cache = self._beams, self._cache
-        forced, limited = self._forced(), beams.step >= self._lowest
+        forced, ending = self._forced(), beams.at_limit() if beams.step >= self._lowest else None
+        recorded = self._recording() if forced is None else None
+        step = partial(self._next, beams.tokens, beams.scores, ending, forced)
         cache.begin(beams.beam)
-        scores, tokens, chosen, broken = self._candidates(self._features(), forced, limited)
+        scores, tokens, chosen, broken = step() if recorded is None else recorded.run(beams)
         if beams.beam > 1 and bool(broken.any()):
             cache.repeat()
-            scores, tokens, chosen, _ = self._candidates(self._features(), forced, limited)
+            scores, tokens, chosen, _ = step()
         before = self.rows, beams.beam
-        keep, order = beams.advance(scores, tokens, chosen, None if forced is None else forced.eq(self._settings.eos))
+        stop = None if forced is None else forced.eq(self._settings.eos)
+        keep, order = beams.advance(scores, tokens, chosen, stop, DROPPED if recorded is None else DROPPED_IF_RECORDED)
         if self.rows:
             cache.follow(keep, order, beams.beam)
         return (self.rows, beams.beam) != before
 
-    def _features(self) -> Tensor:
-        tokens, memory = self._beams.tokens, self._memory
-        return self._model.decoder(tokens, memory, self._cache, features_only=True, alignment_layer=NO_LAYER)[0]
+    def _recording(self) -> Optional[RecordedStep]:
+        """Return a recording of the next step; None where it is not worth one."""
+        beams, cache = self._beams, self._cache
+        if self._recorder is None or beams.step < self._settings.min_len:
+            return None
+        if cache.full:
+            self._recorded = None
+        if self._recorded is None and self._recorder.wants(self.rows * beams.beam, self._alike):
+            cache.hold((self._highest + 1) * beams.beam)
+            self._recorded = self._recorder.record(partial(self._next, forced=None), beams)
+            if self._recorded is None:
+                cache.release()
+        return self._recorded
+
+    def _next(
+        self, tokens: Tensor, totals: Tensor, ending: Optional[Tensor], forced: Optional[Tensor]
+    ) -> Sequence[Tensor]:
+        """Return the best continuations (see :meth:`Beams.candidates`), and whether any hypothesis is not finite.
+
+        Args:
+            tokens: (hypotheses, n) of which only the last is read, apart from their number.
+            totals: (rows, beam).
+            ending: bool (rows,) those that have to end; None: no row has to.
+            forced: (rows,) next tokens, padding for rows without one; None: no row has one.
+        """
+        decoder, memory = self._model.decoder, self._memory
+        features, _ = decoder(tokens, memory, self._cache, features_only=True, alignment_layer=NO_LAYER)
+        return self._candidates(features, totals, ending, forced)
 
     def _set_masks(self) -> None:
         rows = self._numbers[self._beams.sentences] % self._masks.masks
@@ -151,24 +191,23 @@ class Search:
             return None
         return prefix[beams.sentences, beams.step].masked_fill(beams.at_limit(), self._settings.pad)
 
-    def _candidates(self, features: Tensor, forced: Optional[Tensor], limited: bool) -> list[Tensor]:
-        """Return the best continuations (see :meth:`Beams.candidates`), and whether any hypothesis is not finite.
-
-        They are computed for some rows at a time.
-        """
+    def _candidates(
+        self, features: Tensor, totals: Tensor, ending: Optional[Tensor], forced: Optional[Tensor]
+    ) -> Sequence[Tensor]:
+        """Do the second half of :meth:`_next`, for some rows at a time."""
         beams = self._beams
         size = max(1, _PROBABILITIES // (self._settings.vocab_size * beams.beam))
         parts = []
         for start in range(0, self.rows, size):
             some = slice(start, min(start + size, self.rows))
             probabilities = self._log_probabilities(features[some.start * beams.beam : some.stop * beams.beam])
-            ending = beams.at_limit()[some] if limited else None
             # If any value of a hypothesis is NaN, all are, so checking one token is enough.
-            broken = probabilities[:, self._settings.pad].isnan().any().view(1)
-            self._restrict(probabilities, None if forced is None else forced[some], ending)
-            parts.append((*beams.candidates(probabilities, some), broken))
+            broken = probabilities[:, self._settings.pad].isnan().any(0, keepdim=True)
+            of_some = (None if rows is None else rows[some] for rows in (forced, ending))
+            self._restrict(probabilities, *of_some)
+            parts.append((*beams.candidates(probabilities, totals[some]), broken))
         # Most often there is one part, which is not copied: small steps take as long as their launches.
-        return list(parts[0]) if len(parts) == 1 else [torch.cat(part) for part in zip(*parts, strict=True)]
+        return parts[0] if len(parts) == 1 else [torch.cat(part) for part in zip(*parts, strict=True)]
 
     def _log_probabilities(self, features: Tensor) -> Tensor:
         logits = self._model.decoder.output_layer(features)

@@ -47,6 +47,9 @@ class Translator:
         self._split = split
         self._tokenizer = built(f"--tokenizer {args.tokenizer}", lambda: task.build_tokenizer(cfg.tokenizer))
         self._bpe = built(f"--bpe {args.bpe}", lambda: task.build_bpe(cfg.bpe))
+        # Reading a setting takes as long as decoding a short sentence.
+        self._post_process = cfg.common_eval.post_process
+        self._ignored = get_symbols_to_strip_from_output(self._generator)
         target = session.dataset(split).tgt
         self._indices = sorted(int(i) for group in self._batches.groups for i in group)
         check_prefix(cfg.generation.prefix_size, [len(target[i]) - 1 for i in self._indices])
@@ -63,7 +66,7 @@ class Translator:
     def sources(self) -> list[str]:
         """The source side of the translated sentences as fairseq-generate prints it on its S- lines."""
         source, dictionary = self._session.dataset(self._split).src, self._session.task.source_dictionary
-        return [dictionary.string(source[i], self._session.cfg.common_eval.post_process) for i in self._indices]
+        return [dictionary.string(source[i], self._post_process) for i in self._indices]
 
     def metric(self, comparison: Any) -> Metric:
         """Return BLEU, bound to the references; warn if they are not of the form that its tokeniser expects."""
@@ -167,9 +170,9 @@ class Translator:
         dictionary = self._session.task.target_dictionary
         text = dictionary.string(
             [token for token in tokens if token != dictionary.pad()],
-            self._session.cfg.common_eval.post_process,
+            self._post_process,
             escape_unk=escape_unk,
-            extra_symbols_to_ignore=get_symbols_to_strip_from_output(self._generator),
+            extra_symbols_to_ignore=self._ignored,
         )
         for step in (self._bpe, self._tokenizer):
             text = step.decode(text) if step is not None else text

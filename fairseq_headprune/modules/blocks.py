@@ -1,7 +1,7 @@
 """Memory for the keys and values of many attention modules, which grow and lose sentences in a search."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Optional
 
@@ -26,6 +26,9 @@ class Blocks:
 
     def __getitem__(self, module: Any) -> list[Tensor]:
         return self._of[module]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._of)
 
     def __contains__(self, module: Any) -> bool:
         return module in self._of

@@ -49,6 +49,8 @@ class BeamCache(dict):
         self._others: Optional[Tensor] = None
         self._sentences, self._beam, self._start, self._keys = padding.size(0), 1, 0, 0
         self._apart = False
+        #: (beam,) where this step's keys go, if all steps use the same tensors (see :meth:`hold`)
+        self._places: Optional[Tensor] = None
         #: of self-attention, of which the last keys are not used yet, and of encoder-decoder attention
         self._own, self._encoded = Blocks(expected), Blocks(padding.numel())
         #: module -> weights and bias of queries, keys and values in one
@@ -76,6 +78,8 @@ class BeamCache(dict):
         """
         self._beam, self._start, self._keys = beam, self._keys, self._keys + beam
         self._apart = False
+        if self._places is not None:
+            self._places += beam
 
     def follow(self, keep: Tensor, order: Tensor, beam: int) -> None:
         """Continue with some sentences, and with other hypotheses of each.
@@ -86,10 +90,14 @@ class BeamCache(dict):
             beam: new hypotheses per sentence.
         """
         count = order.numel() // beam
+        if self._places is not None and self._others is not None and count == self._sentences and not self.full:
+            others = self._others.flatten(0, 1)
+            others.copy_(others.index_select(0, order))
+            self._others.index_copy_(2, self._places + beam, self._only_mine(beam, beam).expand(count, -1, -1))
+            return
+        self.release()
         if beam > 1:
-            unused = -(self._keys + beam) % _ALIGNED
-            mine = torch.ones(beam, beam + unused, dtype=torch.bool, device=order.device).fill_diagonal_(False)
-            new = mine.expand(count, -1, -1)
+            new = self._only_mine(beam, beam - (self._keys + beam) % -_ALIGNED).expand(count, -1, -1)
             if self._others is None:
                 before = new.new_zeros(count, beam, self._keys)
             else:
@@ -103,8 +111,46 @@ class BeamCache(dict):
             if self._padding is not None:
                 self._padding = self._padding.index_select(0, keep)
 
+    def _only_mine(self, beam: int, keys: int) -> Tensor:
+        """Return marks of a step's keys, (beam, keys): each hypothesis has its own one; the rest is nobody's."""
+        return torch.ones(beam, keys, dtype=torch.bool, device=self._device).fill_diagonal_(False)
+
+    def hold(self, most: int) -> None:
+        """Between steps: let the following ones use the same tensors, so that a step can be recorded.
+
+        There is room for as many keys again, or for ``most`` keys. Where a step's keys go is read from a tensor. This
+        ends where sentences are dropped or joined.
+        """
+        self.release()
+        count, beam = self._sentences, 1 if self._others is None else self._others.size(1)
+        room = max(self._keys + beam, min(2 * self._keys, most))
+        room += -room % _ALIGNED
+        others = torch.ones(count, beam, room, dtype=torch.bool, device=self._device)
+        others[:, :, : self._keys + beam] = False if self._others is None else self._others[:, :, : self._keys + beam]
+        self._others = others
+        self._places = torch.arange(self._keys - beam, self._keys, device=self._device)
+        for module in self._own:
+            for place, old in enumerate(self._own[module]):
+                shape = count, old.size(1), room, old.size(3)
+                self._own.put(module, place, shape, old, partial(_widen, old, self._keys))
+
+    @property
+    def full(self) -> bool:
+        """Whether :meth:`hold` is not in force, or left no room for another step."""
+        return self._places is None or self._others is None or self._keys + self._others.size(1) > self._others.size(2)
+
+    def release(self) -> None:
+        """Between steps: end :meth:`hold`, if it is in force."""
+        if self._places is not None and self._others is not None:
+            beam = self._others.size(1)
+            self._others = (
+                None if beam == 1 else self._others[:, :, : self._keys + beam - (self._keys + beam) % -_ALIGNED]
+            )
+        self._places = None
+
     def compact(self) -> None:
         """Between steps: release all memory that the keys of the sentences that are left do not need."""
+        self.release()
         self._joined.clear()
         self._own.compact(self._keys)
         self._encoded.compact()
@@ -121,6 +167,7 @@ class BeamCache(dict):
 
     def join(self, other: "BeamCache") -> None:
         """Append the sentences of another search; both are between steps, and had as many steps and hypotheses."""
+        self.release()
         width = max(self._width, other._width)
         if self._padding is not None or other._padding is not None or self._width != other._width:
             self._padding = torch.cat([self._padded(width), other._padded(width)])
@@ -178,20 +225,19 @@ class BeamCache(dict):
 
     def _append(self, module: Any, new: list[Tensor]) -> list[Tensor]:
         """Append the keys and values of this step, and return the module's rooms."""
+        if self._places is not None:
+            for room, x in zip(self._own[module], new, strict=True):
+                room.index_copy_(2, self._places, x)
+            return self._own[module]
         if module not in self._own or self._own[module][0].size(2) < self._keys:
             size = self._start + _STEPS * self._beam
             for place, x in enumerate(new):
                 old = self._own[module][place] if self._start else x
                 shape = x.size(0), x.size(1), size + -size % _ALIGNED, x.size(3)
-                self._own.put(module, place, shape, x, partial(self._widen, old))
+                self._own.put(module, place, shape, x, partial(_widen, old, self._start))
         for room, x in zip(self._own[module], new, strict=True):
             room[:, :, self._start : self._keys] = x
         return self._own[module]
-
-    def _widen(self, old: Tensor, new: Tensor) -> None:
-        new[:, :, : self._start] = old[:, :, : self._start]
-        # Nobody attends to the rest, but 0 times NaN is NaN.
-        new[:, :, self._start :] = 0
 
     @staticmethod
     def _mix(module: Any, q: Tensor, key: Tensor, value: Tensor, blocked: Optional[Tensor]) -> Tensor:
@@ -205,6 +251,12 @@ class BeamCache(dict):
             scores.unflatten(0, q.shape[:2]).masked_fill_(blocked[:, None], -torch.inf)
         weights = module.dropout_module(torch.softmax(scores, dim=-1))
         return torch.bmm(weights, value.flatten(0, 1)).unflatten(0, q.shape[:2])
+
+
+def _widen(old: Tensor, keys: int, new: Tensor) -> None:
+    new[:, :, :keys] = old[:, :, :keys]
+    # Nobody attends to the rest, but 0 times NaN is NaN.
+    new[:, :, keys:] = 0
 
 
 def _heads_first(module: Any, x: Tensor) -> Tensor:

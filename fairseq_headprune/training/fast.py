@@ -12,9 +12,10 @@ from fairseq.modules import LayerDropModuleList
 from fairseq.optim import AMPOptimizer, FairseqBMUF, FP16Optimizer, MemoryEfficientFP16Optimizer
 from torch import nn
 
+from fairseq_headprune.cuda_graphs import CudaRecorder
 from fairseq_headprune.training.optimizer import Readings, speed_up
 from fairseq_headprune.training.passes import Passes, Work
-from fairseq_headprune.training.recording import INPUTS, PADDING, CudaRecorder, padded, shape_of
+from fairseq_headprune.training.recording import INPUTS, PADDING, padded, shape_of
 
 logger = logging.getLogger(__name__)
 

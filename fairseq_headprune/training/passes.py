@@ -8,9 +8,10 @@ from typing import Any, Optional
 import torch
 from torch import Tensor, nn
 
+from fairseq_headprune.cuda_graphs import AssumePadding
 from fairseq_headprune.modules.multihead import GatedMultiheadAttention
 from fairseq_headprune.modules.short_attention import AddedMasks
-from fairseq_headprune.training.recording import AssumePadding, PaddedBatch, Recordings, Shape, loose_tensors
+from fairseq_headprune.training.recording import PaddedBatch, Recordings, Shape, loose_tensors
 
 
 class Gradients:

@@ -1,14 +1,9 @@
-"""What recorded passes need: padded shapes and batches at fixed addresses, and kernels recorded as CUDA graphs."""
+"""What recorded passes need: padded shapes and batches at fixed addresses, and which recordings are kept."""
 
-import gc
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any, Generic, NamedTuple, Optional, TypeVar
 
-import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
 #: a batch's number of sentences is padded to a multiple of this
 SENTENCES = 16
@@ -156,90 +151,6 @@ def _fill(to: Tensor, tokens: Tensor, pad: int) -> None:
     if to.shape != tokens.shape:
         to.fill_(pad)
     to[: tokens.size(0), : tokens.size(1)].copy_(tokens)
-
-
-class AssumePadding(TorchFunctionMode):
-    """Let every ``Tensor.any()`` (is there padding?) be true, without asking the device.
-
-    fairseq's encoder and decoder check whether a batch has padding before they mask it. This waits for the device,
-    which cannot be recorded. Masking without padding changes nothing.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._answers: list[Tensor] = []
-
-    def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: Optional[dict] = None) -> Any:
-        """Replace ``Tensor.any()`` over a whole tensor and the truth value of its result, nothing else."""
-        if func is Tensor.any and len(args) == 1 and not kwargs:
-            answer = torch.ones((), dtype=torch.bool, device=args[0].device)
-            self._answers.append(answer)
-            return answer
-        if func is Tensor.__bool__ and any(args[0] is answer for answer in self._answers):
-            return True
-        return func(*args, **(kwargs or {}))
-
-
-class CudaRecorder:
-    """Records functions as CUDA graphs that share one memory pool; no result may be kept in the pool."""
-
-    def __init__(self) -> None:
-        self._stream = torch.cuda.Stream()
-        self._pool = torch.cuda.graph_pool_handle()
-        # torch considers a used pool released when its last graph is freed: this graph is kept to prevent it.
-        self._keeper = self.record(lambda: torch.zeros((), device="cuda").add_(1))
-
-    def record(self, work: Callable[[], object]) -> Callable[[], None]:
-        """Record what ``work`` launches, without running it, and return a function that replays it.
-
-        Random numbers come from CUDA's default generator, the same ones that ``work`` itself would draw.
-
-        Raises:
-            RuntimeError: something cannot be recorded, or there is too little memory. Drop all earlier recordings then:
-                they draw random numbers from a generator that is no longer seeded.
-        """
-        graph = torch.cuda.CUDAGraph()
-        torch.cuda.synchronize()
-        self._stream.wait_stream(torch.cuda.current_stream())
-        try:
-            with torch.cuda.stream(self._stream), _without_collection():
-                # Other threads load batches meanwhile: only check this thread's calls.
-                graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
-                try:
-                    work()
-                finally:
-                    graph.capture_end()
-        except RuntimeError:
-            _free_generator()
-            raise
-        torch.cuda.current_stream().wait_stream(self._stream)
-        return graph.replay
-
-
-def _free_generator() -> None:
-    """Give CUDA's generator a new state: a failed recording leaves it in recording mode."""
-    generator = torch.cuda.default_generators[torch.cuda.current_device()]
-    generator.graphsafe_set_state(generator.clone_state())
-
-
-class PlainRecorder:
-    """The same without a graph: replaying runs the function again. For tests on a CPU."""
-
-    def record(self, work: Callable[[], object]) -> Callable[[], object]:
-        """Return the work itself."""
-        return work
-
-
-@contextmanager
-def _without_collection() -> Iterator[None]:
-    """Turn off garbage collection: freeing a tensor or graph meanwhile would break the recording."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def loose_tensors(model: nn.Module) -> list[Tensor]:
