@@ -57,8 +57,11 @@ class ManyMasks:
         beam: hypotheses per sentence.
     """
 
-    def __init__(self, model: Any, gates: GatedParts, generator: SequenceGenerator) -> None:
+    def __init__(self, model: Any, gates: GatedParts, generator: SequenceGenerator, records: bool = True) -> None:
         """Read the settings of fairseq's generator.
+
+        Args:
+            records: whether steps of few hypotheses are recorded as CUDA graphs where the model is on a GPU.
 
         Raises:
             ValueError: the model or the settings need fairseq's own generator; see :func:`obstacle`.
@@ -69,7 +72,7 @@ class ManyMasks:
         self.beam = generator.beam_size
         self._model, self._gates, self._settings = model, gates, generator
         self._recorder: Optional[StepRecorder] = None
-        if next(model.parameters()).is_cuda:
+        if records and next(model.parameters()).is_cuda:
             self._recorder = StepRecorder(model.decoder)
 
     def limit(self, width: int) -> int:

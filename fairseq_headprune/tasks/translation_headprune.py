@@ -86,6 +86,7 @@ class TranslationHeadpruneTask(GatedTask, ImportedModels, TranslationTask):
 
     cfg: TranslationHeadpruneConfig
     translates = True
+    _decoder: Any = None
 
     @classmethod
     def opens(cls, name: Optional[str]) -> bool:
@@ -219,9 +220,17 @@ class TranslationHeadpruneTask(GatedTask, ImportedModels, TranslationTask):
         return generator
 
     def inference_step(self, generator, models, sample, prefix_tokens=None, constraints=None):
-        """Translate one batch, with the same check."""
+        """Translate one batch, with the same check; for ``--eval-bleu`` by the decoder that studies use."""
         for model in models:
             self.check_mask(model, sample)
+        if generator is getattr(self, "sequence_generator", None):
+            from fairseq_headprune.evaluation.validation import ValidationDecoder
+
+            if self._decoder is None or self._decoder.model is not models[0]:
+                self._decoder = ValidationDecoder(models[0], generator)
+            found = self._decoder.translate(sample)
+            if found is not None:
+                return found
         return super().inference_step(generator, models, sample, prefix_tokens, constraints)
 
     def net_input(self, sample: dict) -> dict:
