@@ -203,6 +203,12 @@ def reasons(model=None, criterion=None, optimizer=None):
     return fast.why_not(model or make_model(), criterion or make_criterion(), optimizer or make_adam(parameters))
 
 
+def test_several_gpus_are_a_reason(monkeypatch):
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
+    assert reasons() == "training on several GPUs"
+
+
 def test_what_is_not_recorded_has_a_reason(monkeypatch):
     assert reasons() == "training on the CPU"
     monkeypatch.setattr(fast, "_device", lambda model: None)
@@ -217,6 +223,11 @@ def test_what_is_not_recorded_has_a_reason(monkeypatch):
     hooked = make_model()
     hooked.encoder.register_forward_hook(lambda *_: None)
     assert "hook of a module" in reasons(hooked)
+    assert reasons(SimpleNamespace()) == "the model SimpleNamespace"
+    adaptive = make_model()
+    adaptive.decoder.adaptive_softmax = object()
+    assert reasons(adaptive) == "adaptive softmax"
+    assert fast.why_not_batch({"net_input": tiny.make_batch()["net_input"]}) == "batches with no target"
     assert "prefix" in fast.why_not_batch({"net_input": {**tiny.make_batch()["net_input"], "prefix": 1}, "target": 1})
     assert fast.why_not_batch(tiny.make_batch()) is None
 

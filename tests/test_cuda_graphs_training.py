@@ -4,14 +4,18 @@ import importlib
 import json
 import sys
 
+import glue_data
 import learning
+import numpy as np
 import pytest
 import tiny
 import torch
 from fairseq.logging import metrics
 from test_task import log_lines
 
+from fairseq_headprune.checkpoints import read_state
 from fairseq_headprune.parts import Mask, Part
+from fairseq_headprune.training.optimizer import FusedAdam
 
 
 def train(data, save, *more):
@@ -90,6 +94,42 @@ def test_half_precision_skips_updates_and_scales_the_loss_as_without(data_bin, t
         assert [float(u[name]) for u in updates] == pytest.approx([float(u[name]) for u in expected], rel=limit)
 
 
+EAGER = {
+    "layerdrop": ("--encoder-layerdrop", "0.3"), "activation checkpointing": ("--checkpoint-activations",),
+    "quantization noise (or another hook of a module)": ("--quant-noise-pq", "0.1"),
+    "--report-accuracy": ("--report-accuracy",), "--amp": ("--amp",), "--use-bmuf": ("--use-bmuf",),
+    "--memory-efficient-fp16 and --memory-efficient-bf16": ("--memory-efficient-fp16",),
+    "the criterion LabelSmoothedCrossEntropyCriterionWithAlignment":
+        ("--criterion", "label_smoothed_cross_entropy_with_alignment"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("reason", EAGER)
+def test_what_is_not_recorded_trains_eagerly_and_one_line_says_why(data_bin, tmp_path, recorded, reason):
+    flags = ["--lr", "1e-4", "--dropout", "0", "--max-update", "5", *EAGER[reason]]
+    stock, _ = train(data_bin, tmp_path / "off", *flags)
+    for mode, times in (("on", 1), ("auto", 0)):
+        found, said = train(data_bin, tmp_path / mode, "--cuda-graphs", mode, *flags)
+        assert sum("cannot be recorded" in line for line in said) == times
+        assert sum(f"--cuda-graphs: {reason} cannot be recorded; it runs eagerly" in line for line in said) == times
+        assert difference(stock, found) < 2e-5
+
+
+def test_classifiers_train_eagerly_with_the_faster_optimizer(tuned, tmp_path, recorded, monkeypatch):
+    steps, fused = [], FusedAdam._fused
+    monkeypatch.setattr(FusedAdam, "_fused", lambda self, *given: steps.append(given[2]) or fused(self, *given))
+    states, said = {}, {}
+    flags = ["--bert", tuned / "hf", "--lr", "1e-4", "--max-update", "4", "--max-positions", "20", "--clip-norm", "1"]
+    for mode in ("off", "on"):
+        metrics.reset()
+        with log_lines() as said[mode]:
+            glue_data.train(tuned / "glue", tmp_path / mode, "SST-2", *flags, "--dropout", "0", "--cuda-graphs", mode)
+        states[mode] = read_state(tmp_path / mode / "checkpoint_last.pt")
+    assert steps == [1, 2, 3, 4] and difference(*states.values()) < 2e-5
+    line = "--cuda-graphs: the criterion SentencePredictionCriterion cannot be recorded; it runs eagerly"
+    assert [said[mode].count(line) for mode in ("off", "on")] == [0, 1]
+
+
 STOPPED = {
     "plain": (), "l0": (*learning.L0, "--l0-penalty", "0.01"),
     "update-freq": ("--update-freq", "3", "--clip-norm", "0.5", "--lr-scheduler", "inverse_sqrt"),
@@ -130,6 +170,15 @@ def test_order_holds_beside_validation_on_the_training_set_and_after_a_stop(data
     assert learning.same(whole["model"], resumed["model"])
     # 12 updates are three epochs of 4 batches.
     assert [state["extra_state"]["train_iterator"]["epoch"] for state in (whole, resumed)] == [4, 4]
+
+
+def test_fairseqs_buckets_are_refused_in_words_where_they_fail(data_bin, tmp_path):
+    # Source: fairseq 0.12's get_buckets calls numpy.percentile with an argument that numpy 2 no longer has.
+    if np.lib.NumpyVersion(np.__version__) < "2.0.0":
+        train(data_bin, tmp_path, "--num-batch-buckets", "2", "--max-update", "2")
+        return
+    with pytest.raises(ValueError, match="--num-batch-buckets 2: fairseq's buckets need numpy 1, this is numpy 2"):
+        train(data_bin, tmp_path, "--num-batch-buckets", "2")
 
 
 @pytest.mark.slow

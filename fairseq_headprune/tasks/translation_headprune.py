@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Optional
 
+import numpy as np
 from fairseq.data import Dictionary
 from fairseq.tasks import TASK_REGISTRY, register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
@@ -130,6 +131,19 @@ class TranslationHeadpruneTask(GatedTask, ImportedModels, TranslationTask):
             # The maximum length of a translation then depends on the longest sentence of its batch.
             settings["batches"] = {name: session.cfg.dataset[name] for name in ("max_tokens", "batch_size")}
         return settings
+
+    def load_dataset(self, split: str, *args: Any, **kwargs: Any) -> None:
+        """Load a split.
+
+        Raises:
+            ValueError: ``--num-batch-buckets`` under numpy 2.
+        """
+        if self.cfg.num_batch_buckets > 0 and np.lib.NumpyVersion(np.__version__) >= "2.0.0":
+            raise ValueError(
+                f"--num-batch-buckets {self.cfg.num_batch_buckets}: fairseq's buckets need numpy 1, this is numpy "
+                f"{np.__version__}; omit it: --cuda-graphs pads batches to few shapes by itself"
+            )
+        super().load_dataset(split, *args, **kwargs)
 
     def read_split(self, split: str, saved: Any) -> None:
         """Load a split.
