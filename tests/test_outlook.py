@@ -10,6 +10,7 @@ from verbs import BEAM, refused, run_json
 from fairseq_headprune.jobs.training import TrainingJob
 from fairseq_headprune.studies import outlook
 from fairseq_headprune.studies.pruners.trainings import Classifying, Translating
+from fairseq_headprune.studies.study import Cell
 
 LOG = """2026 | INFO | fairseq.data.iterators | grouped total_num_itrs = 70
 2026 | INFO | train_inner | {"epoch": 1, "update": 0.014, "ups": "0.5", "gb_free": "130.5", "wall": "2"}
@@ -114,6 +115,30 @@ def test_a_study_that_trains_measures_a_training(trained, tmp_path, monkeypatch,
     compare = ["compare-pruners", trained["data"], "--work", tmp_path / "r", "--out", tmp_path / "out", "--counts", "4"]
     compare += ["--arch", "transformer_gated_tiny", "--methods", "unpruned", "--updates", "20", "--train-flags=--cpu"]
     assert "holds other files (letter" in refused(capsys, *compare, "--dry-run")
+
+
+def test_trainings_that_others_start_from_are_counted_until_they_are_done(tmp_path, monkeypatch):
+    monkeypatch.setattr(outlook, "time_answers", lambda study, cells: (0.1, 2**31, "measured"))
+    monkeypatch.setattr(outlook, "time_training", lambda first: (0.0, 1.0, 0.5, 70, 2**30))
+    names = ["fresh", "retrained", "random"]
+    cells = [Cell("pruned"), *(Cell(name, job=job(name, "--max-update", "10")) for name in names)]
+    study = SimpleNamespace(
+        name="lottery-retrain", split="test", plan=lambda: cells, before=lambda: [job("start", "--max-update", "4")],
+        session=SimpleNamespace(scored=lambda split: {"scored": 100}),
+    )  # fmt: skip
+
+    def seen(*finished):
+        monkeypatch.setattr(outlook, "_finished", lambda path: dict.fromkeys(finished))
+        found = outlook.of_trainings(study, tmp_path, 1)
+        return found.cells, found.trainings, found.updates, found.seconds, found.memory
+
+    # By hand: 1 s a training to begin, 0.5 s an update; 100 sentences a cell of 0.1 s. The larger peak counts.
+    assert seen() == (4, 4, 34, 4 + 17 + 40, 2**31)
+    assert seen("pruned") == (3, 4, 34, 4 + 17 + 30, 2**31)
+    (tmp_path / "runs" / "start").mkdir(parents=True)
+    (tmp_path / "runs" / "start" / "done.json").write_text("{}")
+    assert seen("pruned", "random") == (2, 2, 20, 2 + 10 + 20, 2**31)
+    assert seen("pruned", *names) == (0, 0, 0, 0, 2**31)
 
 
 def test_a_training_that_ends_without_a_word_is_told(monkeypatch):

@@ -1,8 +1,12 @@
 """Parses the flags of later processes before anything starts: a wrong one would only be noticed after other work."""
 
+import json
 import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
+
+#: settings that fairseq reads as JSON, when the model is built
+_JSON = ("eval_bleu_args", "eval_bleu_detok_args")
 
 
 def training_settings(words: Sequence[str]) -> dict[str, Any]:
@@ -32,6 +36,11 @@ def training_settings(words: Sequence[str]) -> dict[str, Any]:
     missing = next((name for name, value in given.items() if not value), None)
     if missing is not None:
         _refuse(f"--{missing} is missing")
+    for name in _JSON:
+        try:
+            json.loads(found.get(name) or "{}")
+        except ValueError as error:
+            _refuse(f"--{name.replace('_', '-')} {found[name]!r} is not JSON ({error}); put it in single quotes there")
     return found
 
 

@@ -95,16 +95,17 @@ def of_masks(study: Study, paths: Sequence[str | Path], jobs: int, note: str = "
 def of_trainings(study: Study, path: str | Path, at_once: int) -> Outlook:
     """Return the outlook of a study that trains, and runs its loaded model or each trained one once on its split."""
     study._folder = SimpleNamespace(path=Path(path))  # type: ignore[assignment]  # which is not made here
-    done, cells = _done(path), study.plan()
-    jobs = [*study.before(), *(cell.job for cell in cells if cell.job is not None)]
-    each, _, how = time_answers(study, 1)
-    answers = (len(cells) - done) * study.session.scored(study.split)["scored"]  # type: ignore[attr-defined]
-    left = max(0, len(jobs) - max(0, done - (len(cells) - len(jobs))))
-    found = trained(study.name, jobs[:left], at_once)
+    finished, cells = _finished(path), study.plan()
+    left = [cell for cell in cells if cell.id not in finished]
+    jobs = [cell.job for cell in left if cell.job is not None]
+    if jobs:
+        jobs = [*(job for job in study.before() if not Run(Path(path), job.place).done.exists()), *jobs]
+    each, memory, how = time_answers(study, 1)
+    answers = len(left) * study.session.scored(study.split)["scored"]  # type: ignore[attr-defined]
+    found = trained(study.name, jobs, at_once)
     seconds = None if found.seconds is None else found.seconds + answers * each / at_once
-    return replace(
-        found, cells=len(cells) - done, done=done, answers=answers, seconds=seconds, notes=[*found.notes, how]
-    )
+    told = {"answers": answers, "seconds": seconds, "memory": max(memory, found.memory), "notes": [*found.notes, how]}
+    return replace(found, cells=len(left), done=len(cells) - len(left), **told)
 
 
 def of_comparison(study: ComparePruners, path: Path, at_once: int) -> tuple[Outlook, list[TrainingJob]]:
