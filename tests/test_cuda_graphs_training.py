@@ -4,12 +4,14 @@ import importlib
 import json
 import sys
 
+import fairseq_cli.train
 import glue_data
 import learning
 import numpy as np
 import pytest
 import tiny
 import torch
+from fairseq import checkpoint_utils
 from fairseq.logging import metrics
 from test_task import log_lines
 
@@ -170,6 +172,31 @@ def test_order_holds_beside_validation_on_the_training_set_and_after_a_stop(data
     assert learning.same(whole["model"], resumed["model"])
     # 12 updates are three epochs of 4 batches.
     assert [state["extra_state"]["train_iterator"]["epoch"] for state in (whole, resumed)] == [4, 4]
+
+
+def new_process(monkeypatch):
+    """Forget what fairseq-train keeps in attributes of its functions."""
+    for function in (fairseq_cli.train.should_stop_early, checkpoint_utils.save_checkpoint):
+        monkeypatch.setattr(function, "__dict__", {})
+
+
+@pytest.mark.parametrize("stop", [8, 12])
+def test_patience_counts_on_after_a_stop(data_bin, tmp_path, monkeypatch, stop):
+    # The learning rate is so large that no validation is better than an early one; 4 updates are an epoch.
+    flags = ["--patience", "3", "--lr", "3", "--max-update", "60", "--dropout", "0"]
+    new_process(monkeypatch)
+    whole, said = train(data_bin, tmp_path / "whole", *flags)
+    end = whole["optimizer_history"][-1]["num_updates"]
+    assert end < 60 and any("early stop" in line for line in said)
+    for limit in (str(stop), "60"):
+        new_process(monkeypatch)
+        resumed, _ = train(data_bin, tmp_path / "part", *flags, "--max-update", limit)
+    assert resumed["optimizer_history"][-1]["num_updates"] == end and learning.same(whole["model"], resumed["model"])
+    # A training that starts from it counts for itself.
+    new_process(monkeypatch)
+    start = ["--finetune-from-model", tmp_path / "part" / "checkpoint_last.pt", "--max-update", "4"]
+    tuned, _ = train(data_bin, tmp_path / "tuned", *flags, *start)
+    assert tuned["task_state"]["patience"]["runs"] == 0
 
 
 def test_fairseqs_buckets_are_refused_in_words_where_they_fail(data_bin, tmp_path):

@@ -18,11 +18,13 @@ from fairseq_headprune.models.starting import (
     refuse_other_heads,
     refuse_unsupported,
     settings_to_start_from,
+    state_to_start_from,
 )
 from fairseq_headprune.modules.attach import GatedParts, attach_gates, find_gates
 from fairseq_headprune.modules.connected import check_connected
 from fairseq_headprune.modules.shrink import PrunedWeights
 from fairseq_headprune.parts import COMPONENTS, HEADS, Mask
+from fairseq_headprune.tasks import patience
 from fairseq_headprune.tasks.batched import BatchedTask
 from fairseq_headprune.tasks.seam import PrunableTask
 from fairseq_headprune.training.fast import FastTraining
@@ -55,6 +57,7 @@ class GatedTask(BatchedTask, PrunableTask):
     """
 
     learns_gates = True
+    _begun = False
 
     def __init__(self, cfg: Any, *args: Any) -> None:
         super().__init__(cfg, *args)
@@ -143,6 +146,9 @@ class GatedTask(BatchedTask, PrunableTask):
         """
         super().begin_epoch(epoch, model)
         run = self._settings_of_run()
+        if run is not None and run.checkpoint.patience > 0 and not self._begun:
+            patience.go_on((state_to_start_from(run.checkpoint) or {}).get("task_state"))
+        self._begun = True
         if run is not None:
             run.task.head_mask = None
             if "weight_mask" in run.task:
@@ -159,8 +165,8 @@ class GatedTask(BatchedTask, PrunableTask):
         return self.cfg._get_parent() if OmegaConf.is_config(self.cfg) else None
 
     def state_dict(self) -> dict:
-        """Return the task's state for checkpoints: the current mask and its origin."""
-        state = dict(super().state_dict())
+        """Return the task's state for checkpoints: the current mask and its origin, and the count of ``--patience``."""
+        state = {**super().state_dict(), **patience.count()}
         mask = None if self._gates is None else self._gates.mask()
         if mask is not None and mask.dropped(COMPONENTS):
             name_plugin(self._model_settings)
@@ -168,8 +174,9 @@ class GatedTask(BatchedTask, PrunableTask):
         return state
 
     def load_state_dict(self, state_dict: dict) -> None:
-        """Load the state, except the mask, which is stored and loaded with the weights."""
-        super().load_state_dict({name: value for name, value in state_dict.items() if name != "head_mask"})
+        """Load the state, except the mask, which is stored and loaded with the weights, and the count."""
+        mine = ("head_mask", "patience")
+        super().load_state_dict({name: value for name, value in state_dict.items() if name not in mine})
 
     def train_step(self, sample, model, criterion, optimizer, update_num, ignore_grad=False):
         """Train on one batch; before the first one, check that the mask has an effect."""
