@@ -169,3 +169,7 @@ def test_what_is_done_is_found_in_the_folders_of_epochs_modes_and_models(trained
     assert [one["done"] for one in found] == [0, 0] and found[0]["cells"] == 16
     line = refused(capsys, *sweep[:-1], tmp_path / "f" / "heads", "--dry-run")
     assert 'study is "lottery-find" there and "sweep-epochs" now' in line
+    # It does not wait for a training to write its first checkpoint.
+    (tmp_path / "none").mkdir()
+    follow = ["sweep-epochs", *base, "--checkpoints", tmp_path / "none", "--follow", "-o", tmp_path / "t", "--dry-run"]
+    assert "holds no checkpointN.pt" in refused(capsys, *follow)

@@ -34,7 +34,7 @@ def run(argv: list[str]) -> int:
     panel, keep = _numbers("--panel", args.panel), _numbers("--keep", args.keep)
     take_place(args)
     checkpoints = EpochCheckpoints(args.checkpoints, parse_epochs(args.epochs) if args.epochs else None)
-    first = make(first_session(args, checkpoints, follow))
+    first = make(first_session(args, checkpoints, None if args.dry_run else follow))
     first.check()
     _check_numbers(args, checkpoints, max(points[-1].pruned for points in first.steps.values()), keep, panel)
     sweep, here = Sweep.of(first, checkpoints, follow), environment(args.headprune_command)

@@ -153,7 +153,8 @@ def time_answers(study: Any, cells: int) -> tuple[float, int, str]:
     finally:
         session.sample = None
     each = taken / (count * len(masks))
-    how = f"an answer takes {1000 * each:.2g} ms, measured on {count} sentences with {len(masks)} masks at once"
+    together = f"{len(masks)} masks at once" if len(masks) > 1 else "one mask"
+    how = f"an answer takes {1000 * each:.2g} ms, measured on {count} sentences with {together}"
     return each, _peak(session.device.type), how
 
 
