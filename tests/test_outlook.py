@@ -60,10 +60,10 @@ def test_times_are_short():
 
 def test_searches_are_bounded(monkeypatch):
     study = SimpleNamespace(
-        name="lottery-find", split="test", at_most=lambda: (14, "at most: it ends sooner"),
+        name="lottery-find", split="test", stepwise=True, at_most=lambda: (14, "at most: it ends sooner"),
         session=SimpleNamespace(scored=lambda split: {"scored": 1000}),
     )  # fmt: skip
-    monkeypatch.setattr(outlook, "time_answers", lambda study, cells: (0.003, 2**30, "measured"))
+    monkeypatch.setattr(outlook, "time_answers", lambda study, cells: (0.003 * cells, 2**30, "measured"))
     found = outlook.of_masks(study, ["no-folder"], 2)
     assert (found.cells, found.answers, found.seconds) == (14, 14000, pytest.approx(21))
     assert found.notes == ["at most: it ends sooner", "measured"]
@@ -79,6 +79,8 @@ def test_a_study_says_what_it_would_do_and_writes_nothing(trained, tmp_path, mon
     assert (value["cells"], value["done"], value["answers"]) == (13, 0, 104) and value["seconds"] > 0
     assert run_json("prune", *model, "--reestimate", "-o", tmp_path / "a", "--step", "50%", "--dry-run")["cells"] == 3
     found = run_json("lottery", "find", *model, "--mode", "heads", "--step", "50%", "-o", tmp_path / "a", "--dry-run")
+    # One mask at a time; where steps are known ahead, several.
+    assert found["notes"][1].endswith("with one mask") and "masks at once" in value["notes"][0]
     # Two steps, the rejected ones, and two cells of test; 1 + 2 + 3 + 2.
     assert found["cells"] == 8 and found["notes"][0].startswith("at most")
     # The unpruned model, then for each of 6 layers its 2 heads on each of two splits, the same one here.

@@ -111,6 +111,11 @@ class LotteryFind(MaskStudy):
         steps = math.ceil(1 / Fraction(self.settings["step"])) + len(self.start.kept(FFN))
         return 1 + steps + 3 + 2 * self.reports, "at most: the search ends when the score falls below the threshold"
 
+    @property
+    def stepwise(self) -> bool:
+        """True: each step is tried on the last accepted one."""
+        return True
+
     def plan(self) -> list[Cell]:
         """The full model."""
         return [Cell(UNPRUNED, self.start, self._facts(0, self.start, {}), self.select)]

@@ -148,6 +148,11 @@ class Prune(MaskStudy):
                 found.append(Cell(_cell_id(label, step), mask, _facts(label, step, mask)))
         return found
 
+    @property
+    def stepwise(self) -> bool:
+        """Whether importance is estimated again before each step."""
+        return bool(self.settings["reestimate"])
+
     def next(self, done: Mapping[str, Done]) -> list[Cell]:
         """The next step, if importance is estimated again on each pruned model."""
         if not self.settings["reestimate"]:

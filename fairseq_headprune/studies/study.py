@@ -131,6 +131,11 @@ class Study:
         return self.planned(), ""
 
     @property
+    def stepwise(self) -> bool:
+        """Whether most cells need the one before them, so that they do not share a batch."""
+        return False
+
+    @property
     def again(self) -> str:
         """The way to finish the study."""
         return f"run {self.command()} again with its settings"
