@@ -224,6 +224,12 @@ def test_what_is_not_recorded_has_a_reason(monkeypatch):
     hooked.encoder.register_forward_hook(lambda *_: None)
     assert "hook of a module" in reasons(hooked)
     assert reasons(SimpleNamespace()) == "the model SimpleNamespace"
+    # Its convolutions also read padding, which a linear layer with a bias has changed: the loss depends on the batch.
+    more = dict.fromkeys(("weight_dropout", "relu_dropout", "input_dropout"), 0.0)
+    for side in ("encoder", "decoder"):
+        more |= {f"{side}_layers": 1, f"{side}_kernel_size_list": [3], f"{side}_conv_type": "lightweight"}
+    light = tiny.make_model("lightconv_iwslt_de_en", **more, decoder_glu=True, encoder_glu=True, weight_softmax=True)
+    assert reasons(light) == "the model LightConvModel"
     adaptive = make_model()
     adaptive.decoder.adaptive_softmax = object()
     assert reasons(adaptive) == "adaptive softmax"

@@ -8,6 +8,7 @@ import torch
 from fairseq.criterions.cross_entropy import CrossEntropyCriterion
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
 from fairseq.dataclass import ChoiceEnum
+from fairseq.models.transformer import TransformerDecoderBase, TransformerEncoderBase
 from fairseq.modules import LayerDropModuleList
 from fairseq.optim import AMPOptimizer, FairseqBMUF, FP16Optimizer, MemoryEfficientFP16Optimizer
 from torch import nn
@@ -56,7 +57,9 @@ def _loss_of(kind: type) -> tuple[Any, ...]:
 
 
 def _model(model: nn.Module) -> Optional[str]:
-    if not hasattr(model, "encoder") or not hasattr(model, "decoder"):
+    sides = getattr(model, "encoder", None), getattr(model, "decoder", None)
+    # Of others the result may depend on padding, which fairseq's convolutions read.
+    if not isinstance(sides[0], TransformerEncoderBase) or not isinstance(sides[1], TransformerDecoderBase):
         return f"the model {type(model).__name__}"
     for module in model.modules():
         if isinstance(module, LayerDropModuleList) and module.p > 0:
@@ -65,7 +68,7 @@ def _model(model: nn.Module) -> Optional[str]:
             return "activation checkpointing"
         if module._forward_pre_hooks or module._forward_hooks:
             return "quantization noise (or another hook of a module)"
-    if getattr(model.decoder, "adaptive_softmax", None) is not None:
+    if getattr(sides[1], "adaptive_softmax", None) is not None:
         return "adaptive softmax"
     return None
 
