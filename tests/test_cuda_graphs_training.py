@@ -135,6 +135,7 @@ def test_classifiers_train_eagerly_with_the_faster_optimizer(tuned, tmp_path, re
 STOPPED = {
     "plain": (), "l0": (*learning.L0, "--l0-penalty", "0.01"),
     "update-freq": ("--update-freq", "3", "--clip-norm", "0.5", "--lr-scheduler", "inverse_sqrt"),
+    "other orders": ("--update-ordered-indices-seed",),
 }  # fmt: skip
 
 

@@ -4,6 +4,8 @@ import copy
 from typing import TYPE_CHECKING, Any, Optional
 from weakref import WeakKeyDictionary
 
+from omegaconf import OmegaConf
+
 from fairseq_headprune.training.kept_batches import keep_batches, keep_order
 
 if TYPE_CHECKING:
@@ -43,6 +45,9 @@ class BatchedTask(FairseqTask):
         shared = self.can_reuse_epoch_itr(dataset) and not anew
         # If a run's epochs share their batches, fairseq seeds these with the epoch in which the run was started.
         first = seed + 1 - epoch if training and shared else seed
+        run = self._settings_of_run()
+        if training and shared and run is not None and run.dataset.update_ordered_indices_seed:
+            first -= epoch - 1  # the trainer has added the epoch to the seed
         iterator = super().get_batch_iterator(dataset, *args, seed=first, epoch=epoch, **kwargs)
         iterator.seed = seed
         keep_order(iterator)
@@ -51,3 +56,7 @@ class BatchedTask(FairseqTask):
         if training:
             self._batches_in_epoch = len(iterator)
         return iterator
+
+    def _settings_of_run(self) -> Any:
+        """Return the settings that fairseq saves (``self.cfg`` copies the task's); None outside a training run."""
+        return self.cfg._get_parent() if OmegaConf.is_config(self.cfg) else None

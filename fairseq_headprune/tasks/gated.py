@@ -160,10 +160,6 @@ class GatedTask(BatchedTask, PrunableTask):
         run = run_length(self._criterion.gate_config, self._batches_in_epoch)
         self._learning = GateTraining(model, find_gates(model), self._criterion, run)
 
-    def _settings_of_run(self) -> Any:
-        """Return the settings that fairseq saves (``self.cfg`` copies the task's); None outside a training run."""
-        return self.cfg._get_parent() if OmegaConf.is_config(self.cfg) else None
-
     def state_dict(self) -> dict:
         """Return the task's state for checkpoints: the current mask and its origin, and the count of ``--patience``."""
         state = {**super().state_dict(), **patience.count()}
