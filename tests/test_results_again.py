@@ -5,6 +5,7 @@ Source: the results themselves; where the statistics are tested, see test_traini
 
 import json
 from dataclasses import asdict
+from pathlib import Path
 
 import pytest
 import tiny
@@ -62,7 +63,7 @@ def test_correlations_of_the_effects_of_heads(name):
     sides = []
     for study in value["studies"]:
         cells = {json.dumps([cell[k] for k in ("component", "layer", "head")]): cell["delta"]
-                 for cell in read_json(folder / f"{study['study'].rpartition('/')[2]}.json")["cells"]}  # fmt: skip
+                 for cell in read_json(folder / f"{Path(study['study']).stem}.json")["cells"]}  # fmt: skip
         sides.append(
             [cells[json.dumps([head[k] for k in ("component", "layer", "head")])] for head in value["effects"]]
         )
