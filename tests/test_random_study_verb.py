@@ -191,8 +191,9 @@ def test_wrong_input(flags, study, tmp_path, capsys):
         assert f"--train-flags: {flag.split()[0].split('=')[0]} is set for each sampling" in line(*words)
     words = ["--random", "50%", "--train-flags", f"{TRAIN} --optimizer magic"]
     assert "fairseq-train would refuse its flags: argument --optimizer: invalid choice: 'magic'" in line(*words)
-    words = ["--random", "50%", "--train-flags", TRAIN + ' --eval-bleu --eval-bleu-args {"beam":2}']
-    assert "--eval-bleu-args '{beam:2}' is not JSON" in line(*words)
+    for given, read in (('{"beam":2}', "{beam:2}"), ("[2]", "[2]")):  # as a shell reads words: without the quotes
+        words = ["--random", "50%", "--train-flags", f"{TRAIN} --eval-bleu --eval-bleu-args {given}"]
+        assert f"--eval-bleu-args '{read}' is no JSON object" in line(*words)
     missing = {"--fp16": "--arch", "--arch transformer_gated": "--optimizer"}
     missing["--arch transformer_gated --optimizer adam"] = "--max-tokens or --batch-size"
     for given, flag in missing.items():

@@ -37,10 +37,13 @@ def training_settings(words: Sequence[str]) -> dict[str, Any]:
     if missing is not None:
         _refuse(f"--{missing} is missing")
     for name in _JSON:
+        given = found.get(name) or "{}"
         try:
-            json.loads(found.get(name) or "{}")
-        except ValueError as error:
-            _refuse(f"--{name.replace('_', '-')} {found[name]!r} is not JSON ({error}); put it in single quotes there")
+            right = isinstance(json.loads(given), dict)
+        except ValueError:
+            right = False
+        if not right:
+            _refuse(f"--{name.replace('_', '-')} {given!r} is no JSON object; put it in single quotes there")
     return found
 
 
