@@ -37,13 +37,13 @@ def training_settings(words: Sequence[str]) -> dict[str, Any]:
     if missing is not None:
         _refuse(f"--{missing} is missing")
     for name in _JSON:
-        given = found.get(name) or "{}"
+        text = found.get(name) or "{}"
         try:
-            right = isinstance(json.loads(given), dict)
+            right = isinstance(json.loads(text), dict)
         except ValueError:
             right = False
         if not right:
-            _refuse(f"--{name.replace('_', '-')} {given!r} is no JSON object; put it in single quotes there")
+            _refuse(f"--{name.replace('_', '-')} {text!r} is no JSON object; put it in single quotes there")
     return found
 
 
