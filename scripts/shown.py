@@ -132,6 +132,18 @@ START = Described(
     "what it takes once for all forks of a study.",
 )
 
+HOST = Described(
+    [
+        Column("side", "side"),
+        Column("the GPU waits, ms", "waits", ".2f"),
+        Column("the GPU works, ms", "works", ".2f"),
+    ],
+    rows="rows",
+    align="l",
+    note="The host's work in an update on one CPU core: median (min-max) of {rounds} rounds' medians over {updates} "
+    "updates.",
+)
+
 SCORE = Described(
     [
         _DEVICE,

@@ -42,6 +42,7 @@ KINDS: dict[str, Make] = {
     "bench-ablation": _made(shown.ABLATION.table),
     "bench-bootstrap": _made(shown.BOOTSTRAP.table),
     "bench-finetune": _made(shown.FINETUNE.table),
+    "bench-host": _made(shown.HOST.table),
     "bench-score": _made(shown.SCORE.table),
     "bench-start": _made(shown.START.table),
     "bench-train": _made(shown.TRAIN.table),

@@ -17,8 +17,8 @@ from fairseq_headprune.cuda_graphs import AssumePadding, PlainRecorder
 from fairseq_headprune.modules.attach import find_gates
 from fairseq_headprune.parts import Mask, Part
 from fairseq_headprune.training import fast
-from fairseq_headprune.training.fast import ModeSwitch, QuickSeed
 from fairseq_headprune.training.passes import Passes, Work
+from fairseq_headprune.training.quick import ModeSwitch, QuickSeed
 from fairseq_headprune.training.recording import PaddedBatch, Recordings, Shape, padded, shape_of
 
 DICTIONARY = tiny.make_dictionary()

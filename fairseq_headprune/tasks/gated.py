@@ -201,7 +201,7 @@ class GatedTask(BatchedTask, PrunableTask):
             return None
         dictionary = self.target_dictionary
         pad, eos = (0, 0) if dictionary is None else (dictionary.pad(), dictionary.eos())
-        return FastTraining(mode, pad, eos)
+        return FastTraining(mode, pad, eos, self._settings_of_run())
 
     def optimizer_step(self, optimizer, model, update_num):
         """Make a step of the gates, if they are learned, and one of the weights, unless they are frozen.

@@ -3,7 +3,6 @@
 import logging
 from typing import Any, Optional
 
-import fairseq.utils
 import torch
 from fairseq.criterions.cross_entropy import CrossEntropyCriterion
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
@@ -16,6 +15,7 @@ from torch import nn
 from fairseq_headprune.cuda_graphs import CudaRecorder
 from fairseq_headprune.training.optimizer import Readings, speed_up
 from fairseq_headprune.training.passes import Passes, Work
+from fairseq_headprune.training.quick import ModeSwitch, QuickSeed, QuickSettings, UpdateCount
 from fairseq_headprune.training.recording import INPUTS, PADDING, padded, shape_of
 
 logger = logging.getLogger(__name__)
@@ -94,49 +94,6 @@ def why_not_batch(sample: dict[str, Any]) -> Optional[str]:
     return None
 
 
-class ModeSwitch:
-    """Replaces a model's ``train``; skips modules that are in the mode already.
-
-    fairseq sets training mode in every update, and torch sets it again in every module: a millisecond in which the GPU
-    is idle.
-    """
-
-    def __init__(self, model: nn.Module) -> None:
-        self._model, self._modules = model, list(model.modules())
-
-    @classmethod
-    def install(cls, model: nn.Module) -> None:
-        """Install the switch in a model, unless one of its modules overrides ``train``."""
-        if all(type(module).train is nn.Module.train for module in model.modules()):
-            model.train = cls(model)  # type: ignore[method-assign]
-
-    def __call__(self, mode: bool = True) -> nn.Module:
-        """Set the mode of all modules."""
-        for module in self._modules:
-            if module.training is not mode:
-                module.training = mode
-        return self._model
-
-
-class QuickSeed(fairseq.utils.set_torch_seed):
-    """fairseq's ``set_torch_seed`` for only the generators that training uses: the CPU's and CUDA's.
-
-    ``torch.manual_seed`` also queues the seed, with a stack trace, for every unused kind of device.
-    """
-
-    def __init__(self, seed: int) -> None:
-        self.rng_state: Any = fairseq.utils.get_rng_state()
-        torch.default_generator.manual_seed(seed)
-        if torch.cuda.is_available():
-            torch.cuda.default_generators[torch.cuda.current_device()].manual_seed(seed)
-
-    @classmethod
-    def install(cls) -> None:
-        """Make fairseq's trainer use it."""
-        if fairseq.utils.xm is None:
-            fairseq.utils.set_torch_seed = cls
-
-
 class FastTraining:
     """Speeds up the updates of one run of fairseq-train.
 
@@ -146,8 +103,14 @@ class FastTraining:
 
     passes: Optional[Passes] = None
 
-    def __init__(self, mode: str, pad: int, eos: int) -> None:
-        self._mode, self._pad, self._eos = mode, pad, eos
+    def __init__(self, mode: str, pad: int, eos: int, settings: Any = None) -> None:
+        """Set the mode, one of :data:`MODES`.
+
+        Args:
+            pad, eos: indices of the target dictionary.
+            settings: those of the run, which fairseq reads in every update.
+        """
+        self._mode, self._pad, self._eos, self._settings = mode, pad, eos, settings
         self._readings = Readings()
         self._optimizer: Any = None
         self._told: set[str] = set()
@@ -189,7 +152,9 @@ class FastTraining:
 
         optimizer.zero_grad = zero_grad
         ModeSwitch.install(model)
+        UpdateCount.install(model)
         QuickSeed.install()
+        QuickSettings.install(self._settings)
         logger.info(f"CUDA graphs: batches are padded to {PADDING}; a shape that comes up again is recorded")
 
     def _tell(self, reason: str, what: str = "it runs") -> None:

@@ -1,0 +1,147 @@
+"""Measure the host's work in an update under --cuda-graphs, on a CPU: a recorded pass is replayed by doing nothing.
+
+In an update a GPU waits for the host once: from the moment at which norm, losses and the gates' gradient are read
+until the next pass is replayed, but for the weights' step, which is launched in between. ``waits`` is this part,
+``works`` the other, during which the GPU is busy. The model has as many modules and parameters as the one of fairseq's
+IWSLT recipe, but is narrow, so that an operation takes about as long as a launch. Only the trainer's part is measured;
+fairseq-train's loop around it reads settings, too. Side ``fairseq`` is the one without gates, but finds modules and
+reads settings as fairseq does.
+"""
+
+import argparse
+import contextlib
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+from unittest.mock import patch
+
+import benchmarks
+import shown
+import torch
+from fairseq.logging import metrics
+from fairseq.trainer import Trainer
+
+from fairseq_headprune.tasks.translation_headprune import TranslationHeadpruneTask
+from fairseq_headprune.training import fast
+from fairseq_headprune.training.optimizer import Readings
+from fairseq_headprune.training.quick import QuickSettings, UpdateCount
+
+#: side -> kind of gates and heads kept of 72
+SIDES = {"fairseq": ("", ""), "no gates": ("", ""), "l0": ("l0", ""), "ste24": ("ste", "24")}
+SIDES |= {f"dsp{kept}": ("dsp", str(kept)) for kept in (4, 12, 24, 36, 48, 60)}
+_NARROW = "--encoder-embed-dim 16 --decoder-embed-dim 16 --encoder-ffn-embed-dim 8 --decoder-ffn-embed-dim 8".split()
+#: updates of a trainer before it is measured: a shape is recorded in its second one
+_FIRST = 5
+
+
+def main() -> None:
+    """Run the benchmark and print its table."""
+    args = _arguments()
+    torch.set_num_threads(1)
+    with _without_gpu():
+        task = benchmarks.make_task(args, benchmarks.fairseq_settings(args, "transformer_iwslt_de_en"), 1)
+        [batch] = benchmarks.draw_batches(task, 1, (1024, 1024), max_tokens=args.max_tokens)
+        trainers = {name: _trainer(args, name, task, batch) for name in args.sides}
+        found: dict[str, list[tuple[float, float]]] = {name: [] for name in args.sides}
+        work = {name: (lambda name=name: found[name].append(_measured(args, trainers[name], batch))) for name in found}
+        benchmarks.interleave(work, args.rounds, cuda=False)
+    rows = [
+        {
+            "side": name,
+            **{part: benchmarks.spread([round_[place] for round_ in rounds]) for place, part in enumerate(_PARTS)},
+        }
+        for name, rounds in found.items()
+    ]
+    result = benchmarks.write_document(
+        args, "host", device="cpu", precision="fp16", updates=args.updates, heads=72, rows=rows
+    )
+    shown.tell(shown.HOST, result)
+
+
+_PARTS = ("waits", "works")
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add("--sides", type=lambda text: text.split(","), default=list(SIDES), help=f"some of {', '.join(SIDES)}")
+    add("--updates", type=int, default=100, help="updates of a round (default: 100)")
+    add("--rounds", type=int, default=9, help="rounds; each measures every side once, in turning order (default: 9)")
+    add("--output", help="write the result to this JSON file")
+    args = parser.parse_args()
+    unknown = [name for name in args.sides if name not in SIDES]
+    if unknown:
+        parser.error(f"--sides {unknown[0]}: known are {', '.join(SIDES)}")
+    if args.updates < 2 or args.rounds < 1:
+        parser.error("--updates must be at least 2, --rounds at least 1")
+    args.synthetic, args.data, args.cpu, args.max_tokens = True, None, True, 200
+    return args
+
+
+class _Marks:
+    """Stands for the recorder of CUDA graphs; notes when a pass would be replayed, and when its results are read."""
+
+    replayed: list[float] = []
+    read: list[float] = []
+
+    def record(self, work: Callable[[], object]) -> Callable[[], None]:
+        """Run the work once, and return a function that only notes the time."""
+        work()
+        return lambda: self.replayed.append(time.perf_counter())
+
+
+@contextlib.contextmanager
+def _without_gpu() -> Iterator[None]:
+    """Context manager: record on a CPU, in half precision, for which fairseq asks for the GPU's number."""
+    read = Readings.read
+
+    def noted(readings: Readings, norm: torch.Tensor) -> torch.Tensor:
+        found = read(readings, norm)
+        _Marks.read.append(time.perf_counter())
+        return found
+
+    with contextlib.ExitStack() as stack:
+        for target, name, value in (
+            (fast, "CudaRecorder", _Marks),
+            (fast, "_device", lambda model: None),
+            (Readings, "read", noted),
+            (torch.cuda, "current_device", lambda: 0),
+        ):
+            stack.enter_context(patch.object(target, name, value))
+        yield
+
+
+def _trainer(args: argparse.Namespace, name: str, task: Any, batch: dict) -> Trainer:
+    """Return the trainer of a side, which has recorded its batch."""
+    kind, kept = SIDES[name]
+    learned = benchmarks.learned_flags(kind, kept, "label_smoothed_cross_entropy") if kind else []
+    flags = ["--fp16", "--task", "translation_headprune", "--cuda-graphs", "on", *_NARROW, *learned]
+    cfg = benchmarks.fairseq_settings(args, "transformer_gated_iwslt_de_en", *flags)
+    own = TranslationHeadpruneTask(cfg.task, task.source_dictionary, task.target_dictionary)
+    trainer = Trainer(cfg, own, own.build_model(cfg.model), own.build_criterion(cfg.criterion))
+    own.begin_epoch(1, trainer.get_model())
+    with contextlib.ExitStack() as stack:
+        for kept_as_is in (QuickSettings, UpdateCount) if name == "fairseq" else ():
+            stack.enter_context(patch.object(kept_as_is, "install", lambda _: None))
+        for _ in range(_FIRST):
+            trainer.train_step([batch])
+    return trainer
+
+
+def _measured(args: argparse.Namespace, trainer: Trainer, batch: dict) -> tuple[float, float]:
+    """Return the median milliseconds of an update in which the GPU waits, and works."""
+    _Marks.replayed.clear()
+    _Marks.read.clear()
+    metrics.reset()
+    with metrics.aggregate("train"), metrics.aggregate("train_inner"):
+        for _ in range(args.updates):
+            trainer.train_step([batch])
+    replayed, read = _Marks.replayed, _Marks.read
+    waits = [1000 * (after - before) for before, after in zip(read, replayed[1:], strict=False)]
+    works = [1000 * (after - before) for before, after in zip(replayed, read, strict=True)]
+    return statistics.median(waits), statistics.median(works)
+
+
+if __name__ == "__main__":
+    main()
