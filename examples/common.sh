@@ -67,14 +67,15 @@ few() {  # HEADS…: print these numbers of heads, comma-separated; of a model o
     for number in "$@"; do echo $((number * HEADS / 72)); done | paste -sd,
 }
 
+here() {  # PATH: print it relative to the current folder: results name commands, absolute paths say nothing elsewhere
+    realpath -m --relative-to . "$1"
+}
+
 compared() {  # NAME [flags]: compare-pruners in OUT/NAME, results in RESULTS/NAME.json; wants devices and corpus
     local graphs=
     [ "$GPUS" -eq 0 ] || graphs="--cuda-graphs auto --num-workers 1"
-    # Results name the command: relative paths, as of the examples' folders, say nothing of this machine.
     [[ " $* " == *" --dry-run "* ]] || mkdir -p "$OUT" "$RESULTS"
-    local here=(realpath -m --relative-to .)
-    "$PYTHON" -m fairseq_headprune compare-pruners "$PREPARED/data-bin" --work "$("${here[@]}" "$OUT")/$1" \
-        --out "$("${here[@]}" "$RESULTS")/$1" \
+    "$PYTHON" -m fairseq_headprune compare-pruners "$PREPARED/data-bin" --work "$(here "$OUT")/$1" --out "$(here "$RESULTS")/$1" \
         ${MODEL[@]+"${MODEL[@]}"} --updates "$UPDATES" --jobs "${JOBS:-$((GPUS > 0 ? 12 * GPUS : 1))}" \
         ${LIMIT:+--limit "$LIMIT"} "--train-flags=$DEVICE $graphs" "--generate-flags=$DEVICE" "${@:2}"
 }

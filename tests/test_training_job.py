@@ -37,6 +37,10 @@ def test_the_command_follows_from_the_job():
     assert once[len(base) :] == "--no-epoch-checkpoints --no-last-checkpoints --no-save-optimizer-state --lr 1".split()
     masked = shown(mask=MASK, start="/m/model.pt")
     assert masked[-4:] == "--head-mask runs/a/mask.json --finetune-from-model model.pt".split()
+    # By hand: what is not in places, too, is shown without the machine's folders.
+    assert shown(start="/m/other.pt")[-1] == "other.pt" and shown(start="runs/b/c.pt")[-1] == "runs/b/c.pt"
+    inside = TrainingJob("a", "data", ["--ticket", "/w/ticket.pt"], 3, root="/w/").shown({}).split()
+    assert inside[-1] == "ticket.pt" and inside[8:10] == ["--save-dir", "runs/a"]
     slim = shown(mask=MASK, start="/m/model.pt", slim=True)
     assert slim[-2:] == ["--finetune-from-model", "runs/a/start.pt"] and "--head-mask" not in slim
 

@@ -62,7 +62,7 @@ def report(args: argparse.Namespace, name: str, runs: list[str], flags: dict[str
     from fairseq_headprune.studies.pruners.trainings import Translating
 
     folder = args.work / f"figures-{name}"
-    words = [sys.executable, "-m", "fairseq_headprune", "dynamics", *runs, "-o", str(folder), "--json"]
+    words = [sys.executable, "-m", "fairseq_headprune", "dynamics", *runs, "-o", folder.name, "--json"]
     words += ["--until", str(args.until)] if args.until else []
     settings = with_package(os.environ)
     found = subprocess.run(words, env=settings, check=True, stdout=subprocess.PIPE, cwd=args.work).stdout

@@ -14,9 +14,9 @@
 set -euo pipefail
 HERE="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
 source "$HERE/../common.sh"
-PREPARED="${PREPARED:-$HERE/out}"
-OUT="${OUT:-$PREPARED/random}"
-RESULTS="${RESULTS:-$HERE/results}"
+PREPARED="$(here "${PREPARED:-$HERE/out}")"
+OUT="$(here "${OUT:-$PREPARED/random}")"
+RESULTS="$(here "${RESULTS:-$HERE/results}")"
 EPOCHS="${EPOCHS:-30}"
 EVERY=$((EPOCHS % 5 ? 1 : 5)) # epochs between validations: writing checkpoints takes its time, too
 mkdir -p "$OUT" "$RESULTS"
