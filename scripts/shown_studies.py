@@ -164,9 +164,12 @@ def _listed(value: Value) -> Value:
 def _legend(families: Iterable[Family], studies: Iterable[Value]) -> str:
     """Return the legend for several families of tests, which states what the largest of them cannot show.
 
-    It also says where the results do not hold what their p values come from.
+    It also says which families have other resamples, and where the results do not hold what their p values come from.
     """
-    return f"{max(families, key=lambda tests: tests.count).legend()}.{without_statistics(studies)}"
+    largest, *smaller = sorted(set(families), key=lambda tests: -tests.count)
+    others = [tests for tests in smaller if tests.resamples != largest.resamples]
+    more = "".join(f"; {tests.resamples} resamples for studies of {tests.count} tests" for tests in others)
+    return f"{largest.legend()}{more}.{without_statistics(studies)}"
 
 
 def without_statistics(studies: Iterable[Value]) -> str:

@@ -69,6 +69,10 @@ def test_orders_are_columns_and_random_ones_are_means():
     curves = {"enc_self": [point(0, 41.0), point(50, 40.125)]}
     table = shown_studies.curves({"prune-each-reestimate": {**_TESTED, "curves": curves}})
     assert table.header == ["pruned", "Enc-Enc (reestimate)"] and texts(table)[1] == ["50%", "40.12"]
+    # A study of more tests has more resamples: the table tells both.
+    other = {**_TESTED, "resamples": 2000, "curves": {"all": [point(0, 41.0), point(50, 40.0), point(60, 39.0)]}}
+    [note] = shown_studies.curves({"prune-each": {**_TESTED, "curves": curves}, "prune-all": other}).notes
+    assert "2000 resamples, seed" in note and f"; {_TESTED['resamples']} resamples for studies of 1 tests." in note
 
 
 def test_random_pruning_beside_the_paper():
@@ -204,8 +208,11 @@ def test_results_without_sentence_statistics_are_told():
     assert "1 of 2 results hold no sentence statistics" in shown_studies.without_statistics([with_them, without])
     assert "The results hold no sentence statistics" in shown_studies.without_statistics([{}, without])
     text = (tiny.ROOT / "docs" / "papers" / "michel2019.md").read_text()
-    told = "p cannot be computed again."
-    assert all(told in part for part in text.split("(paired bootstrap of sentences")[1:] if "<!-- end -->" in part)
+    tables_of_tests = [part.split("<!-- end -->")[0] for part in text.split("<!-- table ")[1:]]
+    tables_of_tests = [part for part in tables_of_tests if "(paired bootstrap of sentences" in part]
+    told = ["p cannot be computed again." in part for part in tables_of_tests]
+    # Of the results of this page prune-*.json alone hold them.
+    assert told == ["/prune-*.json" not in part for part in tables_of_tests] and True in told and False in told
 
 
 def test_trained_models_and_their_means():

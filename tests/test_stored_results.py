@@ -17,18 +17,11 @@ FILES = [str(path.relative_to(EXAMPLES)) for path in sorted(EXAMPLES.glob("*/res
 DIRTY = {
     "glue/results/speed-by-heads-base-cpu.json": "the measurement, beside commit 9323b65",
     "multi30k/results/compare.json": "some of its trainings, the third of five environments, beside commit 9323b65",
-    "multi30k/results/learned/lambda.json": "the report of the logs, beside commit 3520be3; not the trainings",
 }
 
 #: without a word on how they were made, from before --json told it -> what made them
 SILENT = {
     "glue/results/change-SST-2-*.json": "headprune weight-change",
-    "multi30k/results/random-change-*.json": "headprune weight-change",
-    "multi30k/results/prune-*.json": "headprune prune",
-    "multi30k/results/scores.json": "headprune score",
-    "multi30k/results/compare-models.json": "headprune compare",
-    "multi30k/results/compare-steps.json": "headprune compare",
-    "multi30k/results/learned/precision.json": "the log lines of trainings in several precisions, collected",
     "lottery/results/find-speed.json": "the command that it names, timed on several machines",
 }
 
