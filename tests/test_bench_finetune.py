@@ -8,6 +8,7 @@ import pytest
 import tiny
 import torch
 from bert_models import HEAD, hugging_face_folder
+from fairseq.logging import metrics
 from glue_data import write_glue
 from tiny import run_script as run
 
@@ -95,6 +96,7 @@ def test_the_recipe_is_that_of_the_example():
 
 
 def test_the_benchmark_compares_sides_round_by_round(data, tmp_path, capsys):
+    metrics.reset()  # of trainings before, in this process
     """4 updates are all 56 examples; in a single round every spread is one number."""
     glue, folder = data
     words = [glue, "SST-2", "--bert", folder, "--device", "cpu", "--batch-size", "16", "--max-positions", "24"]

@@ -6,6 +6,7 @@ import statistics
 
 import pytest
 import sacrebleu
+import tiny
 import torch
 from reports import hand_random, told
 from trainings import Here
@@ -194,6 +195,8 @@ def test_wrong_input(flags, study, tmp_path, capsys):
     for given, read in (('{"beam":2}', "{beam:2}"), ("[2]", "[2]")):  # as a shell reads words: without the quotes
         words = ["--random", "50%", "--train-flags", f"{TRAIN} --eval-bleu --eval-bleu-args {given}"]
         assert f"--eval-bleu-args '{read}' is no JSON object" in line(*words)
+    words = ["--random", "50%", "--train-flags", f"{TRAIN} --valid-subset valid,none"]
+    assert "has no split 'none', which fairseq-train reads" in line(*words)
     missing = {"--fp16": "--arch", "--arch transformer_gated": "--optimizer"}
     missing["--arch transformer_gated --optimizer adam"] = "--max-tokens or --batch-size"
     for given, flag in missing.items():
@@ -252,3 +255,17 @@ def test_an_encoder_before_fine_tuning_is_no_finding(tmp_path):
     data = {"split": "dev", "task": "SST-2"}
     [study] = document([hand_random(tmp_path / "study", metric="accuracy", data=data)], "title")["studies"]
     assert not study["missing"] and study["found"] == [] and "--baseline control" in study["parts"][-1]["text"]
+
+
+def test_an_empty_split_is_told_before_the_study(flags, trained, tmp_path, capsys):
+    data = shutil.copytree(trained["data"], tmp_path / "data")
+    (tmp_path / "nothing.xx").write_text("")
+    (tmp_path / "nothing.yy").write_text("")
+    words = ["--source-lang=xx", "--target-lang=yy", f"--destdir={data}", f"--validpref={tmp_path / 'nothing'}"]
+    words += [f"--{side}dict={data / f'dict.{name}.txt'}" for side, name in (("src", "xx"), ("tgt", "yy"))]
+    tiny.fairseq_here("preprocess", *words)
+    study = ["random-study", data, *flags[1:], "-o", tmp_path / "new", "--random", "50%"]
+    # Source: fairseq-train fails on such a split in the constructor of its data.
+    line = refused(capsys, *study)
+    assert "the split 'valid' of " in line and line.endswith("valid.xx-yy.xx.idx holds no sentences")
+    assert not (tmp_path / "new").exists()

@@ -1,8 +1,10 @@
 """Parses the flags of later processes before anything starts: a wrong one would only be noticed after other work."""
 
 import json
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
 #: settings that fairseq reads as JSON, when the model is built
@@ -13,7 +15,8 @@ def training_settings(words: Sequence[str]) -> dict[str, Any]:
     """Return the settings that fairseq-train makes of its arguments.
 
     Raises:
-        ValueError: it would refuse them.
+        ValueError: it would refuse them, or a split of a translation task that it reads is empty or damaged.
+        FileNotFoundError: there is no such split.
     """
     from fairseq import options
 
@@ -44,7 +47,27 @@ def training_settings(words: Sequence[str]) -> dict[str, Any]:
             right = False
         if not right:
             _refuse(f"--{name.replace('_', '-')} {text!r} is no JSON object; put it in single quotes there")
+    if found["task"] == "translation_headprune":
+        _check_splits(found)
     return found
+
+
+def _check_splits(found: Mapping[str, Any]) -> None:
+    """Check the files of the splits that a training reads."""
+    from fairseq.data.data_utils import infer_language_pair
+
+    from fairseq_headprune.binarised import check_split_files
+
+    data = found["data"].split(os.pathsep)[0]
+    pair = found["source_lang"], found["target_lang"]
+    source, target = infer_language_pair(data) if None in pair else pair
+    for split in [found["train_subset"], *([] if found["disable_validation"] else found["valid_subset"].split(","))]:
+        if not any(Path(data).glob(f"{split}.*")):
+            raise FileNotFoundError(f"{data} has no split {split!r}, which fairseq-train reads")
+        try:
+            check_split_files(data, split, source, target)
+        except ValueError as error:
+            raise ValueError(f"the split {split!r} of {data}, which fairseq-train reads: {error}") from error
 
 
 def _refuse(message: str) -> NoReturn:

@@ -179,7 +179,9 @@ def time_training(job: TrainingJob) -> tuple[float, float, float, int, int]:
     with tempfile.TemporaryDirectory() as folder:
         bare: dict[str, Any] = dict.fromkeys(("mask", "weights", "embeddings"))
         plain = replace(job, **bare, slim=False, start=None if job.after else job.start, root="")
-        short = f"--max-update {UPDATES} --no-save --disable-validation --log-format json --log-interval 1"
+        # Without a limit of epochs, which may have fewer updates.
+        short = f"--max-update {UPDATES} --max-epoch 0 --no-save --disable-validation --log-interval 1 "
+        short += "--log-format json"
         words = [*plain.words(), *short.split(), "--save-dir", folder]
         run, taken = _timed(words)
     lines = run.stdout + run.stderr
