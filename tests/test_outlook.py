@@ -175,3 +175,17 @@ def test_what_is_done_is_found_in_the_folders_of_epochs_modes_and_models(trained
     (tmp_path / "none").mkdir()
     follow = ["sweep-epochs", *base, "--checkpoints", tmp_path / "none", "--follow", "-o", tmp_path / "t", "--dry-run"]
     assert "holds no checkpointN.pt" in refused(capsys, *follow)
+
+
+def test_a_training_is_measured_over_several_epochs_if_one_has_few_updates(monkeypatch):
+    # An epoch of one update has no speed in fairseq's log; --max-epoch 0 is fairseq's value for no limit.
+    ran = []
+
+    def timed(words):
+        ran.append(words)
+        return SimpleNamespace(returncode=0, stdout="", stderr=LOG.replace("gb_free", "cpu")), 3.0
+
+    monkeypatch.setattr(outlook, "_timed", timed)
+    outlook.time_training(job("a", "--max-epoch", "1"))
+    places = [place for place, word in enumerate(ran[0]) if word == "--max-epoch"]
+    assert [ran[0][place + 1] for place in places] == ["1", "0"]
