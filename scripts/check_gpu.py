@@ -44,6 +44,8 @@ _TRANSLATE = f"corpus/data-bin {_PAIR} --gen-subset valid --beam 5 --max-len-b 3
 _BEST, _CLASSIFIER = "--path model/checkpoint_best.pt", "glue --path bert/checkpoint_best.pt"
 #: The limits are for scores that are normalised to 1 per layer.
 _BY_LAYER = "--preset michel-2019"
+#: translates in validation, by the decoder of many masks
+_BLEU = """--eval-bleu --eval-bleu-args '{"beam": 2, "max_len_a": 1.2, "max_len_b": 10}'"""
 #: Criteria of the trainings with learned gates.
 _LEARNED = {
     "l0": "label_smoothed_cross_entropy_l0 --l0-target-heads 12",
@@ -132,7 +134,7 @@ def _run(work: Path, args: argparse.Namespace) -> list[str]:
     bert += f"{_BERT} --seed 1 --max-epoch {args.epochs} --save-dir bert {half}"
     learned = [_command(work, f"train-{name}", train.format(name, flags)) for name, flags in _LEARNED.items()]
     first = [
-        _command(work, "train", train.format("model", "label_smoothed_cross_entropy")),
+        _command(work, "train", train.format("model", f"label_smoothed_cross_entropy {_BLEU}")),
         _command(work, "train-bert", bert),
         *learned,
     ]

@@ -140,6 +140,8 @@ def test_trainings_and_what_is_made_of_them_take_their_flags(work, tmp_path, mon
         assert module == ["-m", "fairseq_cli.train"] and options.parse_args_and_arch(
             options.get_training_parser(), words
         )
+    words = found["train"]
+    assert json.loads(words[words.index("--eval-bleu-args") + 1])["beam"] == 2
     Path("slim.pt").unlink()
     for name in ("mask", "slim"):  # after each other
         assert found[name][:2] == ["-m", "fairseq_headprune"] and main(found[name][2:]) == 0
