@@ -47,16 +47,15 @@ class Gradients:
 
     def attach(self) -> None:
         """Make the views the parameters' gradients again; gradients that replaced them meanwhile are added to them."""
-        for place, reached in enumerate(self._reached):
-            if reached:
+        for place, (parameter, view) in enumerate(zip(self.parameters, self._views, strict=True)):
+            if self._reached[place] and parameter.grad is not view:
                 self._attach(place)
 
     def _attach(self, place: int) -> None:
         parameter, view = self.parameters[place], self._views[place]
-        if parameter.grad is not view:
-            if parameter.grad is not None:
-                view.add_(parameter.grad)
-            parameter.grad = view
+        if parameter.grad is not None:
+            view.add_(parameter.grad)
+        parameter.grad = view
 
     def add(self, found: Sequence[Optional[Tensor]]) -> None:
         """Add the gradients of one pass; None for parameters that it did not reach."""
