@@ -75,9 +75,10 @@ compared() {  # NAME [flags]: compare-pruners in OUT/NAME, results in RESULTS/NA
     local graphs=
     [ "$GPUS" -eq 0 ] || graphs="--cuda-graphs auto --num-workers 1"
     [[ " $* " == *" --dry-run "* ]] || mkdir -p "$OUT" "$RESULTS"
-    "$PYTHON" -m fairseq_headprune compare-pruners "$PREPARED/data-bin" --work "$(here "$OUT")/$1" --out "$(here "$RESULTS")/$1" \
-        ${MODEL[@]+"${MODEL[@]}"} --updates "$UPDATES" --jobs "${JOBS:-$((GPUS > 0 ? 12 * GPUS : 1))}" \
-        ${LIMIT:+--limit "$LIMIT"} "--train-flags=$DEVICE $graphs" "--generate-flags=$DEVICE" "${@:2}"
+    "$PYTHON" -m fairseq_headprune compare-pruners "$PREPARED/data-bin" --work "$(here "$OUT")/$1" \
+        --out "$(here "$RESULTS")/$1" ${MODEL[@]+"${MODEL[@]}"} --updates "$UPDATES" \
+        --jobs "${JOBS:-$((GPUS > 0 ? 12 * GPUS : 1))}" ${LIMIT:+--limit "$LIMIT"} \
+        "--train-flags=$DEVICE $graphs" "--generate-flags=$DEVICE" "${@:2}"
 }
 
 headprune() { "$PYTHON" -m fairseq_headprune "$@"; }

@@ -122,14 +122,19 @@ def _measure(
     }
 
 
-def _arguments() -> tuple[argparse.Namespace, list[str]]:
-    """Return this script's flags, and the remaining ones, which are fairseq-generate's."""
-    parser = argparse.ArgumentParser(
-        description=__doc__,
+def new_parser(description: str | None) -> argparse.ArgumentParser:
+    """Return a parser for a script's own flags, which stand among those of fairseq-generate."""
+    return argparse.ArgumentParser(
+        description=description,
         usage="%(prog)s DATA --path CHECKPOINT [flags of fairseq-generate] [flags below]",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
         allow_abbrev=False,
     )
+
+
+def _arguments() -> tuple[argparse.Namespace, list[str]]:
+    """Return this script's flags, and the remaining ones, which are fairseq-generate's."""
+    parser = new_parser(__doc__)
     add = parser.add_argument
     add("--masks", type=int, default=0, help="only that many masks, spread over the grid; 0: all")
     add("--sentences", type=int, default=0, help="only the first sentences of the split; 0: all")
@@ -155,17 +160,20 @@ def _cost_ratio(times: Sequence[float], work: int, half_times: Sequence[float], 
 
 
 def translator_of(session: Session, split: str, indices: Any, batch_size: int | None) -> Translator:
+    """Return a translator of a split, or of some of its sentences, in batches of so many sentences (None: 128)."""
     session.cfg.dataset.batch_size, session.cfg.dataset.max_tokens = batch_size or 128, None
     return Translator(session, split, indices)
 
 
 def in_packs(translator: Translator, masks: Sequence[Mask], size: int) -> list[list[str]]:
+    """Translate under each mask, ``size`` of them in a batch (0: all); (masks, sentences)."""
     size = size or len(masks)
     packs = (translator.answers_of(masks[i : i + size]) for i in range(0, len(masks), size))
     return list(itertools.chain.from_iterable(packs))
 
 
 def one_by_one(session: Session, translator: Translator, masks: Sequence[Mask]) -> list[list[str]]:
+    """Translate under one mask after the other, with fairseq's generator; (masks, sentences)."""
     found = []
     for mask in masks:
         with session.gates.masked(mask):

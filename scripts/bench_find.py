@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +25,12 @@ def main() -> None:
     """Run the benchmark and print its result."""
     args, flags = _arguments()
     verb = [sys.executable, "-m", "fairseq_headprune", "lottery", "find", args.data, "--paths", *args.paths, *flags]
-    environment, times, searches = with_package(os.environ), [], list[dict[str, Any]]()
+    environment, times = with_package(os.environ), []
+    searches: list[dict[str, Any]] = []
     for _ in range(args.rounds):
         with tempfile.TemporaryDirectory() as folder:
             words = [*verb, "--quiet", "-o", f"{folder}/search"]
-            find = lambda words=words: subprocess.run(  # noqa: E731
-                words, env=environment, stdout=subprocess.DEVNULL, check=True
-            )
+            find = partial(subprocess.run, words, env=environment, stdout=subprocess.DEVNULL, check=True)
             times.append(benchmarks.seconds(find))
             searches = [_search(StudyFolder(path.parent)) for path in sorted(Path(folder).rglob("study.json"))]
     task = searches[0]["data"].get("task", "")

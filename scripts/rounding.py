@@ -59,12 +59,7 @@ def main() -> None:
 
 def _arguments() -> tuple[argparse.Namespace, list[str]]:
     """Return this script's flags, and the remaining ones, which are fairseq-generate's."""
-    parser = argparse.ArgumentParser(
-        description=__doc__,
-        usage="%(prog)s DATA --path CHECKPOINT [flags of fairseq-generate] [flags below]",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-        allow_abbrev=False,
-    )
+    parser = bench_ablation.new_parser(__doc__)
     add = parser.add_argument
     add("--sentences", type=int, default=1000, help="of a batch of the loop, 2 or more")
     add("--masks", type=int, default=16, help="in the batch of many masks")
@@ -83,6 +78,7 @@ _Product = tuple[Callable[..., Tensor], Callable[..., Tensor], tuple[Tensor, ...
 
 
 def _products(session: Session, args: argparse.Namespace, seed: int) -> dict[str, _Product]:
+    """Return the products of the first decoder layer and of the output layer, by name."""
     layer, decoder = session.model.decoder.layers[0], session.model.decoder
     own, cross, beam = layer.self_attn, layer.encoder_attn, session.cfg.generation.beam
     generator = torch.Generator(session.device).manual_seed(seed)
@@ -144,7 +140,7 @@ def _by_hypothesis(module: Any, q: Tensor, key: Tensor, value: Tensor, blocked: 
 
 
 def _by_sentence(module: Any, q: Tensor, key: Tensor, value: Tensor, blocked: Optional[Tensor]) -> Tensor:
-    """Compute it as the loop does in encoder-decoder attention."""
+    """Compute :meth:`BeamCache._mix` of encoder-decoder attention as the loop does."""
     return attend(q, key, value, module.scaling, None if blocked is None else ~blocked[:, None], 0.0)
 
 
@@ -159,7 +155,7 @@ _ATTENTION = {
 
 @contextmanager
 def _attending(own: bool, cross: bool) -> Iterator[None]:
-    """Context manager: many masks attend as the loop does, in self-attention or encoder-decoder attention."""
+    """Context manager: many masks attend as the loop does, in self-attention, encoder-decoder attention, or both."""
     mix = BeamCache._mix
 
     def chosen(module: Any, q: Tensor, key: Tensor, value: Tensor, blocked: Optional[Tensor]) -> Tensor:

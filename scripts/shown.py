@@ -1,22 +1,18 @@
-"""How the results of benchmarks and examples are shown: one description each, for the terminal and the manual's tables.
+"""How the results of benchmarks are shown: one description each, for the terminal and the manual's tables.
 
 A benchmark prints its own result by its description here; tables.py shows several results together by the same one.
 """
 
 import math
-import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import benchmarks  # noqa: F401  (puts the repository's root on sys.path)
 
-from fairseq_headprune.evaluation.trainings import spread, welch
 from fairseq_headprune.report.described import Column, Described, Row
 from fairseq_headprune.report.document import Document
-from fairseq_headprune.report.marks import difference_text, p_said, small
 from fairseq_headprune.report.speed import TIMES
-from fairseq_headprune.report.tables import mean_and_sd
 
 Values = Mapping[str, Mapping[str, Any]]
 
@@ -33,42 +29,8 @@ def where(row: Row) -> str:
     return f"{gpu or (f'{threads} CPU threads' if threads else 'CPU')}, {row['precision']}"
 
 
-def mean_text(numbers: Sequence[float]) -> str:
-    """Return mean ± standard deviation (number)."""
-    found = spread(numbers)
-    return f"{mean_and_sd(found.mean, found.sd)} ({found.n})"
-
-
-def counted(row: Row) -> str:
-    """Return parameters in millions and their change by pruning."""
-    before, after = row["parameters"]["before"], row["parameters"]["after"]
-    return f"{after / 1e6:.1f} M ({after / before - 1:+.0%})"
-
-
 def _extra_peak(peaks: Mapping[str, int]) -> str | None:
     return f"{(peaks['score'] - peaks['plain']) / 2**20:+,.1f}" if peaks["score"] else None
-
-
-def _machines(values: Values) -> str:
-    places = [
-        f"{value['environment']['gpu'] or 'CPU'}, torch {value['environment']['torch']}" for value in values.values()
-    ]
-    return "; ".join(dict.fromkeys(places))
-
-
-def _trained(values: Values) -> str:
-    (value,) = values.values()
-    sides = [[run for run in value["runs"] if ("gated" in run["arch"]) is gated] for gated in (False, True)]
-    texts = []
-    for name in _TEST_SETS:
-        found = welch(*([run[name]["bleu"] for run in side] for side in sides))
-        assert found.mean is not None
-        texts.append(f"{name} {difference_text(found.mean, found.ci)}, {p_said(small(found.p))}")
-    signature, python = value["runs"][0]["test2016"]["signature"], value["environment"]["python"]
-    return (
-        f"BLEU, {signature}; {_machines(values)}, Python {python}. Gated minus stock, means with 95% intervals, "
-        f"Welch's t-test over seeds: {'; '.join(texts)}."
-    )
 
 
 def _floors(values: Values) -> str:
@@ -89,7 +51,6 @@ def _floors(values: Values) -> str:
 
 _DEVICE = Column("device", form=where)
 _ROUNDS = "Median (min-max) of {rounds} interleaved rounds."
-_TEST_SETS = ("test2016", "test2017", "mscoco2017")
 
 TRAIN = Described(
     [
@@ -277,55 +238,4 @@ SPEED = replace(
     only=lambda row: row["model"] != next(iter(row["models"])),
     order=lambda row: (where(row), row["beam"] or 0, row["batch_size"] or math.inf),
     note=_floors,
-)
-
-TRAINED = Described(
-    [
-        Column("architecture", "arch"),
-        Column("seed", "seed"),
-        *(Column(name, f"{name}.bleu", ".2f") for name in _TEST_SETS),
-        Column("best epoch", "best_epoch"),
-        Column("valid loss", "valid_loss", ".3f"),
-    ],
-    rows="runs",
-)
-
-TRAINED_MEANS = Described(
-    [
-        Column("architecture", "arch"),
-        *(Column(name, f"{name}.bleu", mean_text, over=True) for name in _TEST_SETS),
-        Column("valid loss", "valid_loss", lambda found: f"{statistics.mean(found):.3f}", over=True),
-    ],
-    rows="runs",
-    note=_trained,
-)
-
-SLIM = Described(
-    [
-        Column("", "commands.unpruned", lambda command: "fp16" if "--fp16" in command else "fp32"),
-        Column("removed", "percent", lambda percent: f"{percent}%"),
-        Column("heads kept", "config", lambda config: " ".join(f"{part}={kept}" for part, kept in config.items())),
-        Column("parameters", form=counted),
-        Column("file", "bytes.after", lambda size: f"{size / 2**20:.0f} MiB"),
-        Column("BLEU unpruned", "bleu_unpruned", ".2f"),
-        Column("masked", "bleu_masked", ".2f"),
-        Column("slim", "bleu_slim", ".2f"),
-        Column("equal translations", form=lambda row: f"{row['identical']} of {row['sentences']}"),
-    ],
-    rows="rows",
-    align="lll",
-    note=lambda values: f"BLEU, {next(iter(values.values()))['signature']}; {_machines(values)}.",
-)
-
-
-#: What ``headprune evaluate`` (tuned-TASK-SEED.json) and reference.py (reference-TASK-SEED.json) found.
-FINE_TUNED = Described(
-    [
-        Column("task", "task"),
-        Column("metric", "metric"),
-        Column("bert_gated", "results.0.scores.score", mean_text, over=True),
-        Column("transformers", "best.score", mean_text, over=True),
-    ],
-    align="ll",
-    note="Best epoch of three on the development set: mean ± standard deviation (number of seeds).",
 )

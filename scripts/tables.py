@@ -2,7 +2,7 @@
 
 A table stands between ``<!-- table KIND FILES -->`` and ``<!-- end -->``, where FILES are results below examples/.
 Without arguments all of them are printed as Markdown, with ``--write`` they are put there; KIND and FILES print one
-table of results of your own. How each kind of results is shown is in shown.py (benchmarks and scripts),
+table of results of your own. How each kind of results is shown is in shown.py (benchmarks), shown_models.py,
 shown_studies.py, shown_trainings.py and shown_lottery.py.
 """
 
@@ -15,6 +15,7 @@ from typing import Any
 
 import shown
 import shown_lottery
+import shown_models
 import shown_studies
 import shown_trainings
 
@@ -54,7 +55,7 @@ KINDS: dict[str, Make] = {
     "differences-by-heads": _made(shown_trainings.BY_HEADS.table),
     "differences-means": _made(shown_trainings.MEANS.table),
     "epochs": _made(shown_studies.epochs),
-    "fine-tuned": _made(shown.FINE_TUNED.table),
+    "fine-tuned": _made(shown_models.FINE_TUNED.table),
     "heads": _made(shown_studies.heads),
     "lottery-agreement": _made(shown_lottery.AGREEMENT.table),
     "lottery-differences": _made(shown_lottery.differences),
@@ -69,11 +70,11 @@ KINDS: dict[str, Make] = {
     "pruners-costs": _made(shown_studies.pruners_costs),
     "random": shown_studies.random,
     "settings": _made(shown_trainings.settings),
-    "slim": _made(shown.SLIM.table),
+    "slim": _made(shown_models.SLIM.table),
     "speed": _made(shown.SPEED.table),
     "speed-by-heads": _made(shown_studies.speed_by_heads),
     "task-heads": _made(shown_studies.task_heads),
-    "trained": _made(shown.TRAINED.table, shown.TRAINED_MEANS.table),
+    "trained": _made(shown_models.TRAINED.table, shown_models.TRAINED_MEANS.table),
     "type-1-errors": _made(shown.TYPE_1_ERRORS.table),
     "variance": _made(shown_trainings.VARIANCE.table),
 }

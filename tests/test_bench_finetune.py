@@ -96,8 +96,8 @@ def test_the_recipe_is_that_of_the_example():
 
 
 def test_the_benchmark_compares_sides_round_by_round(data, tmp_path, capsys):
-    metrics.reset()  # of trainings before, in this process
     """4 updates are all 56 examples; in a single round every spread is one number."""
+    metrics.reset()  # of trainings before, in this process
     glue, folder = data
     words = [glue, "SST-2", "--bert", folder, "--device", "cpu", "--batch-size", "16", "--max-positions", "24"]
     words += ["--variants", "gated-mask,gated-dsp5", "--updates", "4", "--warm-up", "1", "--rounds", "1"]

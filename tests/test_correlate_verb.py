@@ -84,7 +84,8 @@ def test_printed_studies_tell_the_same_and_how_they_were_made(tmp_path, capsys):
     folders, files = [], []
     for name, deltas, split in (("a", FIRST, "test"), ("b", SECOND, "mtnt")):
         folders.append(write_ablation(tmp_path / name, deltas, split, **COMPARISON))
-        study, files = Ablate.read(folders[-1]), [*files, tmp_path / f"{name}.json"]
+        files.append(tmp_path / f"{name}.json")
+        study = Ablate.read(folders[-1])
         made = {"runs": [{"git": {"commit": name, "dirty": False}}], "updates": 7, "data_files": {f"{split}.bin": "0"}}
         write_json(files[-1], study.result(study.cells()).data | made)
     found, same = run_json("correlate", *files), run_json("correlate", *folders)

@@ -157,16 +157,7 @@ def test_a_training_that_was_interrupted_ends_like_one_that_was_not(data_bin, tm
 @pytest.mark.parametrize("mode", ["off", "on"])
 def test_order_holds_beside_validation_on_the_training_set_and_after_a_stop(data_bin, tmp_path, recorded, mode):
     # The first epoch is not shuffled, the others are; fairseq alone would validate with the training's iterator.
-    flags = [
-        "--cuda-graphs",
-        mode,
-        "--curriculum",
-        "1",
-        "--valid-subset",
-        "valid,train",
-        "--save-interval-updates",
-        "5",
-    ]
+    flags = f"--cuda-graphs {mode} --curriculum 1 --valid-subset valid,train --save-interval-updates 5".split()
     whole, _ = train(data_bin, tmp_path / "whole", *flags)
     train(data_bin, tmp_path / "part", *flags, "--max-update", "5")
     resumed, _ = train(data_bin, tmp_path / "part", *flags)

@@ -166,7 +166,7 @@ def test_what_needs_fairseqs_own_generator_is_named(lively, flags, name):
         translator.answers_of([loaded.gates.mask()])
 
 
-def test_a_model_that_isnot_finite_is_an_error(lively):
+def test_a_model_that_is_not_finite_is_an_error(lively):
     loaded = session(lively, "--max-len-b", "4")
     with torch.no_grad():
         loaded.model.decoder.layers[0].fc1.bias.fill_(float("nan"))
@@ -198,7 +198,7 @@ def not_finite(token, module, inputs, output):
     return output.masked_fill(tokens.eq(token)[..., None], torch.nan) if tokens.size(1) == 1 else output
 
 
-def test_a_head_that_isnot_finite_is_silenced_in_its_rows_only(lively):
+def test_a_head_that_is_not_finite_is_silenced_in_its_rows_only(lively):
     # Source: the same head masked by ``set_mask``. A NaN times 0 would be NaN.
     loaded = session(lively, "--max-len-b", "6")
     width = loaded.gates.modules["dec_self"][0].head_dim

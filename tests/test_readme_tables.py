@@ -12,6 +12,7 @@ from fairseq_headprune.studies.samplings import items
 
 sys.path.insert(0, str(tiny.ROOT / "scripts"))
 import shown  # noqa: E402
+import shown_models  # noqa: E402
 import shown_studies  # noqa: E402
 import tables  # noqa: E402
 
@@ -28,7 +29,7 @@ def test_fine_tuned_models_beside_the_reference():
         values[f"tuned-MRPC-{seed}"] = about | {"results": [{"scores": {"score": mine}}]}
         values[f"reference-MRPC-{seed}"] = about | {"best": {"score": theirs}}
     values["tuned-RTE-1"] = {"task": "RTE", "metric": "accuracy", "results": [{"scores": {"score": 55.5}}]}
-    assert texts(shown.FINE_TUNED.table(values)) == [
+    assert texts(shown_models.FINE_TUNED.table(values)) == [
         ["MRPC", "f1", "82.00 ± 2.00 (3)", "81.50 ± 0.50 (3)"],
         ["RTE", "accuracy", "55.50 (1)", None],
     ]
@@ -156,7 +157,7 @@ def test_slim_models():
         "sentences": 10,
     }  # fmt: skip
     value = {"commands": {"unpruned": "fairseq-generate --fp16"}, "bleu_unpruned": 31.0, "rows": [row]}
-    table = shown.SLIM.table({"slim": value | {"signature": "sig", "environment": _ENVIRONMENT}})
+    table = shown_models.SLIM.table({"slim": value | {"signature": "sig", "environment": _ENVIRONMENT}})
     assert texts(table) == [
         ["fp16", "50%", "ES=21 ED=11", "3.0 M (-25%)", "2 MiB", "31.00", "30.00", "30.00", "9 of 10"]
     ]
@@ -223,8 +224,8 @@ def test_trained_models_and_their_means():
     ]
     runs.append(runs[2] | {"seed": 2})
     value = {"runs": runs, "environment": _ENVIRONMENT | {"python": "3"}}
-    assert texts(shown.TRAINED.table({"train": value}))[0] == ["t", "1", "40.00", "40.00", "40.00", "3", "3.500"]
-    table = shown.TRAINED_MEANS.table({"train": value})
+    assert texts(shown_models.TRAINED.table({"train": value}))[0] == ["t", "1", "40.00", "40.00", "40.00", "3", "3.500"]
+    table = shown_models.TRAINED_MEANS.table({"train": value})
     assert texts(table)[0] == ["t", *["41.00 ± 1.41 (2)"] * 3, "3.600"]
     assert "test2016 +0.00 [" in table.notes[0] and "CPU, torch 2, Python 3" in table.notes[0]
 

@@ -211,9 +211,8 @@ def _machine(args: argparse.Namespace, table: list[dict]) -> dict[str, Any]:
     from fairseq_headprune.provenance import script_environment
     from fairseq_headprune.studies.pruners.trainings import Translating
 
-    hashes = Translating().hashes(args.prepared / "data-bin", ("train", "valid", *SETS.values()))
-    facts = {"trained_side_by_side": len(table), "gpus": len(gpus()), "data_files": hashes}
-    return {**facts, "environment": script_environment()}
+    facts = {"trained_side_by_side": len(table), "gpus": len(gpus()), "environment": script_environment()}
+    return {**facts, "data_files": Translating().hashes(args.prepared / "data-bin", ("train", "valid", *SETS.values()))}
 
 
 def _data(args: argparse.Namespace) -> list[str]:

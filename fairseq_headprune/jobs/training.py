@@ -83,7 +83,7 @@ class TrainingJob:
         return words
 
     def shown(self, places: Mapping[str, str]) -> str:
-        """Return that command without local paths: of each its name in ``places`` (path -> name) or its last part."""
+        """Return that command without local folders: paths by their name in ``places`` (path -> name) or last part."""
         short = {sys.executable: "python", USER_DIR: "fairseq_headprune", self.data: Path(self.data).name, **places}
         words = [short.get(word, word.removeprefix(self.root)) for word in self.words()]
         return shlex.join([Path(word).name if word.startswith("/") else word for word in words])

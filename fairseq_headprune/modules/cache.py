@@ -97,7 +97,7 @@ class BeamCache(dict):
             return
         self.release()
         if beam > 1:
-            new = self._only_mine(beam, beam - (self._keys + beam) % -_ALIGNED).expand(count, -1, -1)
+            new = self._only_mine(beam, _aligned(self._keys + beam) - self._keys).expand(count, -1, -1)
             if self._others is None:
                 before = new.new_zeros(count, beam, self._keys)
             else:
@@ -118,13 +118,12 @@ class BeamCache(dict):
     def hold(self, most: int) -> None:
         """Between steps: let the following ones use the same tensors, so that a step can be recorded.
 
-        There is room for as many keys again, or for ``most`` keys. Where a step's keys go is read from a tensor. This
-        ends where sentences are dropped or joined.
+        There is room for as many keys again, but not for more than ``most`` keys. Where a step's keys go is read from a
+        tensor. This ends where sentences are dropped or joined.
         """
         self.release()
         count, beam = self._sentences, 1 if self._others is None else self._others.size(1)
-        room = max(self._keys + beam, min(2 * self._keys, most))
-        room += -room % _ALIGNED
+        room = _aligned(max(self._keys + beam, min(2 * self._keys, most)))
         others = torch.ones(count, beam, room, dtype=torch.bool, device=self._device)
         others[:, :, : self._keys + beam] = False if self._others is None else self._others[:, :, : self._keys + beam]
         self._others = others
@@ -143,9 +142,7 @@ class BeamCache(dict):
         """Between steps: end :meth:`hold`, if it is in force."""
         if self._places is not None and self._others is not None:
             beam = self._others.size(1)
-            self._others = (
-                None if beam == 1 else self._others[:, :, : self._keys + beam - (self._keys + beam) % -_ALIGNED]
-            )
+            self._others = None if beam == 1 else self._others[:, :, : _aligned(self._keys + beam)]
         self._places = None
 
     def compact(self) -> None:
@@ -230,10 +227,10 @@ class BeamCache(dict):
                 room.index_copy_(2, self._places, x)
             return self._own[module]
         if module not in self._own or self._own[module][0].size(2) < self._keys:
-            size = self._start + _STEPS * self._beam
+            size = _aligned(self._start + _STEPS * self._beam)
             for place, x in enumerate(new):
                 old = self._own[module][place] if self._start else x
-                shape = x.size(0), x.size(1), size + -size % _ALIGNED, x.size(3)
+                shape = x.size(0), x.size(1), size, x.size(3)
                 self._own.put(module, place, shape, x, partial(_widen, old, self._start))
         for room, x in zip(self._own[module], new, strict=True):
             room[:, :, self._start : self._keys] = x
@@ -251,6 +248,10 @@ class BeamCache(dict):
             scores.unflatten(0, q.shape[:2]).masked_fill_(blocked[:, None], -torch.inf)
         weights = module.dropout_module(torch.softmax(scores, dim=-1))
         return torch.bmm(weights, value.flatten(0, 1)).unflatten(0, q.shape[:2])
+
+
+def _aligned(keys: int) -> int:
+    return keys + -keys % _ALIGNED
 
 
 def _widen(old: Tensor, keys: int, new: Tensor) -> None:
