@@ -136,7 +136,7 @@ def step(beams, *rows, stop=None):
     probabilities = torch.full((len(rows), 12), NEVER)
     for row, given in zip(probabilities, rows, strict=True):
         row[list(given)] = torch.tensor(list(given.values()))
-    return beams.advance(*beams.candidates(probabilities, slice(None)), stop)
+    return beams.advance(*beams.candidates(probabilities, beams.scores), stop)
 
 
 def test_the_best_hypothesis_is_that_of_the_mean():
@@ -273,5 +273,5 @@ def test_ties_are_broken_as_by_topk_over_all_continuations():
     generator = torch.Generator().manual_seed(1)
     rows = -torch.randint(1, 4, (2, 500), generator=generator).float()
     place = (rows + beams.scores.view(-1, 1)).view(1, -1).topk(4)[1]
-    _, tokens, hypotheses = beams.candidates(rows.clone(), slice(None))
+    _, tokens, hypotheses = beams.candidates(rows.clone(), beams.scores)
     assert torch.equal(tokens, place % 500) and torch.equal(hypotheses, place // 500)
