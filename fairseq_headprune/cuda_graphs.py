@@ -37,6 +37,16 @@ class CudaRecorder:
 
     def __init__(self) -> None:
         self._stream = torch.cuda.Stream()
+        self.renew()
+
+    def renew(self) -> None:
+        """Begin with a new pool; the memory of the old one is released, if its recordings were dropped.
+
+        Raises:
+            RuntimeError: there is too little memory.
+        """
+        self._keeper: Optional[Callable[[], None]] = None
+        torch.cuda.empty_cache()
         self._pool = torch.cuda.graph_pool_handle()
         # torch considers a used pool released when its last graph is freed: this graph is kept to prevent it.
         self._keeper = self.record(lambda: torch.zeros((), device="cuda").add_(1))
@@ -76,6 +86,9 @@ def _free_generator() -> None:
 
 class PlainRecorder:
     """The same without a graph: replaying runs the function again. For tests on a CPU."""
+
+    def renew(self) -> None:
+        """Nothing: there is no pool."""
 
     def record(self, work: Callable[[], object]) -> Callable[[], object]:
         """Return the work itself."""

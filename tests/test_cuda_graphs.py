@@ -153,7 +153,7 @@ def test_another_mask_makes_recordings_void_and_the_same_one_does_not():
 
 
 def test_what_cannot_be_recorded_runs_all_the_same():
-    class Failing:
+    class Failing(PlainRecorder):
         def record(self, work):
             raise RuntimeError("operation not permitted\nmore")
 
@@ -161,6 +161,44 @@ def test_what_cannot_be_recorded_runs_all_the_same():
     for _ in range(3):
         passes.run(tiny.make_batch(), Shape(16, 8, 8))
     assert passes.failure == "operation not permitted" and work.numbers[0] > 0 and not passes.recordings
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_where_memory_runs_out_half_as_many_passes_are_recorded(masked, caplog):
+    # By hand: there is room for 3 recordings at first; half of these is 1, half of 1 is none. Results are those of
+    # passes that are not recorded.
+    class Limited(PlainRecorder):
+        room, made, renewed = 3, 0, 0
+
+        def renew(self):
+            self.room, self.made, self.renewed = 1, 0, self.renewed + 1
+
+        def record(self, work):
+            if self.made == self.room:
+                try:
+                    raise torch.OutOfMemoryError("no memory\nmore")
+                except RuntimeError:
+                    if masked:  # as where the end of a recording fails, too
+                        raise RuntimeError("no memory") from None
+                    raise
+            self.made += 1
+            return work
+
+    recorder, shapes = Limited(), [Shape(16, 8, 8 + 4 * number) for number in range(4)]
+    passes, work = make_passes(make_model(), recorder)
+    plain, expected = make_passes(make_model(), None)
+    kept = []
+    for shape in [shape for shape in shapes for _ in (1, 2)] + [shapes[3], shapes[2]] * 5:
+        passes.run(tiny.make_batch(), shape)
+        plain.run(tiny.make_batch(), shape)
+        assert torch.equal(work.numbers, expected.numbers)
+        kept.append(len(passes.recordings))
+    assert kept[:8] == [0, 1, 1, 2, 2, 3, 3, 0] and kept[8:10] == [1, 1]
+    assert recorder.renewed == 1 and passes.failure is None
+    assert "out of memory with 3 recordings; from now on 1 are kept" in caplog.text
+    for _ in range(20):  # often enough to be recorded instead of the last one, for which there is no room beside it
+        passes.run(tiny.make_batch(), shapes[0])
+    assert passes.failure == "no memory" and not passes.recordings
 
 
 def test_padding_is_assumed_without_asking():

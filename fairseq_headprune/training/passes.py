@@ -1,5 +1,6 @@
 """Forward and backward pass of a micro-batch as one function of a padded batch, which can be recorded."""
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from operator import is_not
@@ -12,6 +13,8 @@ from fairseq_headprune.cuda_graphs import AssumePadding
 from fairseq_headprune.modules.multihead import GatedMultiheadAttention
 from fairseq_headprune.modules.short_attention import AddedMasks
 from fairseq_headprune.training.recording import PaddedBatch, Recordings, Shape, loose_tensors
+
+logger = logging.getLogger(__name__)
 
 
 class Gradients:
@@ -184,16 +187,33 @@ class Passes:
     def _record(self, sample: dict[str, Any], shape: Shape) -> Any:
         batch = PaddedBatch(shape, sample, self._pad, self._eos)
         batch.load(sample)
+        failure: Optional[str] = None
         try:
             replay = self._recorder.record(lambda: self._work(batch))
         except RuntimeError as error:
-            # Out of memory, or an operation waits for the device.
-            self.failure, self._recorder = str(error).strip().split("\n")[0], None
-            self.recordings.clear()
+            failure, memory = str(error).strip().split("\n")[0], _is_memory(error)
+        # Outside the handler, which would keep the tensors of the failed pass alive.
+        if failure is not None:
+            if not memory or not self._record_fewer():
+                # Too little memory for any, or an operation waits for the device.
+                self.failure, self._recorder = failure, None
+                self.recordings.clear()
             return None
         recording = batch, replay, loose_tensors(self._model)
         self.recordings.add(shape, recording)
         return recording
+
+    def _record_fewer(self) -> bool:
+        """Go on with half as many recordings; return whether that is possible."""
+        count = len(self.recordings)
+        if not self.recordings.halve():
+            return False
+        try:
+            self._recorder.renew()
+        except RuntimeError:
+            return False
+        logger.warning(f"--cuda-graphs: out of memory with {count} recordings; from now on {count // 2} are kept")
+        return True
 
     def _notice_masks(self) -> None:
         """Drop recordings that were made under another mask."""
@@ -202,6 +222,11 @@ class Passes:
             if not all(map(_same, state, self._state)):
                 self.recordings.clear()
             self._state = state
+
+
+def _is_memory(error: Optional[BaseException]) -> bool:
+    """Whether memory ran out; ending a recording after that may fail, too."""
+    return error is not None and (isinstance(error, torch.OutOfMemoryError) or _is_memory(error.__context__))
 
 
 def _same(a: Any, b: Any) -> bool:

@@ -96,6 +96,12 @@ class Recordings(Generic[T]):
         """Drop all recordings, but keep the counts of uses."""
         self._found.clear()
 
+    def halve(self) -> int:
+        """Drop all recordings, and keep half as many as there were from now on; return how many that is."""
+        self._kept = len(self._found) // 2
+        self.clear()
+        return self._kept
+
 
 #: Supported model inputs; a batch with any other (prefixes, constraints) is not copied.
 INPUTS = {"src_tokens", "src_lengths", "prev_output_tokens"}
