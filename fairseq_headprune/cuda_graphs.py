@@ -35,9 +35,12 @@ class AssumePadding(TorchFunctionMode):
 class CudaRecorder:
     """Records functions as CUDA graphs that share one memory pool; no result may be kept in the pool."""
 
+    #: torch considers a used pool released when its last graph is freed: this graph is kept to prevent it
+    _keeper: Optional[Callable[[], None]] = None
+
     def __init__(self) -> None:
         self._stream = torch.cuda.Stream()
-        self.renew()
+        self._begin()
 
     def renew(self) -> None:
         """Begin with a new pool; the memory of the old one is released, if its recordings were dropped.
@@ -45,10 +48,12 @@ class CudaRecorder:
         Raises:
             RuntimeError: there is too little memory.
         """
-        self._keeper: Optional[Callable[[], None]] = None
+        self._keeper = None
         torch.cuda.empty_cache()
+        self._begin()
+
+    def _begin(self) -> None:
         self._pool = torch.cuda.graph_pool_handle()
-        # torch considers a used pool released when its last graph is freed: this graph is kept to prevent it.
         self._keeper = self.record(lambda: torch.zeros((), device="cuda").add_(1))
 
     def record(self, work: Callable[[], object]) -> Callable[[], None]:
@@ -82,6 +87,16 @@ def _free_generator() -> None:
     """Give CUDA's generator a new state: a failed recording leaves it in recording mode."""
     generator = torch.cuda.default_generators[torch.cuda.current_device()]
     generator.graphsafe_set_state(generator.clone_state())
+
+
+def ran_out_of_memory(error: Optional[BaseException]) -> bool:
+    """Whether a recording failed for lack of memory; its end, which fails then as well, may hide that."""
+    return error is not None and (isinstance(error, torch.OutOfMemoryError) or ran_out_of_memory(error.__context__))
+
+
+def first_line(error: Exception) -> str:
+    """Return what is told of a recording that failed; what follows is advice on debugging CUDA."""
+    return str(error).strip().split("\n")[0]
 
 
 class PlainRecorder:

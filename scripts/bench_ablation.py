@@ -39,9 +39,7 @@ def main() -> None:
     torch.set_num_threads(args.threads)
     session = Session(parse_generation_args("ablate", flags, lambda parser: None, str(__doc__)))
     split, cuda = session.cfg.dataset.gen_subset, session.device.type == "cuda"
-    start = session.gates.mask()
-    grid = [start, *one_removed(start, HEADS).values()]
-    masks = [grid[number] for number in spread_over(len(grid), args.masks or len(grid))]
+    masks = grid(session, args.masks)
     indices = range(args.sentences) if args.sentences else None
     loops = {size: translator_of(session, split, indices, size) for size in args.batch_sizes}
     tried = {size: _best_of_two(session, loop, masks[:1], cuda) for size, loop in loops.items()}
@@ -49,7 +47,7 @@ def main() -> None:
     many = translator_of(session, split, indices, None)
     found: list[list[str]] = []
     first = benchmarks.seconds(lambda: _replace(found, in_packs(many, masks, args.masks_at_once)), cuda)
-    looped = spread_over(len(masks), args.loop_masks or len(masks))
+    looped = _spread(len(masks), args.loop_masks or len(masks))
     expected, measured = _measure(session, many, loops[best], masks, looped, args)
     measured["seconds_of_first_run"] = first
     about = dict(
@@ -159,6 +157,13 @@ def _cost_ratio(times: Sequence[float], work: int, half_times: Sequence[float], 
     return benchmarks.spread(ratios)
 
 
+def grid(session: Session, wanted: int = 0) -> list[Mask]:
+    """Return the model's mask and those without one more head each, or so many of these, spread over all."""
+    start = session.gates.mask()
+    masks = [start, *one_removed(start, HEADS).values()]
+    return [masks[number] for number in _spread(len(masks), wanted or len(masks))]
+
+
 def translator_of(session: Session, split: str, indices: Any, batch_size: int | None) -> Translator:
     """Return a translator of a split, or of some of its sentences, in batches of so many sentences (None: 128)."""
     session.cfg.dataset.batch_size, session.cfg.dataset.max_tokens = batch_size or 128, None
@@ -189,7 +194,7 @@ def _best_of_two(session: Session, translator: Translator, masks: Sequence[Mask]
     return min(benchmarks.seconds(lambda: one_by_one(session, translator, masks), cuda) for _ in range(2))
 
 
-def spread_over(count: int, wanted: int) -> list[int]:
+def _spread(count: int, wanted: int) -> list[int]:
     """Return ``wanted`` evenly spaced numbers below ``count``, or all of them if there are fewer."""
     return list(range(0, count, max(1, count // max(1, wanted))))[:wanted]
 
@@ -215,7 +220,7 @@ def _control(
     wanted: int,
 ) -> dict[str, Any]:
     """Compare the loop with itself at half its batch size, and then ``many`` with the loop, on these masks."""
-    chosen = spread_over(len(masks), wanted)
+    chosen = _spread(len(masks), wanted)
     if not chosen:
         return {"control_masks": 0}
     # If one batch holds all sentences, halve the number of sentences instead.

@@ -22,7 +22,6 @@ import torch
 from fairseq.logging import metrics
 from fairseq.trainer import Trainer
 
-from fairseq_headprune.tasks.translation_headprune import TranslationHeadpruneTask
 from fairseq_headprune.training import fast
 from fairseq_headprune.training.optimizer import Readings
 from fairseq_headprune.training.quick import QuickSettings, UpdateCount
@@ -31,6 +30,8 @@ from fairseq_headprune.training.quick import QuickSettings, UpdateCount
 SIDES = {"fairseq": ("", ""), "no gates": ("", ""), "l0": ("l0", ""), "ste24": ("ste", "24")}
 SIDES |= {f"dsp{kept}": ("dsp", str(kept)) for kept in (4, 12, 24, 36, 48, 60)}
 _NARROW = "--encoder-embed-dim 16 --decoder-embed-dim 16 --encoder-ffn-embed-dim 8 --decoder-ffn-embed-dim 8".split()
+#: parts of an update
+_PARTS = ("waits", "works")
 #: updates of a trainer before it is measured: a shape is recorded in its second one
 _FIRST = 5
 
@@ -57,9 +58,6 @@ def main() -> None:
         args, "host", device="cpu", precision="fp16", updates=args.updates, heads=72, rows=rows
     )
     shown.tell(shown.HOST, result)
-
-
-_PARTS = ("waits", "works")
 
 
 def _arguments() -> argparse.Namespace:
@@ -118,9 +116,7 @@ def _trainer(args: argparse.Namespace, name: str, task: Any, batch: dict) -> Tra
     learned = benchmarks.learned_flags(kind, kept, "label_smoothed_cross_entropy") if kind else []
     flags = ["--fp16", "--task", "translation_headprune", "--cuda-graphs", "on", *_NARROW, *learned]
     cfg = benchmarks.fairseq_settings(args, "transformer_gated_iwslt_de_en", *flags)
-    own = TranslationHeadpruneTask(cfg.task, task.source_dictionary, task.target_dictionary)
-    trainer = Trainer(cfg, own, own.build_model(cfg.model), own.build_criterion(cfg.criterion))
-    own.begin_epoch(1, trainer.get_model())
+    trainer = benchmarks.own_trainer(cfg, task)
     with contextlib.ExitStack() as stack:
         for kept_as_is in (QuickSettings, UpdateCount) if name == "fairseq" else ():
             stack.enter_context(patch.object(kept_as_is, "install", lambda _: None))

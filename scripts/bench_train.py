@@ -21,7 +21,6 @@ from fairseq.trainer import Trainer
 
 from fairseq_headprune.modules.attach import find_gates
 from fairseq_headprune.speed.measure import operations
-from fairseq_headprune.tasks.translation_headprune import TranslationHeadpruneTask
 
 _OPTIONS = re.compile(r"mask|ones|graphs|l0|(dsp|ste)\d+")
 #: sides that the others are compared with, besides stock
@@ -131,9 +130,7 @@ def _trainer(args: argparse.Namespace, name: str, task: Any, cuda: bool) -> Trai
     cfg = _settings(args, name, cuda)
     torch.manual_seed(benchmarks.SEED)
     if _LEARNED.fullmatch(name) or "graphs" in name:
-        task = TranslationHeadpruneTask(cfg.task, task.source_dictionary, task.target_dictionary)
-        trainer = Trainer(cfg, task, task.build_model(cfg.model), task.build_criterion(cfg.criterion))
-        task.begin_epoch(1, trainer.get_model())
+        trainer = benchmarks.own_trainer(cfg, task)
         if "mask" in name:
             benchmarks.prune_quarter(find_gates(trainer.model))
         return trainer

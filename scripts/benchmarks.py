@@ -168,6 +168,18 @@ def learned_flags(kind: str, count: str, criterion: str) -> list[str]:
     return [*flags, "--heads-kept", count, *(["--preset", "dsp-mt"] if kind == "dsp" else ["--straight-through"])]
 
 
+def own_trainer(cfg: Any, task: Any) -> Any:
+    """Return fairseq's trainer with our task, for another translation task's dictionaries, in its first epoch."""
+    from fairseq.trainer import Trainer
+
+    from fairseq_headprune.tasks.translation_headprune import TranslationHeadpruneTask
+
+    own = TranslationHeadpruneTask(cfg.task, task.source_dictionary, task.target_dictionary)
+    trainer = Trainer(cfg, own, own.build_model(cfg.model), own.build_criterion(cfg.criterion))
+    own.begin_epoch(1, trainer.get_model())
+    return trainer
+
+
 def prune_quarter(gates: Any) -> None:
     """Set the mask of the benchmarks, which prunes a quarter of every layer's heads."""
     from fairseq_headprune.parts import Mask, all_heads

@@ -20,7 +20,6 @@ from torch import Tensor
 
 from fairseq_headprune.cuda_graphs import PlainRecorder
 from fairseq_headprune.modules.attach import find_gates
-from fairseq_headprune.tasks.translation_headprune import TranslationHeadpruneTask
 from fairseq_headprune.training import fast
 
 #: largest acceptable relative differences: of the loss, of the gradients
@@ -120,9 +119,7 @@ def _trainer(args: argparse.Namespace, precision: str, what: str, task: Any, gra
     )
     cfg.common.bf16 = precision == "bf16"  # set here, since as a flag it would mean a TPU
     torch.manual_seed(benchmarks.SEED)
-    own = TranslationHeadpruneTask(cfg.task, task.source_dictionary, task.target_dictionary)
-    trainer = Trainer(cfg, own, own.build_model(cfg.model), own.build_criterion(cfg.criterion))
-    own.begin_epoch(1, trainer.get_model())
+    trainer = benchmarks.own_trainer(cfg, task)
     if what == "mask":
         benchmarks.prune_quarter(find_gates(trainer.model))
     return trainer

@@ -25,8 +25,6 @@ from torch import Tensor
 
 from fairseq_headprune.modules.attention import attend, together
 from fairseq_headprune.modules.cache import BeamCache
-from fairseq_headprune.parts import HEADS
-from fairseq_headprune.pruning import one_removed
 from fairseq_headprune.session import Session, parse_generation_args
 
 
@@ -36,7 +34,7 @@ def main() -> None:
     session = Session(parse_generation_args("ablate", flags, lambda parser: None, str(__doc__)))
     with torch.no_grad():
         found = [
-            [_compared(name, *product) for name, product in _products(session, args, seed).items()]
+            [_compared(name, args.sentences, *product) for name, product in _products(session, args, seed).items()]
             for seed in range(1, args.rounds + 1)
         ]
     result = benchmarks.write_document(
@@ -73,8 +71,8 @@ def _arguments() -> tuple[argparse.Namespace, list[str]]:
     return args, flags
 
 
-#: what the loop computes, what the batch does, the rows of a batch (sentences, …), and the loop's number of sentences
-_Product = tuple[Callable[..., Tensor], Callable[..., Tensor], tuple[Tensor, ...], int]
+#: what the loop computes, what the batch does, and the rows of a batch (sentences, …)
+_Product = tuple[Callable[..., Tensor], Callable[..., Tensor], tuple[Tensor, ...]]
 
 
 def _products(session: Session, args: argparse.Namespace, seed: int) -> dict[str, _Product]:
@@ -89,7 +87,7 @@ def _products(session: Session, args: argparse.Namespace, seed: int) -> dict[str
         return found.to(own.q_proj.weight.dtype)
 
     def alike(module: Callable[[Tensor], Tensor], size: int) -> _Product:
-        return module, module, (drawn(beam, size),), args.sentences
+        return module, module, (drawn(beam, size),)
 
     def separate(x: Tensor) -> Tensor:
         return torch.cat([module(x) for module in (own.q_proj, own.k_proj, own.v_proj)], -1)
@@ -107,15 +105,14 @@ def _products(session: Session, args: argparse.Namespace, seed: int) -> dict[str
 
     plain, beams = partial(mixed, _by_hypothesis), partial(mixed, BeamCache._mix)
     return {
-        "queries, keys, values one by one": (separate, separate, (rows,), args.sentences),
-        "queries, keys, values in one": (separate, lambda x: F.linear(x, *joined), (rows,), args.sentences),
-        "self-attention of each hypothesis": (plain, plain, shared, args.sentences),
-        "self-attention, keys in one list": (plain, beams, shared, args.sentences),
+        "queries, keys, values one by one": (separate, separate, (rows,)),
+        "queries, keys, values in one": (separate, lambda x: F.linear(x, *joined), (rows,)),
+        "self-attention of each hypothesis": (plain, plain, shared),
+        "self-attention, keys in one list": (plain, beams, shared),
         "encoder-decoder attention": (
             lambda *given: _by_sentence(cross, *given, None),
             lambda *given: BeamCache._mix(cross, *given, None),
             sources,
-            args.sentences,
         ),
         "output of attention": alike(own.out_proj, heads * width),
         "feed-forward, first": alike(layer.fc1, layer.fc1.in_features),
@@ -174,9 +171,7 @@ def _attending(own: bool, cross: bool) -> Iterator[None]:
 
 def _translations(session: Session, wanted: int, size: int) -> list[dict[str, Any]]:
     """Return how many translations differ from the loop's, of each way to translate some masks of the ablation grid."""
-    split, start = session.cfg.dataset.gen_subset, session.gates.mask()
-    grid = [start, *one_removed(start, HEADS).values()]
-    masks = [grid[number] for number in bench_ablation.spread_over(len(grid), wanted)]
+    split, masks = session.cfg.dataset.gen_subset, bench_ablation.grid(session, wanted)
     loop, half = (bench_ablation.translator_of(session, split, None, count) for count in (size, size // 2))
     expected = bench_ablation.one_by_one(session, loop, masks)
     many = bench_ablation.translator_of(session, split, None, size)
@@ -191,7 +186,7 @@ def _translations(session: Session, wanted: int, size: int) -> list[dict[str, An
 
 
 def _compared(
-    name: str, loop: Callable[..., Tensor], batch: Callable[..., Tensor], given: tuple[Tensor, ...], count: int
+    name: str, count: int, loop: Callable[..., Tensor], batch: Callable[..., Tensor], given: tuple[Tensor, ...]
 ) -> dict[str, Any]:
     """Compare a product of the loop's ``count`` sentences with those of the batch, and of half of the sentences."""
     mine = loop(*(x[:count].clone() for x in given))

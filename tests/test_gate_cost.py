@@ -8,7 +8,6 @@ import pytest
 import tiny
 import torch
 from fairseq.logging import metrics
-from fairseq.trainer import Trainer
 
 from fairseq_headprune.cuda_graphs import PlainRecorder
 from fairseq_headprune.gates import subset
@@ -19,7 +18,6 @@ from fairseq_headprune.learning import training
 from fairseq_headprune.learning.learned import gate_columns
 from fairseq_headprune.parts import Part
 from fairseq_headprune.speed.measure import operations
-from fairseq_headprune.tasks.translation_headprune import TranslationHeadpruneTask
 from fairseq_headprune.training import fast
 from fairseq_headprune.training.passes import Work
 
@@ -145,12 +143,10 @@ def trainers():
             learned = benchmarks.learned_flags(kind, kept, "label_smoothed_cross_entropy") if kind else []
             flags = ["--task", "translation_headprune", "--cuda-graphs", "on", *small.split(), *learned]
             cfg = benchmarks.fairseq_settings(args, "transformer_gated_iwslt_de_en", *flags)
-            own = TranslationHeadpruneTask(cfg.task, task.source_dictionary, task.target_dictionary)
-            trainer = Trainer(cfg, own, own.build_model(cfg.model), own.build_criterion(cfg.criterion))
-            own.begin_epoch(1, trainer.get_model())
+            trainer = benchmarks.own_trainer(cfg, task)
             for _ in range(3):
                 trainer.train_step([batch])
-            assert own._fast.passes.recordings
+            assert trainer.task._fast.passes.recordings
             return trainer, batch
 
         yield make

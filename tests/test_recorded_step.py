@@ -102,7 +102,14 @@ def test_a_hypothesis_that_is_not_finite_is_repeated_without_the_recording(livel
     assert found > 1 and runs[1]
 
 
-@pytest.mark.parametrize(("error", "said"), [(RuntimeError, 1), (torch.OutOfMemoryError, 0)])
+def hidden(message):
+    """The error of ending a recording in which memory ran out."""
+    error = RuntimeError(message)
+    error.__context__ = torch.OutOfMemoryError("no memory")
+    return error
+
+
+@pytest.mark.parametrize(("error", "said"), [(RuntimeError, 1), (torch.OutOfMemoryError, 0), (hidden, 0)])
 def test_what_cannot_be_recorded_runs_without(lively, error, said, runs, monkeypatch, caplog):
     # Source: the same without a recorder; a lack of memory may pass, so it is tried again.
     def fails(recorder, work):

@@ -6,10 +6,9 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import Any, Optional
 
-import torch
 from torch import Tensor
 
-from fairseq_headprune.cuda_graphs import AssumePadding, CudaRecorder
+from fairseq_headprune.cuda_graphs import AssumePadding, CudaRecorder, first_line, ran_out_of_memory
 from fairseq_headprune.evaluation.beams import Beams
 
 logger = logging.getLogger(__name__)
@@ -19,7 +18,7 @@ _FEW = 4096
 #: record a step when the rows were the same in this many before: recording takes about as long as one
 _WORTH = 1
 #: finished rows are dropped when they are this share of all: the others' step has to be recorded again
-DROPPED = 1 / 2
+DROPPED_IF_RECORDED = 1 / 2
 
 #: last tokens (hypotheses, 1), totals (rows, beam), whether a row is at its limit (rows,) -> the best continuations
 Step = Callable[[Tensor, Tensor, Tensor], Sequence[Tensor]]
@@ -40,11 +39,10 @@ class StepRecorder:
         """Record a step for rows like those of ``beams``; None if it cannot be recorded."""
         try:
             return RecordedStep(self._recorder, self._decoder, step, beams)
-        except torch.OutOfMemoryError:
-            return None
         except RuntimeError as error:
-            logger.warning(f"steps of the decoder are not recorded: {str(error).strip().splitlines()[0]}")
-            self._can = False
+            if not ran_out_of_memory(error):
+                logger.warning(f"steps of the decoder are not recorded: {first_line(error)}")
+                self._can = False
             return None
 
     @cached_property
@@ -80,7 +78,7 @@ class RecordedStep:
 
     def _inputs(self, beams: Beams) -> list[Tensor]:
         """Return what changes from step to step: a :data:`Step`'s arguments, and the embedding of the position."""
-        inputs = [beams.tokens[:, -1:].contiguous(), beams.scores, beams.at_limit()]
+        inputs = [beams.tokens[:, -1:], beams.scores, beams.at_limit()]
         if self._decoder.embed_positions is None:
             return inputs
         # All hypotheses have the same position. In a search fairseq only reads how long they are.

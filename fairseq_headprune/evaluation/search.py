@@ -11,8 +11,7 @@ from torch import Tensor
 
 from fairseq_headprune.evaluation.beams import DROPPED, Beams
 from fairseq_headprune.evaluation.generation import ForcingGenerator
-from fairseq_headprune.evaluation.recorded_step import DROPPED as DROPPED_IF_RECORDED
-from fairseq_headprune.evaluation.recorded_step import RecordedStep, StepRecorder
+from fairseq_headprune.evaluation.recorded_step import DROPPED_IF_RECORDED, RecordedStep, StepRecorder
 from fairseq_headprune.models.transformer_gated import NO_LAYER
 from fairseq_headprune.modules.cache import BeamCache
 from fairseq_headprune.modules.row_masks import RowMasks

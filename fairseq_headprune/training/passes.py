@@ -9,7 +9,7 @@ from typing import Any, Optional
 import torch
 from torch import Tensor, nn
 
-from fairseq_headprune.cuda_graphs import AssumePadding
+from fairseq_headprune.cuda_graphs import AssumePadding, first_line, ran_out_of_memory
 from fairseq_headprune.modules.multihead import GatedMultiheadAttention
 from fairseq_headprune.modules.short_attention import AddedMasks
 from fairseq_headprune.training.recording import PaddedBatch, Recordings, Shape, loose_tensors
@@ -191,7 +191,7 @@ class Passes:
         try:
             replay = self._recorder.record(lambda: self._work(batch))
         except RuntimeError as error:
-            failure, memory = str(error).strip().split("\n")[0], _is_memory(error)
+            failure, memory = first_line(error), ran_out_of_memory(error)
         # Outside the handler, which would keep the tensors of the failed pass alive.
         if failure is not None:
             if not memory or not self._record_fewer():
@@ -222,11 +222,6 @@ class Passes:
             if not all(map(_same, state, self._state)):
                 self.recordings.clear()
             self._state = state
-
-
-def _is_memory(error: Optional[BaseException]) -> bool:
-    """Whether memory ran out; ending a recording after that may fail, too."""
-    return error is not None and (isinstance(error, torch.OutOfMemoryError) or _is_memory(error.__context__))
 
 
 def _same(a: Any, b: Any) -> bool:
