@@ -4,10 +4,12 @@ A step of the loop (one mask after the other, fairseq's generator) and a step of
 same products, of matrices of other shapes or in another order of operations. Here both compute them from equal inputs:
 the weights of the first decoder layer, and random rows as they come out of a layer norm. The loop's rows are the first
 of the batch's. For each product the result says how many of the loop's rows differ in any bit, and by how much;
-``half`` is the control: the loop's product on half of its rows.
+``half`` is the control: the loop's product on half of its rows. All this for several numbers of sentences, since few
+are left in the last steps.
 
 Then some masks are translated in several ways, from the loop's to many masks in one batch, which changes one thing at a
-time: how self-attention and encoder-decoder attention are computed, and the number of rows.
+time: how self-attention and encoder-decoder attention are computed, and the number of rows. At last the same with rows
+of zeros added wherever a linear layer gets few, in the loop as in the batch, so that none uses kernels for few rows.
 """
 
 import argparse
@@ -15,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Optional
+from unittest.mock import patch
 
 import bench_ablation
 import benchmarks
@@ -34,7 +37,11 @@ def main() -> None:
     session = Session(parse_generation_args("ablate", flags, lambda parser: None, str(__doc__)))
     with torch.no_grad():
         found = [
-            [_compared(name, args.sentences, *product) for name, product in _products(session, args, seed).items()]
+            [
+                _compared(name, count, *product)
+                for count in args.sentences
+                for name, product in _products(session, args, count, seed).items()
+            ]
             for seed in range(1, args.rounds + 1)
         ]
     result = benchmarks.write_document(
@@ -49,7 +56,8 @@ def main() -> None:
         beam=session.cfg.generation.beam,
         tokens=args.tokens,
         rows=[_over_rounds(rows) for rows in zip(*found, strict=True)],
-        translated=_translations(session, args.translated_masks, args.sentences),
+        least_rows=_LEAST_ROWS,
+        translated=_translations(session, args.translated_masks, args.sentences[0]),
     )
     shown.tell(shown.ROUNDING, result)
     shown.tell(shown.ROUNDED, result)
@@ -59,14 +67,15 @@ def _arguments() -> tuple[argparse.Namespace, list[str]]:
     """Return this script's flags, and the remaining ones, which are fairseq-generate's."""
     parser = bench_ablation.new_parser(__doc__)
     add = parser.add_argument
-    add("--sentences", type=int, default=1000, help="of a batch of the loop, 2 or more")
+    text = "of a batch of the loop, 2 or more; the first number is translated in such batches"
+    add("--sentences", type=int, nargs="+", default=[1000, 32, 4], help=text)
     add("--masks", type=int, default=16, help="in the batch of many masks")
     add("--tokens", type=int, default=20, help="length of the hypotheses and of the sources")
     add("--rounds", type=int, default=3, help="draws of the random rows")
     add("--translated-masks", type=int, default=8, help="translate under this many masks of the ablation grid")
     add("--output", help="write the result to this JSON file")
     args, flags = parser.parse_known_args()
-    if args.sentences < 2 or min(args.masks, args.tokens, args.rounds, args.translated_masks) < 1:
+    if min(args.sentences) < 2 or min(args.masks, args.tokens, args.rounds, args.translated_masks) < 1:
         parser.error("--sentences must be at least 2, the other numbers at least 1")
     return args, flags
 
@@ -75,12 +84,12 @@ def _arguments() -> tuple[argparse.Namespace, list[str]]:
 _Product = tuple[Callable[..., Tensor], Callable[..., Tensor], tuple[Tensor, ...]]
 
 
-def _products(session: Session, args: argparse.Namespace, seed: int) -> dict[str, _Product]:
+def _products(session: Session, args: argparse.Namespace, sentences: int, seed: int) -> dict[str, _Product]:
     """Return the products of the first decoder layer and of the output layer, by name."""
     layer, decoder = session.model.decoder.layers[0], session.model.decoder
     own, cross, beam = layer.self_attn, layer.encoder_attn, session.cfg.generation.beam
     generator = torch.Generator(session.device).manual_seed(seed)
-    count, heads, width, tokens = args.sentences * args.masks, own.num_heads, own.head_dim, args.tokens
+    count, heads, width, tokens = sentences * args.masks, own.num_heads, own.head_dim, args.tokens
 
     def drawn(*shape: int) -> Tensor:
         found = torch.randn(count, *shape, generator=generator, device=session.device)
@@ -162,27 +171,49 @@ def _attending(own: bool, cross: bool) -> Iterator[None]:
             return _by_sentence(module, q, key, value, blocked)
         return mix(module, q, key, value, blocked)
 
-    BeamCache._mix = staticmethod(chosen)  # type: ignore[method-assign, assignment]
-    try:
+    with patch.object(BeamCache, "_mix", staticmethod(chosen)):
         yield
-    finally:
-        BeamCache._mix = staticmethod(mix)  # type: ignore[method-assign]
+
+
+#: with fewer rows a linear layer may be computed by other kernels
+_LEAST_ROWS = 8192
+
+
+@contextmanager
+def _many_rows() -> Iterator[None]:
+    """Context manager: linear layers get ``_LEAST_ROWS`` rows or more, of zeros after their own."""
+    linear = F.linear
+
+    def padded(x: Tensor, weight: Tensor, bias: Optional[Tensor] = None) -> Tensor:
+        rows = x.reshape(-1, x.size(-1))
+        more = F.pad(rows, (0, 0, 0, max(0, _LEAST_ROWS - len(rows))))
+        return linear(more, weight, bias)[: len(rows)].view(*x.shape[:-1], -1)
+
+    with patch.object(F, "linear", padded):
+        yield
 
 
 def _translations(session: Session, wanted: int, size: int) -> list[dict[str, Any]]:
     """Return how many translations differ from the loop's, of each way to translate some masks of the ablation grid."""
     split, masks = session.cfg.dataset.gen_subset, bench_ablation.grid(session, wanted)
     loop, half = (bench_ablation.translator_of(session, split, None, count) for count in (size, size // 2))
-    expected = bench_ablation.one_by_one(session, loop, masks)
     many = bench_ablation.translator_of(session, split, None, size)
     many._many._recorder = None  # what the loop does waits for the device
-    ways: dict[str, list[list[str]]] = {"the loop, half a batch": bench_ablation.one_by_one(session, half, masks)}
-    for own, cross in ((True, True), (False, True), (True, False), (False, False)):
-        with _attending(own, cross):
-            for count, rows in ((1, "a mask in a batch"), (0, "all masks in a batch")):
-                name = f"{rows}, {_ATTENTION[own, cross]} as in the loop"
-                ways[name] = bench_ablation.in_packs(many, masks, count)
-    return [{"way": name, "masks": len(masks), **bench_ablation.agreement(way, expected)} for name, way in ways.items()]
+
+    def ways(kinds: Sequence[tuple[bool, bool]], after: str) -> Iterator[dict[str, Any]]:
+        expected = bench_ablation.one_by_one(session, loop, masks)
+        found = {"the loop, half a batch": bench_ablation.one_by_one(session, half, masks)}
+        for kind in kinds:
+            with _attending(*kind):
+                for rows, count in (("a mask in a batch", 1), ("all masks in a batch", 0)):
+                    name = f"{rows}, {_ATTENTION[kind]} as in the loop"
+                    found[name] = bench_ablation.in_packs(many, masks, count)
+        for name, way in found.items():
+            yield {"way": name + after, "masks": len(masks), **bench_ablation.agreement(way, expected)}
+
+    rows = list(ways(list(_ATTENTION), ""))
+    with _many_rows():
+        return rows + list(ways([(True, True), (False, False)], "; many rows"))
 
 
 def _compared(
@@ -193,6 +224,7 @@ def _compared(
     half = loop(*(x[: count // 2].clone() for x in given))
     return {
         "product": name,
+        "sentences": count,
         "batch": _difference(batch(*given)[:count], mine),
         "half": _difference(half, mine[: count // 2]),
     }
@@ -209,7 +241,7 @@ def _difference(found: Tensor, expected: Tensor) -> dict[str, float]:
 
 
 def _over_rounds(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return one row for a product: the mean share of rows that differ, and the largest difference."""
+    """Return the mean share of rows that differ and the largest difference, of one product and number of sentences."""
     sides = {
         side: {
             "differing_rows": sum(row[side]["differing_rows"] for row in rows) / len(rows),
@@ -217,7 +249,7 @@ def _over_rounds(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
         }
         for side in ("batch", "half")
     }
-    return {"product": rows[0]["product"], **sides}
+    return {"product": rows[0]["product"], "sentences": rows[0]["sentences"], **sides}
 
 
 if __name__ == "__main__":

@@ -17,15 +17,27 @@ def test_products_are_the_same_but_for_rounding(trained, tmp_path, monkeypatch, 
     # Source: both sides compute the same function; float32 has a relative precision of 6e-8 an operation.
     lively, output = write_lively(trained, tmp_path), tmp_path / "found.json"
     argv = [lively["data"], "--path", lively["checkpoint"], "--cpu", "--beam", "3", "--tokens", "7"]
-    argv += ["--sentences", "4", "--masks", "3", "--translated-masks", "3", "--gen-subset", "test", "--max-len-b", "9"]
+    argv += [
+        "--sentences",
+        "4",
+        "2",
+        "--masks",
+        "3",
+        "--translated-masks",
+        "3",
+        "--gen-subset",
+        "test",
+        "--max-len-b",
+        "9",
+    ]
     argv += ["--output", output]
     monkeypatch.setattr(sys, "argv", ["rounding.py", *map(str, argv)])
     rounding.main()
     value, printed = read_json(output), capsys.readouterr().out
-    assert len(value["rows"]) == 11 and printed.count("%") == 2 * 11 + 9
+    assert [row["sentences"] for row in value["rows"]] == [4] * 11 + [2] * 11 and printed.count("%") == 2 * 22 + 14
     assert all(row[side]["largest"] < 1e-5 for row in value["rows"] for side in ("batch", "half"))
     # In float32 nothing differs.
-    assert [row["differing_hypotheses"] for row in value["translated"]] == [0] * 9
+    assert [row["differing_hypotheses"] for row in value["translated"]] == [0] * 14
 
 
 def test_differences_are_counted_by_row():
