@@ -51,7 +51,9 @@ class GatedCriterion:
                 f"the criterion learns gates, and the task {type(task).__name__} does not know of any: give --task "
                 "translation_headprune (for GLUE --task glue)"
             )
-        return cls(cfg, task)  # type: ignore[call-arg]
+        criterion = super().build_criterion(cfg, task)  # type: ignore[misc]  # fairseq's, which this is mixed into
+        criterion.gate_config = cfg
+        return criterion
 
     def candidates(self, heads: list[Part]) -> list[Part]:
         """Return the heads of the model that get a gate.
@@ -202,22 +204,6 @@ def _in_updates(flag: str, value: float, run: Optional[int]) -> int:
     return round(value * run)
 
 
-class _LabelSmoothed(LabelSmoothedCrossEntropyCriterion):
-    """fairseq's label-smoothed cross entropy, built from its own flags and those of the gates."""
-
-    def __init__(self, cfg: Any, task: Any) -> None:
-        super().__init__(task, cfg.sentence_avg, cfg.label_smoothing, cfg.ignore_prefix_size, cfg.report_accuracy)
-        self.gate_config = cfg
-
-
-class _SentencePrediction(SentencePredictionCriterion):
-    """fairseq's sentence prediction; lambda is relative to the mean loss over examples."""
-
-    def __init__(self, cfg: Any, task: Any) -> None:
-        super().__init__(cfg, task)
-        self.gate_config = cfg
-
-
 @dataclass
 class LabelSmoothedCrossEntropyL0Config(L0Config, LabelSmoothedCrossEntropyCriterionConfig):
     """Flags of label smoothing and of L0."""
@@ -239,20 +225,20 @@ class SentencePredictionDSPConfig(DSPConfig, SentencePredictionConfig):
 
 
 @register_criterion("label_smoothed_cross_entropy_l0", dataclass=LabelSmoothedCrossEntropyL0Config)
-class LabelSmoothedCrossEntropyL0(L0Criterion, _LabelSmoothed):
+class LabelSmoothedCrossEntropyL0(L0Criterion, LabelSmoothedCrossEntropyCriterion):
     """Translation with hard concrete gates; every open gate costs lambda."""
 
 
 @register_criterion("label_smoothed_cross_entropy_dsp", dataclass=LabelSmoothedCrossEntropyDSPConfig)
-class LabelSmoothedCrossEntropyDSP(SubsetCriterion, _LabelSmoothed):
+class LabelSmoothedCrossEntropyDSP(SubsetCriterion, LabelSmoothedCrossEntropyCriterion):
     """Translation with exactly K heads open at the end, chosen by DSP (or straight-through top-K)."""
 
 
 @register_criterion("sentence_prediction_l0", dataclass=SentencePredictionL0Config)
-class SentencePredictionL0(L0Criterion, _SentencePrediction):
-    """Classification or regression with hard concrete gates."""
+class SentencePredictionL0(L0Criterion, SentencePredictionCriterion):
+    """Classification or regression with hard concrete gates; lambda is relative to the mean loss over examples."""
 
 
 @register_criterion("sentence_prediction_dsp", dataclass=SentencePredictionDSPConfig)
-class SentencePredictionDSP(SubsetCriterion, _SentencePrediction):
+class SentencePredictionDSP(SubsetCriterion, SentencePredictionCriterion):
     """Classification or regression with exactly K heads open at the end."""
