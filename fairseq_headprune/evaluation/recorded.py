@@ -60,28 +60,27 @@ def unpacked(record: Mapping[str, Any]) -> dict[str, np.ndarray]:
         ValueError: a system's data is damaged, or the one it is compared with is missing.
     """
     rows, columns = record["shape"]
-    dtype, found = np.dtype(record["dtype"]), {}
+    dtype, stored = np.dtype(record["dtype"]), {}
     for name, system in record["systems"].items():
         try:
             data = zlib.decompress(base64.b64decode(system["data"], validate=True))
-            found[name] = np.frombuffer(data, dtype=dtype).reshape(columns, rows).T
+            stored[name] = np.frombuffer(data, dtype=dtype).reshape(columns, rows).T
         except (ValueError, zlib.error) as error:
             raise ValueError(f"the statistics of {name} are damaged ({error})") from error
     if dtype.kind == "f":
-        return found
-    changes = dict(found)
-    for name, system in record["systems"].items():
-        if system["against"] not in (None, name):
-            if system["against"] not in changes:
-                raise ValueError(f"the statistics of {system['against']}, which {name} is compared with, are missing")
-            found[name] = changes[name] + _whole(record, changes, system["against"])
-    return found
+        return stored
+    against = {name: system["against"] for name, system in record["systems"].items()}
+    return {name: _whole(stored, against, name) for name in stored}
 
 
-def _whole(record: Mapping[str, Any], changes: Mapping[str, np.ndarray], name: str) -> np.ndarray:
-    """Return the statistics of a system that others are compared with, itself perhaps stored as a difference."""
-    base = record["systems"][name]["against"]
-    return changes[name] if base in (None, name) else changes[name] + _whole(record, changes, base)
+def _whole(stored: Mapping[str, np.ndarray], against: Mapping[str, str | None], name: str) -> np.ndarray:
+    """Return the statistics of a system that is stored as a difference, perhaps from another difference."""
+    base = against[name]
+    if base is None or base == name:
+        return stored[name]
+    if base not in stored:
+        raise ValueError(f"the statistics of {base}, which {name} is compared with, are missing")
+    return stored[name] + _whole(stored, against, base)
 
 
 def recomputed(record: Mapping[str, Any], score: Score) -> dict[str, dict[str, Any]]:

@@ -31,29 +31,20 @@ class Metric:
         signature: sacrebleu's signature, which says how the score was computed.
         tokens: sentence -> the tokens that are counted.
         score: sums of statistics (…, stats) -> corpus scores (…), 0 to 100.
-        recipe: what :func:`score_of` needs to make ``score`` again, as JSON values.
+        recipe: what :func:`score_of` makes ``score`` of, as JSON values.
 
     Raises:
         ValueError: the references are not a list of strings, or there are none.
     """
 
     def __init__(
-        self,
-        name: str,
-        signature: str,
-        references: Sequence[str],
-        tokens: Tokeniser,
-        order: int,
-        score: Callable[[np.ndarray], np.ndarray],
+        self, recipe: Mapping[str, str], signature: str, references: Sequence[str], tokens: Tokeniser, order: int
     ) -> None:
         _check_sentences("references", references)
         if not references:
             raise ValueError("no references (0 sentences): there is nothing to score")
-        self.name = name
-        self.signature = signature
-        self.tokens = tokens
-        self.score = score
-        self.recipe = {"metric": name, "smooth": "none" if score is bleu_unsmoothed else "exp"}
+        self.name, self.recipe, self.score = recipe["metric"], dict(recipe), score_of(recipe)
+        self.signature, self.tokens = signature, tokens
         self._ngrams = ReferenceNgrams([tokens(sentence) for sentence in references], order)
 
     def extract(self, hypotheses: Sequence[str]) -> np.ndarray:
@@ -92,11 +83,11 @@ def corpus_metric(name: str, references: Sequence[str], tokenize: str = "13a") -
         tokens = bleu_tokeniser(tokenize)
         smooth = "none" if tokenize == TOKENISED else "exp"
         bleu = BLEU(tokenize="none" if tokenize == TOKENISED else tokenize, smooth_method=smooth)
-        score = bleu_unsmoothed if tokenize == TOKENISED else bleu_smoothed
-        return Metric(name, _signature(bleu), references, tokens, bleu.max_ngram_order, score)
+        recipe = {"metric": name, "smooth": smooth}
+        return Metric(recipe, _signature(bleu), references, tokens, bleu.max_ngram_order)
     if name == "chrf":
-        chrf = CHRF()
-        return Metric(name, _signature(chrf), references, characters, chrf.char_order, chrf_score)
+        chrf, recipe = CHRF(), {"metric": name, "smooth": "exp"}
+        return Metric(recipe, _signature(chrf), references, characters, chrf.char_order)
     raise ValueError(f"unknown metric {name!r}; known are {', '.join(METRICS)}")
 
 

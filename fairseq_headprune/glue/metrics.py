@@ -53,7 +53,8 @@ class LabelMetric:
 
     Attributes:
         name: of the metric; ``signature`` says how it is computed.
-        recipe: what :func:`label_score` needs to score statistics again, as JSON values.
+        recipe: what :func:`label_score` makes ``score`` of, as JSON values.
+        score: sums of statistics (…, stats) -> scores (…) in percent.
     """
 
     def __init__(self, task: GlueTask, metric: str, references: Sequence[str]) -> None:
@@ -68,6 +69,7 @@ class LabelMetric:
         self._target = self._numbers("references", references)
         self.signature = f"{metric} of {task.name}, in percent"
         self.recipe = {"metric": metric, "task": task.name}
+        self.score = label_score(self.recipe)
 
     def extract(self, hypotheses: Sequence[str]) -> np.ndarray:
         """Return the statistics of one system, (examples, stats), float64.
@@ -77,10 +79,6 @@ class LabelMetric:
         """
         check_lengths(len(hypotheses), len(self._target))
         return _statistics(self._task, self._numbers("predictions", hypotheses), self._target)
-
-    def score(self, sums: np.ndarray) -> np.ndarray:
-        """Return scores (…) in percent from sums of statistics (…, stats)."""
-        return _score(self._task, self.name, np.asarray(sums, dtype=np.float64))
 
     def _numbers(self, what: str, texts: Sequence[str]) -> np.ndarray:
         """Return class numbers, or scores, (examples,)."""

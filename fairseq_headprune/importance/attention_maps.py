@@ -79,9 +79,7 @@ def value_norms(values: Tensor, output: Tensor) -> Tensor:
         (batch, heads, src).
     """
     by_head = output.view(output.size(0), values.size(1), values.size(3))
-    return (values.transpose(0, 1).flatten(1, 2) @ by_head.permute(1, 2, 0)).norm(dim=-1).view(
-        values.size(1), values.size(0), -1
-    ).transpose(0, 1)  # fmt: skip
+    return torch.einsum("bhsk,dhk->bhsd", values, by_head).norm(dim=-1)
 
 
 @dataclass(frozen=True)

@@ -36,13 +36,6 @@ class GateDerivatives:
         if ffn and not self.gates.ffn:
             raise ValueError("the model has no feed-forward blocks that can be gated")
 
-    @property
-    def layers(self) -> dict[str, int]:
-        """The number of layers of each component that has gates."""
-        gates = self.gates
-        heads = {c: len(modules) for c, modules in gates.modules.items()}
-        return heads | {c: len(modules) for c, modules in (gates.ffn if self._ffn else {}).items()}
-
     def per_sentence(self, sample: dict[str, Any]) -> dict[str, list[Tensor]]:
         """Return dL(x)/d gate for each sentence x of a batch: component -> one tensor (batch, heads) per layer.
 
@@ -117,12 +110,13 @@ def gradient_importance(
     """
     if reduction not in REDUCTIONS:
         raise ValueError(f"unknown reduction {reduction!r}; known are {', '.join(REDUCTIONS)}")
-    total: dict[str, list[Any]] = {c: [0.0] * layers for c, layers in derivatives.layers.items()}
+    total: dict[str, list[Any]] = {}
     counts = {"sentences": 0, "tokens": 0, "batches": 0, "source_tokens": 0}
     for found, counted in in_order([_of_batch(derivatives, sample, reduction, power) for sample in batches]):
         counts = {name: number + counted[name] for name, number in counts.items()}
         for component, layers in found.items():
-            total[component] = [old + new for old, new in zip(total[component], layers, strict=True)]
+            before = total.get(component, [0.0] * len(layers))
+            total[component] = [old + new for old, new in zip(before, layers, strict=True)]
     if not counts["sentences"]:
         raise ValueError("there is no sentence with target tokens to estimate importance from")
     values = {}
