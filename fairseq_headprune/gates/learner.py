@@ -140,37 +140,28 @@ class GateLearner:
         """Whether the present gates have a gradient; at a very low temperature they are exactly 0 or 1 without one."""
         return not self._pullback.vanishes
 
-    def begin(self) -> Tensor:
-        """Return the gates of the present update, float32 (heads,); they stay the same until :meth:`step`."""
-        return torch.from_numpy(self.sample()).float()
-
-    def sample(self) -> np.ndarray:
-        """Like :meth:`begin`; an array, float64 (heads,)."""
+    def begin(self) -> np.ndarray:
+        """Return the gates of the present update, float64 (heads,); they stay the same until :meth:`step`."""
         self._drawn, self._known = (self._weights(), self._draw(self.updates), self.updates), None
         gates, self._pullback = self.rule.gates(*self._drawn)
         return gates
-
-    def step(self, gradient: Tensor) -> None:
-        """Make an update.
-
-        Args:
-            gradient: of the mean loss (nats per token) w.r.t. the gates, (heads,).
-
-        Raises:
-            FloatingPointError: it is not finite; the state is unchanged then.
-        """
-        by_gates = gradient.double().numpy()
-        if not is_finite(by_gates):
-            raise FloatingPointError(self.not_finite(by_gates))
-        self.advance(by_gates)
 
     def not_finite(self, by_gates: np.ndarray) -> str:
         """Describe a gradient that is not finite."""
         head = self.heads[int(np.argmin(np.isfinite(by_gates)))]
         return f"update {self.updates}: the gradient of the gate of {head} is not finite"
 
-    def advance(self, by_gates: np.ndarray) -> None:
-        """Like :meth:`step`, for a float64 array of finite numbers."""
+    def step(self, by_gates: np.ndarray) -> None:
+        """Make an update.
+
+        Args:
+            by_gates: gradient of the mean loss (nats per token) w.r.t. the gates, float64 (heads,).
+
+        Raises:
+            FloatingPointError: it is not finite; the state is unchanged then.
+        """
+        if not is_finite(by_gates):
+            raise FloatingPointError(self.not_finite(by_gates))
         by_weights, known = self._pullback(by_gates), self._find_known()
         if self.rule.penalty is not None:
             # The gradient of the sum of price times P(open); the price is adapted to the number of open gates.

@@ -61,11 +61,11 @@ class LearnedGates:
             return self._leaf
         if self._place is None:
             device = next(module.out_proj.weight.device for module, _ in self._modules)
-            self._leaf = self.learner.begin().to(device, torch.float32)
+            self._leaf = torch.from_numpy(self.learner.begin()).float().to(device)
             self._leaf.requires_grad_(self.learner.needs_gradient)
         else:
             # Every update waits for the device before its step, so the last update's asynchronous copy has finished.
-            self._staged_values[:] = self.learner.sample()
+            self._staged_values[:] = self.learner.begin()
             self._leaf = self._place
             self._values.copy_(self._staged, non_blocking=True)
         return self._leaf
@@ -123,7 +123,7 @@ class LearnedGates:
         Args:
             gradient: float64 (heads,), of the mean loss; finite.
         """
-        self.learner.advance(gradient)
+        self.learner.step(gradient)
         self._leaf, self._mask_is_stale, self._read = None, True, None
         self.take_off()
         if self._place is not None:
