@@ -6,7 +6,7 @@ One JSON document per line (Li et al. 2021, §5.6); and the numbers that are log
 import json
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -263,22 +263,27 @@ def distribution(runs: list[GateRun]) -> dict[int, dict[str, list[float]]]:
     Raises:
         ValueError: the gated heads of a run differ from the first run's.
     """
-    groups: dict[int, list[dict[str, list[int]]]] = {}
-    for run in sorted(runs, key=lambda run: len(run.final)):
+    for run in runs:
         if run.heads != runs[0].heads:
             raise ValueError(f"{run.path} has gates on other heads than {runs[0].path}: give runs of one model")
-        groups.setdefault(len(run.final), []).append(layer_counts(run))
-    return mean_counts(groups)
+    return mean_counts((len(run.final), layer_counts(run)) for run in runs)
 
 
-def mean_counts(groups: Mapping[int, Sequence[Mapping[str, Sequence[int]]]]) -> dict[int, dict[str, list[float]]]:
-    """Return number of heads kept -> component -> heads per layer, the mean over the sets with that number."""
+def mean_counts(sets: Iterable[tuple[int, dict[str, list[int]]]]) -> dict[int, dict[str, list[float]]]:
+    """Return number of heads kept, ascending -> component -> heads per layer, the mean over the sets with that number.
+
+    Args:
+        sets: (number of heads kept, component -> heads in each layer).
+    """
+    groups: dict[int, list[dict[str, list[int]]]] = {}
+    for kept, counts in sets:
+        groups.setdefault(kept, []).append(counts)
     return {
         kept: {
             component: [sum(layer) / len(layer) for layer in zip(*(counts[component] for counts in group), strict=True)]
             for component in group[0]
         }
-        for kept, group in groups.items()
+        for kept, group in sorted(groups.items())
     }
 
 

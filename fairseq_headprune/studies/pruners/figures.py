@@ -73,11 +73,10 @@ def set_figures(rows: Sequence[Mapping[str, Any]], stem: files.PathLike, total: 
 
 def layer_counts(rows: Sequence[Mapping[str, Any]]) -> dict[int, dict[str, list[float]]]:
     """Return number of heads kept -> component -> mean number of heads in each layer, over seeds."""
-    groups: dict[int, list[dict[str, list[int]]]] = {}
-    for row in sorted(rows, key=lambda row: row["count"]):
-        counts = {component: [layer.count("1") for layer in layers] for component, layers in row["kept"].items()}
-        groups.setdefault(row["count"], []).append(counts)
-    return mean_counts(groups)
+    return mean_counts(
+        (row["count"], {component: [layer.count("1") for layer in layers] for component, layers in row["kept"].items()})
+        for row in rows
+    )
 
 
 def _draw(axes: Any, points: Sequence[Mapping[str, Any]], limit: float, measure: str) -> None:
