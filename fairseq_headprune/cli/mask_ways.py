@@ -69,7 +69,7 @@ def by_config(args: argparse.Namespace, start: Mask) -> Chosen:
 def by_parameters(args: argparse.Namespace, start: Mask) -> Chosen:
     """``--for-params``."""
     from fairseq_headprune.checkpoints import read_state  # torch: not for masks of other ways
-    from fairseq_headprune.removal.checkpoint import LEARNED, parameters_of_ffn, parameters_of_heads
+    from fairseq_headprune.removal.checkpoint import parameters_of_ffn, parameters_of_heads
     from fairseq_headprune.removal.surgery import compact, parameter_count
 
     share = parse_share(args.for_params)
@@ -78,8 +78,7 @@ def by_parameters(args: argparse.Namespace, start: Mask) -> Chosen:
         state = read_state(args.like)
     except ValueError as error:
         raise ValueError(f"--for-params needs a checkpoint as --like, whose parameters it counts ({error})") from error
-    # Removing heads also removes learned gates.
-    total = parameter_count(compact({n: t for n, t in state["model"].items() if not n.startswith(LEARNED)}))
+    total = parameter_count(compact(state["model"]))  # without learned gates, which are removed with the heads
     blocks = parameters_of_ffn(state, start)
     mask, left = keep_within(start, scores, total, parameters_of_heads(state), share, blocks)
     budget = {"share": args.for_params, "parameters": left, "of": total, "reached": round(left / total, 4)}

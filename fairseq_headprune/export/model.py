@@ -18,6 +18,7 @@ from fairseq_headprune.files import PathLike
 from fairseq_headprune.modules.attach import without_attention_weights
 from fairseq_headprune.parts import HEADS, Mask
 from fairseq_headprune.removal.checkpoint import remove_heads
+from fairseq_headprune.removal.surgery import LEARNED
 from fairseq_headprune.tasks.translation_headprune import ImportedModels, check_dictionaries
 
 
@@ -129,7 +130,7 @@ def zeroed_weights(state: State, mask: Mask, way_out: str = "") -> dict[str, Ten
         what = f"{len(gone)} heads were removed from it ({gone[0]}…)" if gone else "feed-forward parts are pruned"
         raise ValueError(f"a Hugging Face folder holds layers with all their heads and units: {what}{way_out}")
     layout.check(mask)
-    weights = {n: t for n, t in state["model"].items() if not n.startswith("head_gates.") and "_keep" not in n}
+    weights = {n: t for n, t in state["model"].items() if not n.startswith(LEARNED) and "_keep" not in n}
     for module in part_modules(state["model"], HEADS):
         keep = torch.tensor(mask.rows[module.component][module.layer], dtype=torch.bool)
         if not keep.all():

@@ -29,11 +29,9 @@ from torch import Tensor, nn
 from fairseq_headprune.export.model import Exportable, Pairs, gathered
 from fairseq_headprune.files import PathLike
 from fairseq_headprune.models.imported import HalvesPositions
+from fairseq_headprune.models.transformer_gated import NO_LAYER
 
 OPSET = 17
-
-#: index of a layer that no decoder has, so that no alignment is computed
-_NO_LAYER = -1
 
 
 class Positions(nn.Module):
@@ -87,7 +85,7 @@ class DecoderGraph(nn.Module):
     def forward(self, tokens: Tensor, encoder_out: Tensor, padding: Tensor) -> Tensor:
         """See the module docstring."""
         output = {"encoder_out": [encoder_out.transpose(0, 1)], "encoder_padding_mask": [padding]}
-        logits, _ = self.decoder(tokens, encoder_out=output, alignment_layer=_NO_LAYER)
+        logits, _ = self.decoder(tokens, encoder_out=output, alignment_layer=NO_LAYER)
         return logits.log_softmax(dim=-1)
 
 
@@ -113,7 +111,7 @@ class StepGraph(nn.Module):
         # The keys are in the cache, so only the batch size of the encoder's output is used.
         nothing = tokens.new_zeros(1, tokens.size(0), self.decoder.embed_dim, dtype=torch.float)
         output = {"encoder_out": [nothing], "encoder_padding_mask": [padding]}
-        logits, _ = self.decoder(tokens, encoder_out=output, incremental_state=state, alignment_layer=_NO_LAYER)
+        logits, _ = self.decoder(tokens, encoder_out=output, incremental_state=state, alignment_layer=NO_LAYER)
         present = [module._get_input_buffer(state) for module in self.own.values()]
         return logits[:, -1].log_softmax(dim=-1), *[p[k] for p in present for k in ("prev_key", "prev_value")]
 

@@ -68,12 +68,12 @@ def check(folder: Path, output: Path, lines: list[str], value: dict[str, Any]) -
     """
     transformers = load_transformers()
     languages = {"src_lang": value["source_lang"], "tgt_lang": value["target_lang"]}
-    given = languages if _has_languages(output, value) else {}
+    ours, task = load_import(output, value)
+    given = {} if task.source_dictionary.about["language"] is None else languages
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True, **given)
         theirs = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder, local_files_only=True).float().eval()
-    ours, task = load_import(output, value)
     numbers = Numbers(output, "source", task.source_dictionary, value["source_lang"])(lines)
     other = [i for i, line in enumerate(lines) if tokenizer(line)["input_ids"] != numbers[i]]
     rows = [row for row in numbers if len(row) <= ours.max_positions()[0]]
@@ -99,13 +99,6 @@ def check(folder: Path, output: Path, lines: list[str], value: dict[str, Any]) -
         "search": {"beam": 4, "early_stopping": True, "max_length": LENGTH},
         "remarks": [f"{count} {what}" for what, count in counts.items() if count],
     }
-
-
-def _has_languages(output: Path, value: dict[str, Any]) -> bool:
-    from fairseq_headprune.imports.dictionary import ImportedDictionary
-
-    dictionary = ImportedDictionary.read(output / f"dict.{value['source_lang']}.txt")
-    return dictionary is not None and dictionary.about["language"] is not None
 
 
 def load_import(output: Path, value: dict[str, Any]) -> tuple[Any, Any]:

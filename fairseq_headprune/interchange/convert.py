@@ -24,7 +24,7 @@ CHECKPOINT = "model.pt"
 
 _PREPARE = """#!/usr/bin/env bash
 # Turns raw text, one sentence a line, into a data folder of fairseq with the numbers of this model:
-#   bash {name} --testpref raw/test --destdir data-bin
+#   bash prepare.sh --testpref raw/test --destdir data-bin
 # reads raw/test.{source} and raw/test.{target}; --trainpref and --validpref work alike, --help tells more.
 set -euo pipefail
 here="$(cd "$(dirname "${{BASH_SOURCE[0]}}")" && pwd)"
@@ -44,7 +44,9 @@ def import_folder(
     config = read_config(folder)
     family = family_of(config)
     settings, ties = family.settings(config), family.ties(config)
-    _check_size(config, "vocab_size")
+    size = config.get("vocab_size")
+    if not isinstance(size, int) or size < 4:
+        raise ValueError(f"config.json: vocab_size is {size!r}; the number of embeddings is expected")
     vocabulary = family.vocabulary(folder, config)
     source_lang, target_lang = _languages(folder, config, vocabulary, source_lang, target_lang)
     sides = {"source": (source_lang, vocabulary.source), "target": (target_lang, vocabulary.target)}
@@ -82,15 +84,9 @@ def _write_preparation(
     copied = copy_small_files(folder, output / FOLDER)
     write_json(output / FILE, {**pieces, "source_lang": source_lang, "target_lang": target_lang})
     prepare = output / "prepare.sh"
-    write_text(prepare, _PREPARE.format(name="prepare.sh", source=source_lang, target=target_lang))
+    write_text(prepare, _PREPARE.format(source=source_lang, target=target_lang))
     prepare.chmod(prepare.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP)
     return copied
-
-
-def _check_size(config: Mapping[str, Any], name: str) -> None:
-    value = config.get(name)
-    if not isinstance(value, int) or value < 4:
-        raise ValueError(f"config.json: {name} is {value!r}; the number of embeddings is expected")
 
 
 def _languages(

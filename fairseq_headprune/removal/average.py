@@ -8,9 +8,9 @@ import torch
 
 from fairseq_headprune.checkpoints import State, read_state, stored_layout
 from fairseq_headprune.files import PathLike, check_output, identified, same_file, write_with
-from fairseq_headprune.removal.checkpoint import LEARNED, check_whole
+from fairseq_headprune.removal.checkpoint import check_whole
 from fairseq_headprune.removal.settings import forget_training
-from fairseq_headprune.removal.surgery import compact
+from fairseq_headprune.removal.surgery import LEARNED, compact
 from fairseq_headprune.stored.dictionaries import differing_sides, noted_hashes
 
 

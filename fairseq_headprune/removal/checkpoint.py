@@ -26,6 +26,7 @@ from fairseq_headprune.parts.layout import Layout
 from fairseq_headprune.parts.mask import SoftGates
 from fairseq_headprune.removal.settings import check_removable, cut_optimizer, forget_training, set_layout
 from fairseq_headprune.removal.surgery import (
+    LEARNED,
     compact,
     fold_gates,
     parameter_count,
@@ -34,9 +35,6 @@ from fairseq_headprune.removal.surgery import (
     with_inputs,
 )
 from fairseq_headprune.stored.dictionaries import hashes_from_data, noted_hashes
-
-#: prefix of the tensors of learned gates; they are dropped, since removing the heads makes their choice permanent
-LEARNED = "head_gates."
 
 
 @dataclass

@@ -12,6 +12,9 @@ from fairseq_headprune.parts import FFN
 from fairseq_headprune.parts.layout import Layout
 from fairseq_headprune.parts.mask import SoftGates
 
+#: prefix of the tensors of learned gates; they are dropped, since removing the heads makes their choice permanent
+LEARNED = "head_gates."
+
 #: entries of a state dict that are not parameters
 _BUFFERS = ("head_keep", "ffn_keep", "_float_tensor", "version")
 
@@ -56,7 +59,7 @@ def parameter_names(weights: Mapping[str, Tensor]) -> list[str]:
     names = []
     for name, tensor in weights.items():
         key = (tensor.data_ptr(), tuple(tensor.shape))
-        if name.split(".")[-1] in _BUFFERS or name.startswith("head_gates.") or (tensor.numel() and key in seen):
+        if name.split(".")[-1] in _BUFFERS or name.startswith(LEARNED) or (tensor.numel() and key in seen):
             continue
         seen.add(key)
         names.append(name)
