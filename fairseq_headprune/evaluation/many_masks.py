@@ -25,7 +25,7 @@ from fairseq_headprune.evaluation.generation import ForcingGenerator
 from fairseq_headprune.evaluation.memory import expected_tokens
 from fairseq_headprune.evaluation.recorded_step import StepRecorder
 from fairseq_headprune.evaluation.search import Search
-from fairseq_headprune.modules.attach import GatedParts, without_attention_weights
+from fairseq_headprune.modules.attach import GatedParts, find_gates, without_attention_weights
 from fairseq_headprune.modules.cache import BeamCache
 from fairseq_headprune.modules.row_masks import RowMasks, branching
 from fairseq_headprune.parts import Mask
@@ -145,3 +145,37 @@ class ManyMasks:
             output = encoder.forward_torchscript(net_input)
         padding = output["encoder_padding_mask"][0].to(torch.bool).repeat(1 + max(group), 1)
         return output["encoder_out"][0], padding, group
+
+
+class ValidationDecoder:
+    """Translates batches of a model that is being trained (``--eval-bleu``), under its own mask.
+
+    Attributes:
+        model: the model; its weights and mask may change between batches.
+    """
+
+    def __init__(self, model: Any, generator: SequenceGenerator) -> None:
+        self.model, self._pad, self._gates = model, generator.pad, find_gates(model)
+        self._many: Optional[ManyMasks] = None
+        if obstacle(model, self._gates, generator) is None:
+            # A recording that fails would make those of the training's passes void (see ``CudaRecorder``).
+            self._many = ManyMasks(model, self._gates, generator, records=False)
+
+    def translate(self, sample: dict[str, Any]) -> Optional[list[list[dict[str, Tensor]]]]:
+        """Return the best translation of each sentence in the form of fairseq's generator, only its tokens.
+
+        None: the model or the settings need fairseq's own generator.
+
+        Raises:
+            FloatingPointError: the model's output is not finite.
+        """
+        if self._many is None:
+            return None
+        count, width = sample["net_input"]["src_tokens"].shape
+        numbered = {**sample, "id": torch.arange(count)}
+        with self._many.under([self._gates.mask()]) as begin:
+            search = begin(numbered, [0], [self._many.limit(width)] * count)
+            search.run()
+            numbers, rows = search.found()
+        found = {number: row[row.ne(self._pad)] for number, row in zip(numbers.tolist(), rows, strict=True)}
+        return [[{"tokens": found[number]}] for number in range(count)]

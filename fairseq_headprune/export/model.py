@@ -33,15 +33,14 @@ class Exportable:
     Attributes:
         model, source, target: the fairseq model and dictionaries.
         settings: the model's settings as saved.
-        mask: the heads the model has, by original index.
+        target_lang: the language of the target dictionary.
     """
 
     model: Any
     source: Any
     target: Any
     settings: Any
-    mask: Mask
-    target_lang: str | None = None
+    target_lang: str | None
 
 
 def load(
@@ -77,7 +76,7 @@ def load(
         torch.save(slim, file)
         models, _ = checkpoint_utils.load_model_ensemble([str(file)], task=task)
     model = models[0].float().eval().requires_grad_(False)
-    return Exportable(model, task.source_dictionary, task.target_dictionary, settings, mask, task.cfg.target_lang)
+    return Exportable(model, task.source_dictionary, task.target_dictionary, settings, task.cfg.target_lang)
 
 
 def _task(state: State, data: PathLike, source_lang: str | None, target_lang: str | None) -> TranslationTask:

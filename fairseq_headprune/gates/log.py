@@ -8,11 +8,8 @@ import math
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from fairseq_headprune.files import PathLike, parse_json, write_text
 from fairseq_headprune.parts import HEADS, Part
@@ -96,16 +93,10 @@ def _line(path: PathLike, number: int, text: str) -> dict[str, Any]:
 
 def by_component(learner: Any, values: Any) -> dict[str, float]:
     """Sum one value per gated head by component."""
-    places, present = _places(tuple(head.component for head in learner.heads))
-    sums = np.bincount(places, weights=values.double().numpy(), minlength=len(HEADS)).tolist()
-    return {HEADS[place]: sums[place] for place in present}
-
-
-@lru_cache(maxsize=8)
-def _places(components: tuple[str, ...]) -> tuple[Any, list[int]]:
-    """Return the index of each head's component, and the indices that occur; called after every update."""
-    places = [HEADS.index(component) for component in components]
-    return np.array(places), sorted(set(places))
+    sums = dict.fromkeys(components(learner.heads), 0.0)
+    for head, value in zip(learner.heads, values.tolist(), strict=True):
+        sums[head.component] += value
+    return sums
 
 
 def gate_metrics(learner: Any) -> dict[str, float]:

@@ -129,9 +129,7 @@ class GlueDataset(FairseqDataset):
         """Numbers of word pieces of several examples."""
         return self.sizes[indices]
 
-    def size(self, index: int) -> int:
-        """The same; fairseq compares it with the maximum number of positions."""
-        return int(self.sizes[index])
+    size = num_tokens  # fairseq compares it with the maximum number of positions
 
     def ordered_indices(self) -> np.ndarray:
         """Return the order in which examples are batched."""

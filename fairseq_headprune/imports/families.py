@@ -53,13 +53,13 @@ def _marian(folder: Path, config: Mapping[str, Any]) -> Vocabulary:
     target = in_order(others, target_size, "target_vocab.json") if separate else source
     names = {key: target[number] for key, number in _marian_specials(config, len(target)).items()}
     specials = {"bos": None, "pad": names["pad"], "eos": names["eos"], "unk": str(tokenizer.get("unk_token", "<unk>"))}
-    frame = framed([], [names["eos"]])
+    frames = framed([], [names["eos"]])
     codes = [symbol for symbol in numbers if symbol.startswith(">>") and symbol.endswith("<<")]
     start = None if names["start"] == names["eos"] else names["start"]
     return Vocabulary(
         source,
         target,
-        {**about(specials, {"source": frame, "target": frame}, start=start), "codes": bool(codes)},
+        {**about(specials, frames, start=start), "codes": bool(codes)},
         {"kind": "sentencepiece", "source": "source.spm", "target": "target.spm"},
     )
 
@@ -95,8 +95,7 @@ def _m2m(folder: Path, config: Mapping[str, Any]) -> Vocabulary:
         languages = [token for token in numbers if len(token) == 8 and token[3] == "_" and token[4].isupper()]
     if not languages:
         raise ValueError(f"{folder}: the tokenizer's files list no token of a language")
-    frame = framed([LANGUAGE], ["</s>"])
-    frames = {"source": frame, "target": frame}
+    frames = framed([LANGUAGE], ["</s>"])
     return shared_vocabulary(
         folder, config, numbers, pieces, frames, forced=LANGUAGE, language=spelling, languages=languages
     )
@@ -120,8 +119,7 @@ def _bart(folder: Path, config: Mapping[str, Any]) -> Vocabulary:
     generation = config.get("generation") or {}
     key = "forced_bos_token_id"
     forced = single_token(generation.get(key, config.get(key)), key)
-    frame = framed(["<s>"], ["</s>"])
-    return shared_vocabulary(folder, config, numbers, pieces, {"source": frame, "target": frame}, forced)
+    return shared_vocabulary(folder, config, numbers, pieces, framed(["<s>"], ["</s>"]), forced)
 
 
 def _mbart(folder: Path, config: Mapping[str, Any]) -> Vocabulary:
@@ -131,10 +129,10 @@ def _mbart(folder: Path, config: Mapping[str, Any]) -> Vocabulary:
     further = [*known, "<mask>"]
     numbers, pieces = tokenizer_or_sentencepiece(folder, _MODEL, lambda: fairseq_order(folder, _MODEL, further))
     languages = [token for token in numbers if re.fullmatch(r"[a-z]{2,3}_[A-Z]{2}", token) and token in known]
-    frames = {"source": framed([LANGUAGE], ["</s>"]), "target": framed([LANGUAGE], ["</s>"])}
+    frames = framed([LANGUAGE], ["</s>"])
     if not fifty:
         # The decoder starts with the language instead; transformers' labels have it again after the end of sentence.
-        frames = {"source": framed([], ["</s>", LANGUAGE]), "target": framed([], ["</s>"])}
+        frames = {**framed([], ["</s>"]), "source": {"before": [], "after": ["</s>", LANGUAGE]}}
     start, forced = (None, LANGUAGE) if fifty else (LANGUAGE, None)
     return shared_vocabulary(
         folder, config, numbers, pieces, frames, forced, start=start, language="{}", languages=languages

@@ -111,9 +111,9 @@ def load_tokenizer(path: Path) -> Any:
         raise ValueError(f"{path}: not a tokenizer ({error})") from error
 
 
-def framed(before: Sequence[str], after: Sequence[str]) -> dict[str, list[str]]:
-    """Return the symbols around a sentence."""
-    return {"before": list(before), "after": list(after)}
+def framed(before: Sequence[str], after: Sequence[str]) -> dict[str, dict[str, list[str]]]:
+    """Return side -> the symbols before and after a sentence, if they are the same on both sides."""
+    return {side: {"before": list(before), "after": list(after)} for side in ("source", "target")}
 
 
 def cut_by(kind: str, file: str) -> dict[str, str]:

@@ -238,7 +238,7 @@ class TranslationHeadpruneTask(GatedTask, ImportedModels, TranslationTask):
         for model in models:
             self.check_mask(model, sample)
         if generator is getattr(self, "sequence_generator", None):
-            from fairseq_headprune.evaluation.validation import ValidationDecoder
+            from fairseq_headprune.evaluation.many_masks import ValidationDecoder
 
             if self._decoder is None or self._decoder.model is not models[0]:
                 self._decoder = ValidationDecoder(models[0], generator)
