@@ -4,6 +4,7 @@ Both metrics are sacrebleu's (Post 2018), with the same statistics and scores, v
 score of a sum of rows is the corpus score of those sentences, so resampling never tokenises again.
 """
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from typing import Any
@@ -208,27 +209,15 @@ def characters(sentence: str) -> str:
     return "".join(sentence.split())
 
 
-class _Words(dict):
-    """A cache: word, as separated by white space -> its tokens."""
-
-    def __init__(self, segment: Callable[[str], str]) -> None:
-        super().__init__()
-        self.segment = segment
-
-    def __missing__(self, word: str) -> tuple[str, ...]:
-        tokens = self[word] = tuple(self.segment(word).split())
-        return tokens
-
-
 def _by_words(segment: Callable[[str], str]) -> Tokeniser:
     # 13a looks at one neighbouring character at most, and treats a blank like any character that is no digit and no
     # punctuation mark. So a word's tokens do not depend on its neighbours, and each word is tokenised only once. The
     # exception is "-" before a line feed, which 13a joins.
-    words = _Words(segment)
+    of_word = functools.cache(lambda word: tuple(segment(word).split()))
 
     def tokens(sentence: str) -> list[str]:
         if "\n" in sentence:
             return segment(sentence).split()
-        return list(chain.from_iterable(map(words.__getitem__, sentence.split())))
+        return list(chain.from_iterable(map(of_word, sentence.split())))
 
     return tokens

@@ -3,7 +3,7 @@
 from typing import Any, Optional
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from fairseq_headprune.choosing.random_heads import generator
 from fairseq_headprune.importance.settings import Values
@@ -12,28 +12,22 @@ from fairseq_headprune.modules.cutting import ALONG
 from fairseq_headprune.parts import COMPONENTS, FFN, HEADS, Part
 
 
-def part_weights(root: nn.Module, count: int, biases: bool = False) -> Tensor:
+def weights_of(gates: GatedParts, component: str, layer: int, module: Any, biases: bool = False) -> Tensor:
     """Return the rows of q, k and v (or fc1) and columns of ``out_proj`` (or fc2) of each part: (parts, weights).
 
     Args:
-        root: the attention module, or the layer that contains the feed-forward block.
-        count: the number of parts.
+        module: the gated module of this component and layer.
         biases: include the biases of those rows.
     """
-    found = []
+    count, found = len(module.indices), []
+    if not count:
+        return module.output_layer.weight.new_zeros(0, 1)
+    root = gates.layers[component][layer] if component in FFN else module
     for name, parameter in root.named_parameters():
         if name in ALONG and (name.endswith(".weight") or (biases and name.endswith(".bias"))):
             dim = ALONG[name]
             found.append(parameter.detach().movedim(dim, 0).unflatten(0, (count, -1)).flatten(1))
     return torch.cat(found, dim=1)
-
-
-def weights_of(gates: GatedParts, component: str, layer: int, module: Any, biases: bool = False) -> Tensor:
-    """Return the weights of each part of a gated module; see :func:`part_weights`."""
-    if not module.indices:
-        return module.output_layer.weight.new_zeros(0, 1)
-    root = gates.layers[component][layer] if component in FFN else module
-    return part_weights(root, len(module.indices), biases)
 
 
 def heads_with_broken_weights(gates: GatedParts) -> list[Part]:
