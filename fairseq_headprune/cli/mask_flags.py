@@ -4,8 +4,8 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
-from fairseq_headprune.gates.subset import parse_count
 from fairseq_headprune.parts import FFN_PARTS
+from fairseq_headprune.parts.notation import parse_count
 
 #: default seed of the draws
 DEFAULT_SEED = 1

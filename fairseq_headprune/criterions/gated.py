@@ -19,8 +19,9 @@ from fairseq.criterions.sentence_prediction import SentencePredictionConfig, Sen
 
 from fairseq_headprune.criterions.settings import PRESETS, DSPConfig, GateConfig, L0Config
 from fairseq_headprune.gates.rules import L0Rule, SubsetRule
-from fairseq_headprune.gates.subset import Temperature, parse_count
+from fairseq_headprune.gates.subset import Temperature
 from fairseq_headprune.parts import Part, parse_components
+from fairseq_headprune.parts.notation import parse_count
 
 logger = logging.getLogger(__name__)
 

@@ -11,8 +11,6 @@ from typing import Optional
 import numpy as np
 from scipy.special import xlog1py
 
-from fairseq_headprune.parts import HEADS
-
 Array = np.ndarray
 
 #: exp(-746) is 0 in float64
@@ -216,26 +214,6 @@ def _projection(values: Array) -> float:
         above += value - 1
         shift = above / max(1, len(values) - place)
     return shift
-
-
-def parse_count(flag: str, text: str | None) -> int | dict[str, int]:
-    """Parse a number of heads: ``24``, or one per component: ``enc_self=8,enc_dec=8,dec_self=8``.
-
-    Raises:
-        ValueError: a number is not an integer, or a component is unknown or repeated.
-    """
-    try:
-        if "=" not in str(text):
-            return int(str(text))
-        pairs = [part.split("=") for part in str(text).split(",")]
-        counts = {component.strip(): int(number) for component, number in pairs}
-    except ValueError:
-        raise ValueError(
-            f"{flag} {text}: not a number of heads; give an integer, or one a component as in enc_self=8,enc_dec=8"
-        ) from None
-    if set(counts) - set(HEADS) or len(counts) != len(pairs):
-        raise ValueError(f"{flag} {text}: name each of {', '.join(HEADS)} at most once")
-    return counts
 
 
 @dataclass(frozen=True)

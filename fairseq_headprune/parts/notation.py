@@ -26,6 +26,26 @@ def parse_fraction(text: str) -> Fraction | None:
         return None
 
 
+def parse_count(flag: str, text: str | None) -> int | dict[str, int]:
+    """Parse a number of heads: ``24``, or one per component: ``enc_self=8,enc_dec=8,dec_self=8``.
+
+    Raises:
+        ValueError: a number is not an integer, or a component is unknown or repeated.
+    """
+    try:
+        if "=" not in str(text):
+            return int(str(text))
+        pairs = [part.split("=") for part in str(text).split(",")]
+        counts = {component.strip(): int(number) for component, number in pairs}
+    except ValueError:
+        raise ValueError(
+            f"{flag} {text}: not a number of heads; give an integer, or one a component as in enc_self=8,enc_dec=8"
+        ) from None
+    if set(counts) - set(HEADS) or len(counts) != len(pairs):
+        raise ValueError(f"{flag} {text}: name each of {', '.join(HEADS)} at most once")
+    return counts
+
+
 def parse_layer_counts(text: str) -> list[int]:
     """Read the number of heads kept per layer: one digit each (``888444``), or comma-separated (``16,16,8``).
 
