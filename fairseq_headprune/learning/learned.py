@@ -12,11 +12,6 @@ from fairseq_headprune.modules.attach import GatedParts
 from fairseq_headprune.parts import FFN, HEADS, Mask, Part
 
 
-def present_heads(gates: GatedParts) -> list[Part]:
-    """List the model's heads by original index, in the order component, layer, head."""
-    return [Part(c, layer, head) for c, layer, module in gates.items() for head in module.indices]
-
-
 class LearnedGates:
     """Applies the learner's gates to the heads of a model in training, and its hard set in evaluation.
 

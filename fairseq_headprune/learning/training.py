@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from fairseq_headprune.gates.learner import GateLearner, is_finite
 from fairseq_headprune.gates.log import GateLog, gate_metrics
-from fairseq_headprune.learning.learned import LearnedGates, present_heads
+from fairseq_headprune.learning.learned import LearnedGates
 from fairseq_headprune.learning.watch import NotFiniteError, loss_scale, report_overflow, watch
 from fairseq_headprune.modules.attach import GatedParts
 
@@ -46,12 +46,13 @@ class GateTraining:
             )
         tensors, description = state.loaded
         # The checkpoint's own mask is its gates' learned set; a mask given by the user is not.
-        if gates.mask().kept() != gates.full().kept() and (not tensors or gates.mask_is_fixed()):
+        present = gates.full().kept()
+        if gates.mask().kept() != present and (not tensors or gates.mask_is_fixed()):
             raise ValueError(
                 "the model has a head mask, and learned gates choose among all heads: remove the pruned heads first "
                 "(headprune slim), or omit the mask (--head-mask none)"
             )
-        heads = criterion.candidates(present_heads(gates))
+        heads = criterion.candidates(present)
         seed = config.seed if config.gate_seed is None else config.gate_seed
         rule = criterion.rule(heads, run)
         learner = GateLearner(rule, heads, criterion.gate_rate(rule), seed, config.clip_norm)
