@@ -21,7 +21,6 @@ class GlueTask:
         positive: the label whose F1 is computed.
         dev, test: file stems of the development and test sets; MNLI has two of each.
         plain: file stem -> columns, for files without a header.
-        test_sentences: names of the columns in test files, if they differ.
         submission: stem of the test set -> name of the file that GLUE's server expects.
     """
 

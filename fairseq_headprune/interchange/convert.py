@@ -48,7 +48,7 @@ def import_folder(
     if not isinstance(size, int) or size < 4:
         raise ValueError(f"config.json: vocab_size is {size!r}; the number of embeddings is expected")
     vocabulary = family.vocabulary(folder, config)
-    source_lang, target_lang = _languages(folder, config, vocabulary, source_lang, target_lang)
+    source_lang, target_lang = _languages(folder, vocabulary, source_lang, target_lang)
     sides = {"source": (source_lang, vocabulary.source), "target": (target_lang, vocabulary.target)}
     dictionaries = {}
     for side, (language, symbols) in sides.items():
@@ -89,9 +89,7 @@ def _write_preparation(
     return copied
 
 
-def _languages(
-    folder: Path, config: Mapping[str, Any], vocabulary: Vocabulary, source: str | None, target: str | None
-) -> tuple[str, str]:
+def _languages(folder: Path, vocabulary: Vocabulary, source: str | None, target: str | None) -> tuple[str, str]:
     """Return the names of the languages, from the flags or from the tokenizer's files.
 
     Raises:

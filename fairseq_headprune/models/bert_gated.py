@@ -119,8 +119,7 @@ class BertGatedModel(FairseqEncoderModel):
         super().upgrade_state_dict_named(state_dict, name)
         if self._fresh_head:
             logger.warning("the checkpoint's classifier is of another task: training starts with a fresh one")
-            for key, value in self.classification_heads.state_dict(prefix="classification_heads.").items():
-                state_dict[key] = value
+            state_dict.update(self.classification_heads.state_dict(prefix="classification_heads."))
             self._fresh_head = False
 
     def take_weights(self, folder: str, labels: list[str]) -> None:
