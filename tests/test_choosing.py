@@ -62,7 +62,7 @@ def test_percentages_of_table_1(text, pruned):
 def test_halves_are_rounded_to_the_even_number():
     # 12.5% and 37.5% of 12 heads: 1.5 and 4.5.
     assert [parse_amount(text).of(12) for text in ("12.5%", "37.5%")] == [2, 4]
-    assert parse_amount("33.3%").share == Fraction(333, 1000)
+    assert parse_amount("33.3%").value == Fraction(333, 1000)
 
 
 def test_every_head_is_pruned_equally_often():

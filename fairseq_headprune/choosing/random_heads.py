@@ -20,8 +20,7 @@ class Amount:
     """How much to prune, as given: a share of the prunable heads, or a number of heads."""
 
     text: str
-    share: Fraction | None
-    heads: int | None
+    value: Fraction | int
 
     def of(self, total: int) -> int:
         """Return the number of heads to prune: round(share x total), with ties to the even number.
@@ -29,8 +28,7 @@ class Amount:
         Raises:
             ValueError: this would prune no head, or all heads.
         """
-        count = self.heads if self.share is None else round(self.share * total)
-        assert count is not None
+        count = self.value if isinstance(self.value, int) else round(self.value * total)
         if not 0 < count < total:
             what = "no head" if count < 1 else "all heads" if count == total else "more than all heads"
             raise ValueError(f"--random {self.text} prunes {what} of {total} ({count}); ask for 1 to {total - 1}")
@@ -46,9 +44,9 @@ def parse_amount(text: str) -> Amount:
     value = text.strip()
     try:
         if value.endswith("%"):
-            return Amount(value, Fraction(value[:-1]) / 100, None)
+            return Amount(value, Fraction(value[:-1]) / 100)
         if value.isdecimal():
-            return Amount(value, None, int(value))
+            return Amount(value, int(value))
     except (ValueError, ZeroDivisionError):
         pass
     raise ValueError(f"--random {text!r} is neither a percentage such as 60% nor a number of heads to prune such as 86")

@@ -151,7 +151,7 @@ def _value(args: argparse.Namespace, sides: dict, paths: dict[str, str], rows: l
         "data": first.session.data(args.gen_subset),
         "models": {name: {**fact, "floor_speed": base / fact["multiply_adds"]} for name, fact in facts.items()},
         "rows": rows,
-        "environment": environment(getattr(first.session.args, "headprune_command", None)),
+        "environment": environment(args.headprune_command),
     }
 
 
@@ -159,10 +159,8 @@ def _text(value: dict[str, Any], form: str) -> str:
     from fairseq_headprune.report.speed import MODELS, TIMES
 
     if value["length"] is not None:
-        about = (
-            f"{value['length']} tokens a sentence; floor: speed to the first by multiply-adds of a sentence, source as "
-        )
-        about += "long as target, beam 1"
+        about = f"{value['length']} tokens a sentence; floor: speed to the first by multiply-adds of a sentence, "
+        about += "source as long as target, beam 1"
     else:
         about = "sentences: examples; floor: speed to the first by multiply-adds of an example of mean length"
     where = f"{value['device']}, {value['precision']}, {value['threads']} threads; {about}"

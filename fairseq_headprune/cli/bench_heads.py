@@ -136,7 +136,7 @@ def _settings(args: argparse.Namespace, session: Any) -> dict[str, Any]:
         "checkpoint": {**session.checkpoint, "path": os.path.basename(args.path)},
         "data": session.data(args.gen_subset),
         "metric": session.task.metric,
-        "environment": environment(getattr(session.args, "headprune_command", None)),
+        "environment": environment(args.headprune_command),
     }
 
 

@@ -3,7 +3,6 @@
 Masks are random, or were chosen by pruning methods and have labels or scores.
 """
 
-import copy
 import math
 import os
 import sys
@@ -18,13 +17,12 @@ import torch
 from fairseq_headprune.checkpoints import State, read_state
 from fairseq_headprune.choosing.random_heads import lowest, numbered
 from fairseq_headprune.files import PathLike, read_json, sha256
-from fairseq_headprune.modules.attach import find_gates
 from fairseq_headprune.parts import Mask
 from fairseq_headprune.parts.notation import format_config
 from fairseq_headprune.removal.checkpoint import remove_heads
 from fairseq_headprune.session import Session
-from fairseq_headprune.speed.measure import ClassifierSide, Side, measure, parameter_shares
-from fairseq_headprune.speed.variants import with_heads
+from fairseq_headprune.speed.measure import ClassifierSide, Side, measure, parameter_shares, spread
+from fairseq_headprune.speed.variants import slim_session
 
 
 def named_masks(pairs: Sequence[str]) -> dict[str, tuple[Mask, dict[str, Any]]]:
@@ -165,10 +163,7 @@ class _Variant(ClassifierSide):
     """A session's model with only the heads of one mask in memory."""
 
     def __init__(self, session: Session, mask: Mask, split: str, passes: _Passes) -> None:
-        mine = copy.copy(session)
-        mine.model = with_heads(session.model, mask)
-        mine.gates = find_gates(mine.model)
-        super().__init__(mine, split)
+        super().__init__(slim_session(session, mask), split)
         self.passes = passes
 
     def batches(self, sentences: int, batch_size: int) -> list[dict[str, Any]]:
@@ -255,11 +250,6 @@ def _add(to: dict[str, Any], row: Mapping[str, Any]) -> None:
     to["examples"] = row["sentences"]
     to["examples_per_second"] = row["sentences"] / median(to["seconds"])
     to["ratio"] = row["speed"]
-
-
-def spread(values: Sequence[float]) -> dict[str, float]:
-    """Return median, smallest and largest."""
-    return {"median": median(values), "min": min(values), "max": max(values)}
 
 
 def level(entries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

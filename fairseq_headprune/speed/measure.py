@@ -112,6 +112,11 @@ def operations(work: Callable[[], object]) -> int:
     return counter.count
 
 
+def spread(values: Sequence[float]) -> dict[str, float]:
+    """Return median, smallest and largest."""
+    return {"median": statistics.median(values), "min": min(values), "max": max(values)}
+
+
 def conditions(session: Session) -> dict[str, Any]:
     """Describe what times depend on besides the model: the device, its precision, and torch's threads."""
     return {"device": session.device.type, "precision": session.precision, "threads": torch.get_num_threads()}
@@ -195,6 +200,7 @@ def measure(
     sides: dict[str, Side], sentences: int, batch_sizes: Sequence[int], beams: Sequence[int | None], rounds: int
 ) -> list[dict[str, Any]]:
     """Time every model at every batch size and beam: one warm-up round, then ``rounds`` in rotating order.
+
     Returns:
         One row per model, batch size (0: by --max-tokens) and beam: seconds of the rounds; median sentences and tokens
         per second (None if there is no fixed length); the speed ratio to the first model, round by round (median,
@@ -247,7 +253,7 @@ def _row(
         "seconds": [round(value, 6) for value in mine],
         "sentences_per_second": count / middle,
         "tokens_per_second": None if length is None else count * length / middle,
-        "speed": {"median": statistics.median(ratios), "min": min(ratios), "max": max(ratios)},
+        "speed": spread(ratios),
         "peak_bytes": peaks[name] or None,
     }
 

@@ -9,13 +9,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from fairseq_headprune.choosing.random_heads import Amount, prune_random
+from fairseq_headprune.choosing.random_heads import parse_amount, prune_random
 from fairseq_headprune.modules.attach import find_gates
 from fairseq_headprune.modules.shrink import shrink
 from fairseq_headprune.parts import HEADS, Mask, Shape
 from fairseq_headprune.provenance import environment
 from fairseq_headprune.session import Session
-from fairseq_headprune.speed.measure import Side, conditions, measure
+from fairseq_headprune.speed.measure import Side, conditions, measure, spread
 from fairseq_headprune.speed.profile import Cost, Group, Profile, groups, module_costs
 
 #: percentages of heads pruned in the random masks that check the prediction
@@ -31,6 +31,14 @@ def with_heads(model: nn.Module, mask: Mask) -> nn.Module:
     gates = find_gates(result)
     shrink(gates, gates.layout().under(mask))
     return result
+
+
+def slim_session(session: Session, mask: Mask) -> Session:
+    """Return a session whose model has only the heads that a mask keeps, in memory."""
+    slim = copy.copy(session)
+    slim.model = with_heads(session.model, mask)
+    slim.gates = find_gates(slim.model)
+    return slim
 
 
 def first_heads(full: Mask, group: Group, heads: int) -> Mask:
@@ -50,8 +58,7 @@ def random_masks(full: Mask) -> dict[str, Mask]:
     total = len(full.kept())
     shares = [share for share in CHECKED if 0 < round(Fraction(share, 100) * total) < total]
     return {
-        f"{share}% pruned": prune_random(full, Amount(f"{share}%", Fraction(share, 100), None), [list(full.shape)], 1)
-        for share in shares
+        f"{share}% pruned": prune_random(full, parse_amount(f"{share}%"), [list(full.shape)], 1) for share in shares
     }
 
 
@@ -78,7 +85,9 @@ def profile_session(
     for number, group in enumerate(parts):
         masks |= {f"{number} {heads}": first_heads(full, group, heads) for heads in group.points()[:-1]}
     checks = random_masks(full)
-    sides = {name: _side(session, mask, split, length, beam) for name, mask in {**masks, **checks}.items()}
+    sides = {
+        name: Side(slim_session(session, mask), split, length, [beam]) for name, mask in {**masks, **checks}.items()
+    }
     rows = measure(sides, batch_size * batches, [batch_size], [beam], rounds)
     times = {row["model"]: [seconds / batches for seconds in row["seconds"]] for row in rows}
     profile = _profile(full, parts, times)
@@ -93,19 +102,12 @@ def profile_session(
         "rounds": rounds,
     }
     profile.checkpoint, profile.data = session.checkpoint, session.data(split)
-    profile.environment = environment(getattr(session.args, "headprune_command", None))
+    profile.environment = environment(session.args.headprune_command)
     return profile
 
 
 def _counts(mask: Mask) -> Shape:
     return {component: [sum(row) for row in rows] for component, rows in mask.rows.items()}
-
-
-def _side(session: Session, mask: Mask, split: str, length: int, beam: int) -> Side:
-    mine = copy.copy(session)
-    mine.model = with_heads(session.model, mask)
-    mine.gates = find_gates(mine.model)
-    return Side(mine, split, length, [beam])
 
 
 def _profile(full: Mask, parts: Sequence[Group], times: dict[str, list[float]]) -> Profile:
@@ -135,11 +137,11 @@ def _row(group: Group, cost: Cost, times: list[float]) -> dict[str, Any]:
 
 
 def _check(profile: Profile, name: str, mask: Mask, times: dict[str, list[float]]) -> dict[str, Any]:
-    seconds, predicted = statistics.median(times[name]), profile.seconds(mask)
+    measured, predicted = spread(times[name]), profile.seconds(mask)
     return {
         "mask": name,
         "heads": _counts(mask),
         "predicted": predicted,
-        "measured": {"median": seconds, "min": min(times[name]), "max": max(times[name])},
-        "error": predicted / seconds - 1,
+        "measured": measured,
+        "error": predicted / measured["median"] - 1,
     }
