@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fairseq_headprune.cli.common import Parser, emit, refuse_overwriting
-from fairseq_headprune.cli.mask_flags import add_ffn_flag, add_ways
+from fairseq_headprune.cli.mask_flags import add_ways
 from fairseq_headprune.cli.mask_ways import chosen_way, parts_in_play, with_ffn_parts
 from fairseq_headprune.files import PathLike, identified
 from fairseq_headprune.importance.normalize import concerns
@@ -47,10 +47,11 @@ def run(argv: list[str]) -> int:
         raise ValueError("--heads with a number for each component needs --from-checkpoint; with --scores give K")
     way = chosen_way(args)
     whole, layout, source = _like(args.like)
+    args.ranking = Scores.load(args.scores) if args.scores else None
     # First, since parameter counts include feed-forward parts.
     start, ffn_source = with_ffn_parts(args, whole, layout)
     mask, how = way(args, start) if way else (start, {"chosen": "all heads"})
-    for text in concerns(Scores.load(args.scores)) if args.scores else ():
+    for text in concerns(args.ranking) if args.ranking else ():
         print(f"headprune mask: warning: {args.scores}: {text}", file=sys.stderr)
     mask = mask & whole if parts_in_play(args) else mask
     mask.source = {"command": command, **how, **source, **ffn_source}
@@ -91,8 +92,7 @@ def _parser() -> argparse.ArgumentParser:
         "of evaluation (default: a mask)",
     )
     parser.add_argument("-o", "--output", metavar="MASK", required=True, help="the mask file to write")
-    add_ways(parser.add_mutually_exclusive_group(), parser.add_argument_group("how heads are chosen"))
-    add_ffn_flag(parser)
+    add_ways(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     return parser
 

@@ -11,11 +11,19 @@ from fairseq_headprune.parts.notation import parse_count
 DEFAULT_SEED = 1
 
 
-def add_ways(what: argparse._MutuallyExclusiveGroup, how: argparse._ArgumentGroup) -> None:
+def add_ways(parser: argparse.ArgumentParser) -> None:
     """Add the mutually exclusive flags of all selection methods, and the flags that modify them."""
+    what, how = parser.add_mutually_exclusive_group(), parser.add_argument_group("how heads are chosen")
     _add_ranked(what.add_argument)
     _add_written(what.add_argument)
     _add_how(how.add_argument)
+    parser.add_argument(
+        "--ffn",
+        type=_count_or_parts,
+        metavar="K|blocks|units",
+        help="keep the K highest-scored feed-forward blocks or units, whichever headprune score --ffn has scored; or "
+        "say what is chosen from where --components names ffn (default: all are kept; blocks)",
+    )
 
 
 def _add_ranked(add: Callable[..., Any]) -> None:
@@ -104,17 +112,6 @@ def _add_how(add: Callable[..., Any]) -> None:
         metavar="all|each|LIST",
         help="--random draws over these jointly, or from each by itself (default: all); --layers are of these "
         "(default: enc_self)",
-    )
-
-
-def add_ffn_flag(parser: argparse.ArgumentParser) -> None:
-    """Add the flag."""
-    parser.add_argument(
-        "--ffn",
-        type=_count_or_parts,
-        metavar="K|blocks|units",
-        help="keep the K highest-scored feed-forward blocks or units, whichever headprune score --ffn has scored; or "
-        "say what is chosen from where --components names ffn (default: all are kept; blocks)",
     )
 
 

@@ -1,7 +1,7 @@
 """The selection methods ("ways") of ``headprune mask``: each flag calls a pure function of ``choosing``.
 
 A way takes the arguments and the initial mask, and returns the new mask and its source: the facts in the mask file
-about how it was chosen.
+about how it was chosen. ``args.ranking`` is what the file ``--scores`` holds, None without one.
 """
 
 import argparse
@@ -45,7 +45,7 @@ Way = Callable[[argparse.Namespace, Mask], Chosen]
 
 def by_scores(args: argparse.Namespace, start: Mask) -> Chosen:
     """``--heads K --scores FILE``."""
-    scores, source = _read_scores(args.scores, start)
+    scores, source = _scores(args, start)
     return keep_highest(start, scores, args.heads), {"chosen": "the highest scores", **source}
 
 
@@ -56,7 +56,7 @@ def by_config(args: argparse.Namespace, start: Mask) -> Chosen:
     how: dict[str, Any] = {"chosen": "the first heads of each layer"}
     pick = None
     if args.scores:
-        scores, source = _read_scores(args.scores, start)
+        scores, source = _scores(args, start)
         pick = picking_highest(start, scores, config)
         how = {"chosen": "the highest scores of each layer", **source}
     elif args.seed is not None:
@@ -73,7 +73,7 @@ def by_parameters(args: argparse.Namespace, start: Mask) -> Chosen:
     from fairseq_headprune.removal.surgery import compact, parameter_count
 
     share = parse_share(args.for_params)
-    scores, source = _read_scores(args.scores, start)
+    scores, source = _scores(args, start)
     try:
         state = read_state(args.like)
     except ValueError as error:
@@ -89,7 +89,7 @@ def by_time(args: argparse.Namespace, start: Mask) -> Chosen:
     """``--for-speed`` and ``--for-latency``: keep the slim model's predicted time within the limit."""
     factor = parse_speed(args.for_speed) if args.for_speed else None
     limit = 0.0 if factor else parse_latency(args.for_latency) / 1000
-    scores, source = _read_scores(args.scores, start)
+    scores, source = _scores(args, start)
     profile = _read_profile(args.profile, start)
     whole = profile.whole()
     limit = whole / factor if factor else limit
@@ -214,13 +214,17 @@ def _drawn(
     return {"chosen": chosen, "drawn": drawn | counts}
 
 
-def _read_scores(path: PathLike, mask: Mask) -> tuple[Scores, dict[str, Any]]:
-    scores = Scores.load(path)
+def _scores(args: argparse.Namespace, mask: Mask) -> tuple[Scores, dict[str, Any]]:
+    """Return the scores, checked against the shape of the mask, and their source."""
     try:
-        scores.only(HEADS).check_shape(mask.shape, "--like")
+        args.ranking.only(HEADS).check_shape(mask.shape, "--like")
     except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
-    return scores, {"scores": identified(path) | {"estimator": scores.estimator}}
+        raise ValueError(f"{args.scores}: {error}") from error
+    return args.ranking, _origin(args)
+
+
+def _origin(args: argparse.Namespace) -> dict[str, Any]:
+    return {"scores": identified(args.scores) | {"estimator": args.ranking.estimator}}
 
 
 def _read_profile(path: PathLike, mask: Mask) -> Profile:
@@ -270,17 +274,16 @@ def with_ffn_parts(args: argparse.Namespace, start: Mask, layout: Layout | None)
         raise ValueError(
             "--ffn keeps the highest-scored feed-forward parts: say where the scores are with --scores FILE"
         )
-    scores = Scores.load(args.scores)
-    shape = scores.only(FFN).shape
+    scores = args.ranking.only(FFN)
+    shape = scores.shape
     kind = "units" if any(count > 1 for counts in shape.values() for count in counts) else "blocks"
     known = _layout(args, start, layout, shape)
     try:
-        scores.only(FFN).check_shape(known.original, "--like")
+        scores.check_shape(known.original, "--like")
         chosen = keep_highest_ffn(known.spell_out(start, kind), scores, parts)
     except ValueError as error:
         raise ValueError(f"{args.scores}: {error}") from error
-    source = identified(args.scores) | {"estimator": scores.estimator}
-    return chosen & start, {"scores": source, "ffn_parts_kept": parts}
+    return chosen & start, {**_origin(args), "ffn_parts_kept": parts}
 
 
 def _layout(args: argparse.Namespace, start: Mask, layout: Layout | None, shape: dict[str, list[int]]) -> Layout:
