@@ -41,17 +41,17 @@ def run(argv: list[str]) -> int:
     if len(args.files) < (2 if labelled else 3):
         parser.error(f"the following arguments are required: {'OTHER.json' if labelled else 'SYS'}")
     subject = (predictions if labelled else translations)(args)
-    tests = len(subject.answers) - 1
+    count = len(subject.answers) - 1
     if args.resamples is None:
-        args.resamples = enough_resamples(tests, args.alpha)
+        args.resamples = enough_resamples(count, args.alpha)
         if args.resamples > LEAST:
-            print(f"headprune compare: {resamples_notice(args.resamples, tests, args.alpha)}", file=sys.stderr)
-    results = compare(subject, args.resamples, args.seed, subject.facts.get("sample_fraction", 1.0))
-    document = _document(args, subject, results)
+            print(f"headprune compare: {resamples_notice(args.resamples, count, args.alpha)}", file=sys.stderr)
+    fraction = subject.facts.get("sample_fraction", 1.0)
+    results = compare(subject, args.resamples, args.seed, fraction)
+    document = _document(Family(args.alpha, args.resamples, args.seed, count), subject, results)
     if args.json:
         statistics = {name: subject.metric.extract(answers) for name, answers in subject.answers.items()}
         against = dict.fromkeys(list(statistics)[1:], next(iter(statistics)))
-        fraction = subject.facts.get("sample_fraction", 1.0)
         record = packed(subject.metric, statistics, against, args.resamples, args.seed, fraction)
         document.data["statistics"] = [record]
     if args.engine == "compare-mt":
@@ -94,22 +94,19 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _json(args: argparse.Namespace, subject: Subject, results: Sequence[Compared]) -> dict[str, Any]:
+def _json(tests: Family, subject: Subject, results: Sequence[Compared]) -> dict[str, Any]:
     rows = []
     for result, facts in zip(results, subject.rows, strict=True):
         bootstrap = result.bootstrap
-        row = asdict(bootstrap) | {
-            "ci": list(bootstrap.ci),
-            "significant": MARKS[_mark(args, subject, bootstrap)],
-        }
-        row |= {key: _test(test, args.alpha) for key, test in result.tests.items()}
+        row = asdict(bootstrap) | {"ci": list(bootstrap.ci), "significant": MARKS[_mark(tests, bootstrap)]}
+        row |= {key: _test(test, tests.alpha) for key, test in result.tests.items()}
         rows.append({**({"mcnemar": None} if subject.tests else {}), **row, **facts})
     return {
         "metric": subject.metric.name,
         "signature": subject.metric.signature,
-        "resamples": args.resamples,
-        "seed": args.seed,
-        "alpha": args.alpha,
+        "resamples": tests.resamples,
+        "seed": tests.seed,
+        "alpha": tests.alpha,
         "baseline": results[0].bootstrap.name,
         **subject.facts,
         "systems": rows,
@@ -122,21 +119,21 @@ def _test(test: Any, alpha: float) -> dict[str, Any] | None:
     return asdict(test) | {"significant": MARKS[mark_of(test.p, test.p_holm, alpha)]}
 
 
-def _document(args: argparse.Namespace, subject: Subject, results: Sequence[Compared]) -> Document:
+def _document(tests: Family, subject: Subject, results: Sequence[Compared]) -> Document:
+    """Return the document; ``tests`` are the bootstraps, one for each system except the baseline."""
     systems = [result.bootstrap for result in results]
-    table = (_test_table if subject.tests else _bootstrap_table)(args, subject, results)
-    notes = list(subject.notes)
-    baseline, tests = systems[0].name, _tests(args, subject)
+    table = _test_table(tests, subject, results) if subject.tests else _bootstrap_table(tests, systems)
+    notes, baseline = list(subject.notes), systems[0].name
     if subject.tests:
         notes.append(
-            f"bootstrap: paired, of {subject.metric.name}, {args.resamples} resamples, seed {args.seed}; all tests: "
+            f"bootstrap: paired, of {subject.metric.name}, {tests.resamples} resamples, seed {tests.seed}; all tests: "
             "this model against that model, not one method against another; "
-            f"{{holm}} p (Holm) < {args.alpha:g}, {{raw}} only p < {args.alpha:g}"
+            f"{{holm}} p (Holm) < {tests.alpha:g}, {{raw}} only p < {tests.alpha:g}"
         )
     else:
-        marks = f"{{raw}} {'only ' if tests.fine else ''}p < {args.alpha:g}"
-        marks = f"{{holm}} p (Holm) < {args.alpha:g}, {marks}" if tests.fine else f"{marks} before Holm's correction"
-        how = f"{SENTENCES}; {args.resamples} resamples, seed {args.seed}"
+        marks = f"{{raw}} {'only ' if tests.fine else ''}p < {tests.alpha:g}"
+        marks = f"{{holm}} p (Holm) < {tests.alpha:g}, {marks}" if tests.fine else f"{marks} before Holm's correction"
+        how = f"{SENTENCES}; {tests.resamples} resamples, seed {tests.seed}"
         notes.append(f"{how}; wins are the system's against {baseline}; {marks}")
         notes += [f"{r.name}: no difference to the baseline in any resample" for r in systems[1:] if r.ties == 1]
     labels = {test.key: test.label for test in subject.tests}
@@ -145,56 +142,51 @@ def _document(args: argparse.Namespace, subject: Subject, results: Sequence[Comp
         notes += [f"{result.bootstrap.name}: {name}: {test.note}" for name, test in said.items() if test and test.note]
     notes += [f"bootstrap: {tests.limit}"] if tests.limit else []
     title = f"{subject.metric.name} of systems against {baseline}"
-    return Document(title, [replace(table, notes=[""])], notes=notes, data=_json(args, subject, results))
+    return Document(title, [replace(table, notes=[""])], notes=notes, data=_json(tests, subject, results))
 
 
-def _tests(args: argparse.Namespace, subject: Subject) -> Family:
-    """The bootstrap tests: one for each system except the baseline."""
-    return Family(args.alpha, args.resamples, args.seed, len(subject.answers) - 1)
+def _mark(tests: Family, result: SystemResult) -> str:
+    return tests.mark({"p": result.p, "p_holm": result.p_holm})
 
 
-def _mark(args: argparse.Namespace, subject: Subject, result: SystemResult) -> str:
-    return _tests(args, subject).mark({"p": result.p, "p_holm": result.p_holm})
-
-
-def _bootstrap_table(args: argparse.Namespace, subject: Subject, results: Sequence[Compared]) -> Table:
+def _bootstrap_table(tests: Family, systems: Sequence[SystemResult]) -> Table:
     rows: list[list[Any]] = []
-    for result in (compared.bootstrap for compared in results):
+    for result in systems:
         row: list[Any] = [result.name, f"{result.score:.2f}", f"{result.ci[0]:.2f}-{result.ci[1]:.2f}"]
         rows.append(row)
         if len(rows) == 1:
             row += [*[None] * 5, ""]  # the baseline is not tested
             continue
         row += [f"{100 * share:.1f}%" for share in (result.wins, result.losses, result.ties)]
-        row += [*_p_values(args, result, len(results) - 1), MARKS[_mark(args, subject, result)]]
+        row += [*_p_values(tests, result), MARKS[_mark(tests, result)]]
     header = ["system", "score", "95% interval", "wins", "losses", "ties", "p", "p (Holm)", ""]
     return Table(header, rows, align="lrrrrrrrl")
 
 
-def _test_table(args: argparse.Namespace, subject: Subject, results: Sequence[Compared]) -> Table:
+def _test_table(tests: Family, subject: Subject, results: Sequence[Compared]) -> Table:
     counts = any(test.key == "mcnemar" for test in subject.tests)
     labels = [*(["lost", "gained"] if counts else []), *(test.label for test in subject.tests), "bootstrap"]
     rows: list[list[Any]] = []
     for result in results:
-        bootstrap, tests = result.bootstrap, result.tests
+        bootstrap = result.bootstrap
         row: list[Any] = [bootstrap.name, f"{bootstrap.score:.2f}", f"{bootstrap.ci[0]:.2f}-{bootstrap.ci[1]:.2f}"]
         rows.append(row)
         if result is results[0]:
             row += [None] * len(labels)
             continue
-        mcnemar: Any = tests.get("mcnemar")
+        mcnemar: Any = result.tests.get("mcnemar")
         row += [mcnemar.lost, mcnemar.gained] if counts else []
-        for test in tests.values():
+        for test in result.tests.values():
             assert test is not None
             text = None if test.p is None else f"{small(test.p)} ({small(test.p_holm)})"
-            row.append(text and Marked(text, mark_of(test.p, test.p_holm, args.alpha)))
-        p, p_holm = _p_values(args, bootstrap, len(results) - 1)
-        row.append(Marked(f"{p} ({p_holm})", _mark(args, subject, bootstrap)))
+            row.append(text and Marked(text, mark_of(test.p, test.p_holm, tests.alpha)))
+        p, p_holm = _p_values(tests, bootstrap)
+        row.append(Marked(f"{p} ({p_holm})", _mark(tests, bootstrap)))
     return Table(["system", subject.metric.name, "95% interval", *labels], rows)
 
 
-def _p_values(args: argparse.Namespace, result: SystemResult, tests: int) -> list[str]:
-    return [p_text(result.p, args.resamples), p_text(result.p, args.resamples, result.p_holm, tests)]
+def _p_values(tests: Family, result: SystemResult) -> list[str]:
+    return [p_text(result.p, tests.resamples), p_text(result.p, tests.resamples, result.p_holm, tests.count)]
 
 
 def _add_compare_mt(args: argparse.Namespace, subject: Subject, value: dict[str, Any]) -> list[str]:

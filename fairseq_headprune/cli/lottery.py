@@ -5,15 +5,7 @@ import importlib
 from collections.abc import Callable
 from pathlib import Path
 
-from fairseq_headprune.cli.common import (
-    Parser,
-    add_output_flags,
-    add_width_flag,
-    as_for_paper,
-    check_least,
-    emit,
-    made_by,
-)
+from fairseq_headprune.cli.common import Parser, add_output_flags, add_width_flag, check_least, made_by
 from fairseq_headprune.cli.model_flags import parse_model_flags
 from fairseq_headprune.cli.study import show_document, show_stored
 
@@ -66,19 +58,15 @@ def run(argv: list[str]) -> int:
 def _tickets(argv: list[str]) -> int:
     """The tickets of several searches, and control tickets of the same size."""
     args = _tickets_parser().parse_args(argv)
-    from fairseq_headprune.report.drawings import draw
     from fairseq_headprune.studies.lottery_tickets import Searches, write_tickets
     from fairseq_headprune.studies.stored import check_folder
 
     check_least(0, args, "seed")
     output = Path(args.output)
     check_folder(output, "tickets.json", "no tickets")
-    searches = Searches(args.searches)
-    document = write_tickets(searches, output, args.seed, made_by())
-    with as_for_paper(args):
-        figures = [str(path) for path in draw(document, lambda name: output / name)]
-    emit({**document.data, "output": str(output), "figures": figures}, args.json, document.render(args.format, figures))
-    return 0
+    document = write_tickets(Searches(args.searches), output, args.seed, made_by())
+    document.data["output"] = str(output)
+    return show_document(document, args, lambda name: output / name)
 
 
 def _tickets_parser() -> argparse.ArgumentParser:
