@@ -50,6 +50,8 @@ def _floors(values: Values) -> str:
 
 
 _DEVICE = Column("device", form=where)
+#: the same where the number of threads says nothing
+_WITHOUT_THREADS = Column("device", form=lambda row: where(row.new_child({"threads": None})))
 _ROUNDS = "Median (min-max) of {rounds} interleaved rounds."
 
 TRAIN = Described(
@@ -77,7 +79,7 @@ def _template(row: Row) -> str | None:
 
 START = Described(
     [
-        Column("device", form=lambda row: where(row.new_child({"threads": None}))),  # processes have one
+        _WITHOUT_THREADS,  # processes have one
         Column("before the first", "job", lambda job: {"training": "update"}.get(job, "translation")),
         Column("process", "start", lambda start: {"own": "of its own"}.get(start, start)),
         Column("imports", "imports", ".2f"),
@@ -174,8 +176,7 @@ FIND = Described(
 
 ABLATION = Described(
     [
-        # The number of threads says nothing of these: the check runs on few sentences.
-        Column("device", form=lambda row: where(row.new_child({"threads": None}))),
+        _WITHOUT_THREADS,  # the check runs on few sentences
         Column("masks x sentences", form=lambda row: f"{row['masks']} x {row['sentences']}"),
         Column("in one batch, s", "seconds.many", ",.1f"),
         Column("one by one, s", "seconds.loop", ",.1f"),

@@ -53,11 +53,14 @@ def _compared(values: Values) -> str:
     return text
 
 
+_HEADS = Column("heads", form=lambda row: str(row["heads"] or "mean"))
+_OF_ONE = Column("", form=_of_one, over=True)
+
 #: What over_trainings.py found.
 DIFFERENCES = Described(
-    [Column("method", "method"), Column("", form=_of_one, over=True)],
+    [Column("method", "method"), _OF_ONE],
     rows="rows",
-    across=Column("", form=lambda row: str(row["heads"] or "mean")),
+    across=_HEADS,
     order=lambda row: row["heads"] is None,
     note=_compared,
 )
@@ -65,7 +68,7 @@ DIFFERENCES = Described(
 #: The same, with methods side by side.
 BY_HEADS = replace(
     DIFFERENCES,
-    columns=[Column("heads", form=lambda row: str(row["heads"] or "mean")), Column("", form=_of_one, over=True)],
+    columns=[_HEADS, _OF_ONE],
     across=Column("", "method"),
 )
 
@@ -85,7 +88,7 @@ MEANS = replace(
 #: The same at every number of heads, too.
 EACH = replace(
     MEANS,
-    columns=[Column("heads", form=lambda row: str(row["heads"] or "mean")), *MEANS.columns],
+    columns=[_HEADS, *MEANS.columns],
     only=bool,
     order=lambda row: (-(row["heads"] or 0), -row["mean"]),
     align="ll",

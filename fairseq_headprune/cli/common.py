@@ -194,9 +194,10 @@ def add_output_flags(group: Any, what: str = "print one JSON document") -> None:
     output.add_argument("--format", choices=FORMS, default="text", help="form of the tables")
 
 
-def add_ffn_flag(parser: Any, what: str) -> None:
-    """Add ``--ffn``, which sets what a part of a feed-forward component is."""
-    parser.add_argument("--ffn", choices=FFN_PARTS, help=what)
+def add_ffn_flag(parser: Any, what: str | None = None) -> None:
+    """Add ``--ffn``, which sets what a part of a feed-forward component is; ``what`` is the help text of a verb."""
+    text = "what a part of enc_ffn and dec_ffn is, where --components names them (default: blocks)"
+    parser.add_argument("--ffn", choices=FFN_PARTS, help=what or text)
 
 
 def check_outputs(output: str | None, figure: str | None = None) -> None:

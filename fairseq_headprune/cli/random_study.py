@@ -93,7 +93,7 @@ def _add_flags(parser: argparse.ArgumentParser) -> None:
         help="--random and --layers prune the parts of these, also of enc_ffn, dec_ffn or both, ffn (default: all, "
         "which is all heads)",
     )
-    add_ffn_flag(group, "what a part of enc_ffn and dec_ffn is, where --components names them (default: blocks)")
+    add_ffn_flag(group)
     add("-o", "--output", metavar="DIR", required=True, help="study folder")
     add("--mirror", action="store_true", help="also the mirror of every configuration")
     add("--control", action="store_true", help="also fine-tune with no head pruned")

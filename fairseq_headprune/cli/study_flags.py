@@ -109,7 +109,7 @@ def add_study_flags(group: Any, choices: str, components: str) -> None:
     """Add ``--output``, ``--masks-at-once``, and ``--components`` with the verb's choices and help text."""
     group.add_argument("-o", "--output", metavar="DIR", required=True, help="study folder")
     group.add_argument("--components", default="all", metavar=choices, help=components)
-    add_ffn_flag(group, "what a part of enc_ffn and dec_ffn is, where --components names them (default: blocks)")
+    add_ffn_flag(group)
     group.add_argument(
         "--masks-at-once",
         metavar="N",

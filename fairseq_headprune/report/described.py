@@ -115,7 +115,7 @@ def _together(documents: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def spread_text(value: Mapping[str, float], form: str = ",.2f") -> str:
+def spread_text(value: Mapping[str, float], form: str) -> str:
     """Return a summary of repeated measurements as ``median (min-max)``."""
     median, least, most = (format(value[name], form) for name in ("median", "min", "max"))
     return f"{median} ({least}-{most})"

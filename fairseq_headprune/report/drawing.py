@@ -70,6 +70,11 @@ def paper_width() -> float | None:
     return None if width is None else WIDTHS[width]
 
 
+def in_column() -> bool:
+    """Whether panels stand below each other, as a column of a paper is too narrow for two."""
+    return _paper.get()[0] == "column"
+
+
 # Okabe and Ito's colours; components differ in colour, marker and dashes, so they are distinct in grey print as well.
 LOOKS = {
     "All": ("#0072B2", "o", "-"),
@@ -109,7 +114,7 @@ def panels(width: float, height: float, **options: Any) -> tuple[Figure, Sequenc
         width, height: in inches, on a screen.
         options: of ``Figure.subplots``, for panels beside each other.
     """
-    if _paper.get()[0] == "column":
+    if in_column():
         figure = Figure(figsize=(width / 2, 2 * height), layout="constrained")
         return figure, figure.subplots(2, 1)
     figure = Figure(figsize=(width, height), layout="constrained")

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from fairseq_headprune.files import PathLike
 from fairseq_headprune.report import gate_figures
 from fairseq_headprune.report.document import Curves, Document, EpochCurves, HeadMap, Histogram, Scatter
-from fairseq_headprune.report.drawing import WIDTHS, encoded, legend, paper_width, save, style
+from fairseq_headprune.report.drawing import encoded, in_column, legend, save, style
 from fairseq_headprune.report.figures import ablation_scatter, epoch_figure, pruning_curve, score_histogram
 from fairseq_headprune.report.head_maps import head_map
 from fairseq_headprune.report.pictures import (
@@ -127,14 +127,9 @@ def _shares(panel: Shares) -> Figure:
     return figure
 
 
-def _in_column() -> bool:
-    """Whether plots stand below each other, as a column of a paper is too narrow for two."""
-    return paper_width() == WIDTHS["column"]
-
-
 def _tickets(panel: TicketScores) -> Figure:
     """Draw one plot per task: tickets across, a marker with one standard deviation for each setting."""
-    columns = 1 if _in_column() else min(3, len(panel.tasks))
+    columns = 1 if in_column() else min(3, len(panel.tasks))
     rows = -(-len(panel.tasks) // columns)
     widest = max(len({point["ticket"] for point in task["points"]}) for task in panel.tasks)
     size = (columns * max(2.6, 0.55 * widest + 0.9) + 0.3, rows * 3.0 + 0.6)
@@ -176,7 +171,7 @@ def _one_task(axes: Axes, task: Mapping[str, Any]) -> dict[str, Any]:
 
 def _distribution(panel: Distribution) -> Figure:
     """Draw one histogram per group: the groups may be on different scales."""
-    rows, columns = (len(panel.values), 1) if _in_column() else (1, len(panel.values))
+    rows, columns = (len(panel.values), 1) if in_column() else (1, len(panel.values))
     figure = Figure(figsize=(0.4 + 3.2 * columns, 3.2 * rows), layout="constrained")
     for place, (name, values) in enumerate(panel.values.items()):
         axes = figure.add_subplot(rows, columns, place + 1)
