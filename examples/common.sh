@@ -1,4 +1,5 @@
-# For sourcing by the examples' scripts, which set HERE, their folder. Settings of the caller: PYTHON (default: python3).
+# For sourcing by the examples' scripts, which set HERE, their folder.
+# Settings of the caller: PYTHON (default: python3).
 PYTHON="${PYTHON:-python3}"
 export PYTHONPATH="$HERE/../..${PYTHONPATH:+:$PYTHONPATH}"
 
@@ -8,7 +9,7 @@ devices() {  # set GPUS, how many there are, and DEVICE, fairseq's flag: half pr
     [ "$GPUS" -eq 0 ] || DEVICE=--fp16
 }
 
-kept_epochs() {  # set KEEP, fairseq-train's flags: checkpoints of all epochs where EPOCHS is set, else the best and last
+kept_epochs() {  # set KEEP, fairseq-train's flags: checkpoints of all epochs if EPOCHS is set, else the best and last
     KEEP=(--no-epoch-checkpoints)
     [ -z "${EPOCHS:-}" ] || KEEP=(--save-interval 1)
 }
@@ -26,7 +27,7 @@ train_lines() {  # GLUE TASK: print the number of lines of the task's train.tsv,
     if [ -e "$file" ]; then cat "$file"; else gzip -dc "$file.gz"; fi | wc -l
 }
 
-corpus() {  # NAME: set PREPARED and UPDATES (unless they are), HEADS, COUNTS, WARMUP, MODEL (compare-pruners' flags), TUNING
+corpus() {  # NAME: set PREPARED and UPDATES (if unset), HEADS, COUNTS, WARMUP, MODEL (compare-pruners' flags), TUNING
     # 6+6 layers, compare-pruners' own recipe; fine-tuning begins with a short warm-up.
     HEADS=72 COUNTS=68,60,48,36,24,20,16,12,8,4,3,2,1 WARMUP=1500 MODEL=() TUNING="--lr 3e-4 --warmup-updates 100"
     case "$1" in
@@ -83,8 +84,8 @@ compared() {  # NAME [flags]: compare-pruners in OUT/NAME, results in RESULTS/NA
 
 headprune() { "$PYTHON" -m fairseq_headprune "$@"; }
 
-# These two want OUT (study folders), RESULTS (documents and figures), and study the arrays SEARCH (the data and flags of
-# every study) and FLAGS (those of the caller).
+# These two want OUT (study folders), RESULTS (documents and figures), and study the arrays SEARCH (the data and flags
+# of every study) and FLAGS (those of the caller).
 
 once() {  # NAME VERB [flags]: keep what a verb prints, once it is whole, as OUT/NAME.json
     if [ ! -e "$OUT/$1.json" ]; then

@@ -4,7 +4,8 @@
 #
 #   scripts/check_wheel.sh [PYTHON]     PYTHON has the packages build and twine (default: python3)
 #
-# HEADPRUNE_VENV_FLAGS: flags of python -m venv; HEADPRUNE_PIP_FLAGS: flags of pip install, such as an index of CPU builds.
+# HEADPRUNE_VENV_FLAGS: flags of python -m venv; HEADPRUNE_PIP_FLAGS: flags of pip install, such as an index of CPU
+# builds.
 set -euo pipefail
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 python="${1:-python3}"

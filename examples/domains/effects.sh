@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
-# Effect of every head on two test sets (Michel et al. 2019, Figure 2):  [PREPARED=…] [OUT=…] [RESULTS=…] effects.sh [CHECKPOINT] [flags]
+# Effect of every head on two test sets (Michel et al. 2019, Figure 2):
+# [PREPARED=…] [OUT=…] [RESULTS=…] effects.sh [CHECKPOINT] [flags]
 #   CHECKPOINT  default: the model of seed 1 that train.sh trained
 #   PREPARED    the folder that prepare.sh wrote (default: out/ beside this script)
 #   OUT         gets the study folders (default: PREPARED/effects)
 #   RESULTS     gets JSON and figures (default: results/ beside this script)
-# The text is tokenised and lowercased, so BLEU is tokenised BLEU (--bleu tok). Flags go to headprune ablate: --jobs N, --fp16.
+# The text is tokenised and lowercased, so BLEU is tokenised BLEU (--bleu tok). Flags go to headprune ablate: --jobs N,
+# --fp16.
 set -euo pipefail
 HERE="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
 source "$HERE/../common.sh"

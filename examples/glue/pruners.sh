@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
 # Compare DSP, L0, STE, Michel et al. and random heads on one task (Li et al. 2021, Table 3a, Figures 3a and 5):
-# [BERT=…] [COUNTS=…] [SEEDS=1] [EPOCHS=3] [JOBS=…] [OUT=…] [RESULTS=…] pruners.sh GLUE TASK [flags of compare_pruners.py]
+# [BERT=…] [COUNTS=…] [SEEDS=1] [EPOCHS=3] [JOBS=…] [OUT=…] [RESULTS=…]
+# pruners.sh GLUE TASK [flags of compare_pruners.py]
 #   COUNTS  heads kept (default: 64,48,36,24,12,6 of 72)
 #   JOBS    trainings at the same time, spread over the visible GPUs (default: 16 a GPU)
 #   OUT     the study folder (default: out/pruners-TASK beside this script)
 #   RESULTS gets pruners-TASK.json and figures (default: results/ beside this script)
-# Checkpoints are chosen on a tenth of train (at most 2,000 examples), which is held out; scores are of the development set.
+# Checkpoints are chosen on a tenth of train (at most 2,000 examples), which is held out; scores are of the
+# development set.
 set -euo pipefail
 HERE="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
 source "$HERE/../common.sh"

@@ -8,8 +8,9 @@
 #   JOBS     fine-tunings at the same time, spread over the visible GPUs (default: 8 a GPU)
 #   OUT      gets the study and logs (default: out/random-TASK beside this script)
 #   RESULTS  gets random-TASK.json, change-TASK-*.json and figures (default: results/ beside this script)
-# Each mask is put on the encoder as it is before fine-tuning. BERT's 12 layers become 6 here, so sets of layers are halves
-# of the paper's. Figure 2's panels: 10%, 50% and 90% pruned, the top quarter, the bottom quarter, every second layer.
+# Each mask is put on the encoder as it is before fine-tuning. BERT's 12 layers become 6 here, so sets of layers are
+# halves of the paper's. Figure 2's panels: 10%, 50% and 90% pruned, the top quarter, the bottom quarter, every second
+# layer.
 set -euo pipefail
 HERE="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
 source "$HERE/../common.sh"

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Importance, pruning curves and single heads of a fine-tuned model (Michel et al. 2019, Figures 2b, 3b and 6, Tables 3 and 6):
+# Importance, pruning curves and single heads of a fine-tuned model (Michel et al. 2019, Figures 2b, 3b and 6, Tables 3
+# and 6):
 # [NAME=…] [OUT=…] [RESULTS=…] studies.sh GLUE CHECKPOINT [flags]
 #   NAME     of the task, for results (default: that of the checkpoint's folder, such as SST-2 of out/SST-2-1)
 #   OUT      gets the study folders (default: studies/ beside the checkpoint)

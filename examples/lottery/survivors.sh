@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# What survives, and how survivors attend, after glue.sh or multi30k.sh:  [OUT=…] [RESULTS=…] survivors.sh DATA NAME [flags]
+# What survives, and how survivors attend, after glue.sh or multi30k.sh:
+# [OUT=…] [RESULTS=…] survivors.sh DATA NAME [flags]
 #   DATA, NAME  GLUE and a task, or DATA_BIN and multi30k
 #   flags       more flags of headprune lottery patterns
 #   OUT         of that script (default: out/NAME beside this script)

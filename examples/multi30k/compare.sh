@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Compare pruning methods after Li et al. 2021:  [SEEDS=1,2,3] [UPDATES=…] [JOBS=…] [LIMIT=…] [PREPARED=…] [OUT=…] [RESULTS=…] compare.sh [flags of compare_pruners.py]
+# Compare pruning methods after Li et al. 2021:
+# [SEEDS=1,2,3] [UPDATES=…] [JOBS=…] [LIMIT=…] [PREPARED=…] [OUT=…] [RESULTS=…] compare.sh [flags of compare_pruners.py]
 #   SEEDS     of the trainings and of random masks (default: 1,2,3)
 #   UPDATES   of every training but those of pipelined DSP, which take one epoch (default: 5000)
 #   JOBS      trainings, then translations, at the same time, spread over the visible GPUs (default: 12 a GPU)

@@ -1,16 +1,18 @@
 #!/usr/bin/env bash
-# Random pruning with fine-tuning, after Budhraja et al. 2020:  [JOBS=…] [LIMIT=…] [PREPARED=…] [OUT=…] [RESULTS=…] random.sh
+# Random pruning with fine-tuning, after Budhraja et al. 2020:
+# [JOBS=…] [LIMIT=…] [PREPARED=…] [OUT=…] [RESULTS=…] random.sh
 #   JOBS      fine-tunings at the same time, spread over the visible GPUs (default: 8 a GPU)
 #   LIMIT     seconds after which it stops, to be started again (default: 0, no limit)
 #   EPOCHS    of fine-tuning (default: 30, as in the paper)
-#   ONLY      change: only the three fine-tunings of random-change-*.json, whose study is random-change.json (default: all)
+#   ONLY      change: only the three fine-tunings of random-change-*.json, whose study is random-change.json (default:
+#             all)
 #   PREPARED  the folder that prepare.sh wrote (default: out/ beside this script)
 #   OUT       gets the model of 144 heads, the study and logs (default: PREPARED/random)
 #   RESULTS   gets random.json, random-change-*.json, figures, and the cells of the study, also where it is stopped
 #             (default: results/ beside this script)
-# A model with 8 heads a layer is trained, then pruned at random 48 times: Table 1's percentages (87.5%: one head in each
-# layer), Table 2's configurations and mirrors at 40% and 60%, Table 3's triples at 60%, three samplings each. Batches are
-# of 16,384 tokens, since a GPU takes as long for small ones. Started again, it goes on.
+# A model with 8 heads a layer is trained, then pruned at random 48 times: Table 1's percentages (87.5%: one head in
+# each layer), Table 2's configurations and mirrors at 40% and 60%, Table 3's triples at 60%, three samplings each.
+# Batches are of 16,384 tokens, since a GPU takes as long for small ones. Started again, it goes on.
 set -euo pipefail
 HERE="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
 source "$HERE/../common.sh"

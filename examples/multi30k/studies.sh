@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The studies of Michel et al. 2019 on one trained model:  [PREPARED=…] [OUT=…] [RESULTS=…] studies.sh [CHECKPOINT] [flags]
+# The studies of Michel et al. 2019 on one trained model:
+# [PREPARED=…] [OUT=…] [RESULTS=…] studies.sh [CHECKPOINT] [flags]
 #   CHECKPOINT  default: the gated model of seed 1 that train.sh trained
 #   PREPARED    the folder that prepare.sh wrote (default: out/ beside this script)
 #   OUT         gets the study folders (default: PREPARED/studies)

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Prune at every epoch of a training run (Michel et al. 2019, Figure 5):  [PREPARED=…] [OUT=…] sweep.sh [CHECKPOINTS] [flags]
+# Prune at every epoch of a training run (Michel et al. 2019, Figure 5):
+# [PREPARED=…] [OUT=…] sweep.sh [CHECKPOINTS] [flags]
 #   CHECKPOINTS  folder of a run of EPOCHS=1 train.sh (default: that of the gated model of seed 1)
 #   PREPARED     the folder that prepare.sh wrote (default: out/ beside this script)
 #   OUT          the study folder (default: PREPARED/sweep)

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Train one model on the folder that prepare.sh wrote:  [ARCH=…] [SEED=…] [EPOCHS=1] [PREPARED=…] [OUT=…] train.sh [flags of fairseq-train]
+# Train one model on the folder that prepare.sh wrote:
+# [ARCH=…] [SEED=…] [EPOCHS=1] [PREPARED=…] [OUT=…] train.sh [flags of fairseq-train]
 #   ARCH      transformer_gated_iwslt_de_en (default) or fairseq's own transformer_iwslt_de_en
 #   SEED      1 by default
 #   PREPARED  the folder that prepare.sh wrote (default: out/ beside this script)

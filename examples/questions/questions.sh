@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Five questions about the papers:  [SEEDS=…] [UPDATES=…] [JOBS=…] [LIMIT=…] [PREPARED=…] [OUT=…] [RESULTS=…] questions.sh N [CORPUS] [flags]
+# Five questions about the papers:
+# [SEEDS=…] [UPDATES=…] [JOBS=…] [LIMIT=…] [PREPARED=…] [OUT=…] [RESULTS=…] questions.sh N [CORPUS] [flags]
 #   N        1 to 5: see README.md; or choose: hyper-parameters on valid
 #   CORPUS   multi30k (default), multi30k-fr or tatoeba, each also with -narrow (a model of half the width, the last one
 #            of half the layers, too), or tatoeba-tiny
@@ -49,7 +50,8 @@ case "$NUMBER" in
         differences random-after differences
         differences michel+signed+none+once published
         differences michel+sentence+none default ;;
-    2)  # Random heads; random ones with the learned numbers by component, and by layer; the learned ones. 4 masks x seeds.
+    2)  # Random heads; random ones with the learned numbers by component, and by layer; the learned ones.
+        # 4 masks x seeds.
         [ "$SEEDS" != 1,2,3,4,5 ] || SEEDS=1,2,3,4
         LAST="${SEEDS//[^,]/}" MASKS=$((${#LAST} + 1))
         METHODS=unpruned,joint-dsp
@@ -61,8 +63,8 @@ case "$NUMBER" in
         differences learned-start learned --margin 0.3
         [[ " ${FLAGS[*]-} " == *" --dry-run "* ]] || "$PYTHON" "$HERE/variance.py" "$RESULTS/$CORPUS-2.json" \
             -o "$RESULTS/$CORPUS-2-variance.json" ;;
-    3)  # DSP as published; the gates' rate scaled; no noise after cooling; cooling after warm-up; the learned heads from
-        # the start; STE without and with noise. Trained twice as long.
+    3)  # DSP as published; the gates' rate scaled; no noise after cooling; cooling after warm-up; the learned heads
+        # from the start; STE without and with noise. Trained twice as long.
         [ -n "$GIVEN" ] || UPDATES=$((2 * UPDATES))
         WAIT=$(((100 * WARMUP + UPDATES - 1) / UPDATES))
         WAIT="wait=$(printf 0.%02d $((WAIT < 50 ? WAIT : 50)))"
