@@ -51,7 +51,7 @@ def test_pruning_in_rounds_keeps_original_indices():
 
 def test_keeping_is_the_complement_of_without():
     some = [Part("enc_self", 0, 2), Part("enc_dec", 0, 0)]
-    mask = Mask.keeping(UNEVEN, some)
+    mask = Mask.full(UNEVEN).keeping(some)
     assert mask.kept() == some and len(mask.dropped()) == 10
     assert mask == Mask.full(UNEVEN).without(mask.dropped())
     assert mask.kept(["enc_dec"]) == [("enc_dec", 0, 0)] and mask.dropped(["enc_dec"]) == [("enc_dec", 0, 1)]
@@ -70,7 +70,7 @@ def test_heads_out_of_range(head, message):
     with pytest.raises(ValueError, match=message):
         Mask.full(UNEVEN).without([head])
     with pytest.raises(ValueError, match=message):
-        Mask.keeping(UNEVEN, [head])
+        Mask.full(UNEVEN).keeping([head])
 
 
 def test_unknown_components():

@@ -132,5 +132,4 @@ def drawn(parts: Sequence[Part], count: int, chance: random.Random) -> list[Part
 
 
 def _ticket(start: Mask, chosen: Iterable[Iterable[Part]]) -> Mask:
-    kept = {part for parts in chosen for part in parts}
-    return Mask(start.rows).without(part for part in start.kept(COMPONENTS) if part not in kept)
+    return Mask(start.rows).keeping((part for parts in chosen for part in parts), COMPONENTS)

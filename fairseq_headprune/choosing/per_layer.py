@@ -24,7 +24,7 @@ def keep_per_layer(mask: Mask, config: dict[str, list[int]], pick: Pick | None =
         ValueError: wrong number of layers, or more heads than a layer still has.
     """
     check_config(config, mask.shape)
-    result = mask
+    chosen: list[Part] = []
     for component, counts in config.items():
         for layer, count in enumerate(counts):
             here = [head for head in mask.kept([component]) if head.layer == layer]
@@ -32,9 +32,8 @@ def keep_per_layer(mask: Mask, config: dict[str, list[int]], pick: Pick | None =
                 raise ValueError(
                     f"{component} layer {layer}: cannot keep {count} heads, {len(here)} are not pruned yet"
                 )
-            chosen = set(pick(here, count) if pick else here[:count])
-            result = result.without(head for head in here if head not in chosen)
-    return result
+            chosen += pick(here, count) if pick else here[:count]
+    return mask.keeping(chosen, config)
 
 
 def picking_highest(mask: Mask, scores: Scores, config: dict[str, list[int]]) -> Pick:

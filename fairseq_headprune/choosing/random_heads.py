@@ -92,6 +92,15 @@ def keep_random(mask: Mask, counts: Mapping[str, int], seed: int, at_least_one: 
     return result
 
 
+def keep_drawn(mask: Mask, count: int, seed: int) -> Mask:
+    """Keep ``count`` of the kept heads, drawn uniformly: those that ``headprune mask --random`` keeps with this seed.
+
+    Raises:
+        ValueError: a negative seed.
+    """
+    return mask.keeping(lowest(mask.kept(), count, numbered(mask, seed)))
+
+
 def numbered(mask: Mask, seed: int) -> dict[Part, float]:
     """Return a uniform random number for every part of a model, kept or pruned; heads do not depend on other parts.
 
@@ -112,16 +121,13 @@ def _keep(
     mask: Mask, components: Sequence[str], count: int, numbers: Mapping[Part, float], chance: random.Random | None
 ) -> Mask:
     """Keep ``count`` parts; ``chance``: draw one at least in each layer with it."""
-    present = mask.kept(components)
     if chance is None:
-        chosen = set(lowest(present, count, numbers))
-    else:
-        layers = _layers(mask, components)
-        try:
-            chosen = set(draw_from_each(layers, count, chance))
-        except ValueError as error:
-            raise ValueError(f"--at-least-one, {'+'.join(components)}: {error}") from error
-    return mask.without(head for head in present if head not in chosen)
+        return mask.keeping(lowest(mask.kept(components), count, numbers), components)
+    layers = _layers(mask, components)
+    try:
+        return mask.keeping(draw_from_each(layers, count, chance), components)
+    except ValueError as error:
+        raise ValueError(f"--at-least-one, {'+'.join(components)}: {error}") from error
 
 
 def _layers(mask: Mask, components: Sequence[str]) -> list[list[Part]]:

@@ -25,8 +25,7 @@ def keep_highest(mask: Mask, scores: Scores, count: int, components: Iterable[st
             ("--ffn", "scored feed-forward parts") if has_ffn(components) else ("--heads", "kept heads with a score")
         )
         raise ValueError(f"{flag} {count}: there are {len(order)} {what}, so give 0 to {len(order)}")
-    chosen = set(order[:count])
-    return mask.without(part for part in mask.kept(components) if part not in chosen)
+    return mask.keeping(order[:count], components)
 
 
 def ranked(mask: Mask, scores: Scores, components: Iterable[str] = HEADS) -> list[Part]:
@@ -200,7 +199,7 @@ def best_uniform(mask: Mask, scores: Scores, fits: Callable[[Mask], bool]) -> Ma
         for dec_total, dec in options["decoder"]
     ]
     for *_, best in sorted(pairs, key=lambda pair: pair[:3]):
-        found = mask.without(set(mask.kept()) - set(best))
+        found = mask.keeping(best)
         if fits(found):
             return found
     return None

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any, Self
 
-from fairseq_headprune.parts.components import COMPONENTS, FFN, Part, all_heads
+from fairseq_headprune.parts.components import COMPONENTS, FFN, HEADS, Part
 from fairseq_headprune.parts.table import Table
 
 
@@ -25,17 +25,15 @@ class Mask(Table[int]):
         """Return the mask that keeps every part of a model of this shape."""
         return Mask({c: [[1] * n for n in layers] for c, layers in shape.items()}, source)
 
-    @classmethod
-    def keeping(cls, shape: Mapping[str, list[int]], parts: Iterable[Part]) -> "Mask":
-        """Return the mask that keeps only these parts of a model of this shape.
+    def keeping(self, parts: Iterable[Part], components: Iterable[str] = HEADS) -> Self:
+        """Return a copy that of these components keeps only these parts, as far as they are not pruned already.
 
         Raises:
-            ValueError: a part that the model does not have.
+            ValueError: a part that the mask does not have.
         """
-        kept = set(parts)
-        mask = cls.full(shape)
-        mask.check_present(kept)
-        return mask.without(part for part in all_heads(shape, mask.rows) if part not in kept)
+        chosen = set(parts)
+        self.check_present(chosen)
+        return self.without(part for part in self.kept(components) if part not in chosen)
 
     @classmethod
     def entry(cls, value: Any) -> int:

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from fairseq_headprune.checkpoints import State, read_state
-from fairseq_headprune.choosing.random_heads import lowest, numbered
+from fairseq_headprune.choosing.random_heads import keep_drawn
 from fairseq_headprune.files import PathLike, read_json, sha256
 from fairseq_headprune.parts import Mask
 from fairseq_headprune.parts.notation import format_config
@@ -132,16 +132,13 @@ def draw_masks(full: Mask, heads: int, count: int, seed: int) -> dict[int, Mask]
     Raises:
         ValueError: more heads than the model has, no heads, no masks, or a negative seed.
     """
-    present = full.kept()
-    if not 1 <= heads <= len(present):
-        raise ValueError(f"--heads {heads}: the model has {len(present)} heads; give 1 to {len(present)}")
+    present = len(full.kept())
+    if not 1 <= heads <= present:
+        raise ValueError(f"--heads {heads}: the model has {present} heads; give 1 to {present}")
     if count < 1:
         raise ValueError(f"--masks {count}: at least 1 mask a level")
-    masks = {}
-    for number in range(seed, seed + (count if heads < len(present) else 1)):
-        chosen = set(lowest(present, heads, numbered(full, number)))
-        masks[number] = full.without(head for head in present if head not in chosen)
-    return masks
+    seeds = range(seed, seed + (count if heads < present else 1))
+    return {number: keep_drawn(full, heads, number) for number in seeds}
 
 
 class _Passes:

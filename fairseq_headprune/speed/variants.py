@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from fairseq_headprune.choosing.per_layer import keep_per_layer
 from fairseq_headprune.choosing.random_heads import parse_amount, prune_random
 from fairseq_headprune.modules.attach import find_gates
 from fairseq_headprune.modules.shrink import shrink
@@ -43,14 +44,8 @@ def slim_session(session: Session, mask: Mask) -> Session:
 
 def first_heads(full: Mask, group: Group, heads: int) -> Mask:
     """Return the mask that keeps the first ``heads`` heads of each layer of a group; which ones does not matter."""
-    kept = {layer: 0 for layer in group.layers}
-    gone = []
-    for head in full.kept([group.component]):
-        if head.layer in kept:
-            kept[head.layer] += 1
-            if kept[head.layer] > heads:
-                gone.append(head)
-    return full.without(gone)
+    counts = [heads if layer in group.layers else n for layer, n in enumerate(_counts(full)[group.component])]
+    return keep_per_layer(full, {group.component: counts})
 
 
 def random_masks(full: Mask) -> dict[str, Mask]:

@@ -12,7 +12,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from fairseq_headprune.choosing.random_heads import parse_amount, prune_random
+from fairseq_headprune.choosing.random_heads import keep_drawn
 from fairseq_headprune.evaluation.evaluator import answers_under, masks_at_once
 from fairseq_headprune.files import PathLike, read_json, write_text
 from fairseq_headprune.importance.normalize import concerns
@@ -162,10 +162,7 @@ def random_mask(shape: Shape, count: int, seed: int) -> Mask:
     total = len(full.kept())
     if not 0 <= count <= total:
         raise ValueError(f"cannot keep {count} heads of {total}: give 0 to {total}")
-    if count in (0, total):
-        mask = full.without(full.kept()[count:])
-    else:
-        mask = prune_random(full, parse_amount(str(total - count)), [list(shape)], seed)
+    mask = keep_drawn(full, count, seed)
     mask.source = {"random": {"heads": count, "seed": seed}}
     return mask
 
