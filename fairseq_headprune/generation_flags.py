@@ -7,6 +7,7 @@ import sys
 import warnings
 from collections.abc import Callable
 from functools import partial
+from itertools import islice
 
 from fairseq import options, utils
 from fairseq.tasks import TASK_REGISTRY
@@ -34,7 +35,8 @@ def parse_generation_args(
         ValueError, FileNotFoundError: a ``--user-dir``, task or checkpoint that cannot be used.
     """
     _quiet()
-    argv = _without_own_user_dir(argv)
+    # A second import of this package would be refused.
+    argv = _without(argv, "--user-dir", _is_own_folder)
     words, task = argv, _task(argv)
     if task is not None:
         words = _without(argv, "--task")
@@ -90,10 +92,16 @@ def _values(argv: list[str], flag: str) -> list[str]:
     return joined + [value for word, value in zip(argv, argv[1:], strict=False) if word == flag]
 
 
-def _without(argv: list[str], flag: str) -> list[str]:
-    """Return the arguments without a flag and its values."""
-    pairs = zip(["", *argv], argv, strict=False)
-    return [word for before, word in pairs if word.split("=")[0] != flag and before != flag]
+def _without(argv: list[str], flag: str, dropped: Callable[[str], bool] = lambda value: True) -> list[str]:
+    """Return the arguments without a flag and its values, or without those that are to be dropped."""
+    kept: list[str] = []
+    words = iter(argv)
+    for word in words:
+        name, joined, value = word.partition("=")
+        given = [word] if joined or name != flag else [word, *islice(words, 1)]
+        if name != flag or not dropped(value if joined else "".join(given[1:])):
+            kept += given
+    return kept
 
 
 def _quiet() -> None:
@@ -102,18 +110,7 @@ def _quiet() -> None:
     warnings.filterwarnings("ignore", message=r"\s*'config' is validated against ConfigStore")
 
 
-def _without_own_user_dir(argv: list[str]) -> list[str]:
-    """Drop ``--user-dir fairseq_headprune`` in any spelling: a second import of this package would be refused."""
-    kept, skip = [], False
-    for place, word in enumerate(argv):
-        value = word.partition("=")[2] if word.startswith("--user-dir=") else (argv[place + 1 : place + 2] or [""])[0]
-        is_own = word.split("=")[0] == "--user-dir" and _is_own_folder(value)
-        if not skip and not is_own:
-            kept.append(word)
-        skip = is_own and "=" not in word
-    return kept
-
-
 def _is_own_folder(name: str) -> bool:
+    """Whether this is the package or its folder, in any spelling."""
     own = os.path.realpath(fairseq_headprune.__path__[0])
     return name == os.path.basename(own) or os.path.realpath(name) == own

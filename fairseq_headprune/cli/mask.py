@@ -40,8 +40,7 @@ def run(argv: list[str]) -> int:
     if args.from_checkpoint is not None:
         mask, source = learned_mask(args)
         mask.source = {"command": command, "chosen": "learned gates"} | source
-        mask.save(args.output)
-        emit(_value(mask, args.output), args.json, f"{_text(mask, args.output)}\n{correction_text(source)}")
+        _save(mask, args, f"\n{correction_text(source)}")
         return 0
     if isinstance(args.heads, dict):
         raise ValueError("--heads with a number for each component needs --from-checkpoint; with --scores give K")
@@ -55,9 +54,15 @@ def run(argv: list[str]) -> int:
         print(f"headprune mask: warning: {args.scores}: {text}", file=sys.stderr)
     mask = mask & whole if parts_in_play(args) else mask
     mask.source = {"command": command, **how, **source, **ffn_source}
-    mask.save(args.output)
-    emit(_value(mask, args.output), args.json, _text(mask, args.output))
+    _save(mask, args)
     return 0
+
+
+def _save(mask: Mask, args: argparse.Namespace, note: str = "") -> None:
+    """Write the mask, and print it; the text ends with a note."""
+    mask.save(args.output)
+    value = _value(mask, args.output)
+    emit(value, args.json, _text(value) + note)
 
 
 def _write_gates(args: argparse.Namespace, command: str) -> int:
@@ -66,11 +71,10 @@ def _write_gates(args: argparse.Namespace, command: str) -> int:
     gates, source = learned_gates(args)
     gates.source = {"command": command} | source
     gates.save(args.output)
-    mask = gates.mask()
-    found = {"gates": str(args.output), "soft": len(gates.soft())}
-    value = {**found, **{k: v for k, v in _value(mask, args.output).items() if k != "mask"}}
-    note = f"gates: {found['soft']} of the {value['kept']} heads kept have one other than 1"
-    emit(value, args.json, f"{_text(mask, args.output)}\n{note}")
+    value = _value(gates.mask(), args.output)
+    text, soft = _text(value), len(gates.soft())
+    value = {"gates": value.pop("mask"), "soft": soft, **value}
+    emit(value, args.json, f"{text}\ngates: {soft} of the {value['kept']} heads kept have one other than 1")
     return 0
 
 
@@ -144,21 +148,20 @@ def _value(mask: Mask, path: PathLike) -> dict[str, Any]:
     }
 
 
-def _text(mask: Mask, path: PathLike) -> str:
-    value = _value(mask, path)
+def _text(value: dict[str, Any]) -> str:
     rows = [
         [component, PAPER_NAMES[component], n["kept"], n["total"], config]
         for (component, n), config in zip(value["components"].items(), value["config"].values(), strict=True)
     ]
     rows.append(["all", "", value["kept"], value["total"], ""])
     lines = [Table(["component", "", "kept", "of", "kept in each layer"], rows, "llrrl").render()]
-    for component, layers in mask.only(FFN).rows.items():
+    for component, layers in value.get("ffn", {}).items():
         kept = [f"{sum(row)}/{len(row)}" if len(row) > 1 else ("none", "all")[row[0]] for row in layers]
         lines.append(f"feed-forward units ({component}), layer 1 first: {' '.join(kept)}")
-    lines += [*_time_lines(mask.source), *gone_lines(value["components"])]
-    if mask.source.get("pruned_before"):
-        lines.append(f"pruned already: {', '.join(mask.source['pruned_before'])}")
-    return "\n".join([*lines, "", f"written: {path}"])
+    lines += [*_time_lines(value["source"]), *gone_lines(value["components"])]
+    if before := value["source"].get("pruned_before"):
+        lines.append(f"pruned already: {', '.join(before)}")
+    return "\n".join([*lines, "", f"written: {value['mask']}"])
 
 
 def _time_lines(source: dict[str, Any]) -> list[str]:

@@ -28,8 +28,7 @@ class _Dtype:
 
     dtype: np.dtype
 
-    def __init__(self, name: str, align: bool = False, copy: bool = False) -> None:
-        del align, copy  # irrelevant for plain dtypes
+    def __init__(self, name: str) -> None:
         self.dtype = _plain(name)
 
     def __setstate__(self, state: tuple) -> None:
@@ -138,6 +137,7 @@ def _named(name: str, function: Callable) -> Callable:
 
 
 def _dtype(name: Any, align: Any = False, copy: Any = False) -> _Dtype:
+    """Replace ``numpy.dtype``; alignment and copies are irrelevant for plain dtypes."""
     return _Dtype(name)
 
 

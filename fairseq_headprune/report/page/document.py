@@ -139,10 +139,15 @@ def _setting(study: dict[str, Any], name: str) -> Any:
 
 
 def _joined(group: list[dict[str, Any]]) -> dict[str, Any]:
-    named = [(f"{curve['name']} ({study['order']})", study, curve) for study in group for curve in _own(study)]
+    named = [
+        (f"{curve['name']} ({study['order']})", study, curve)
+        for study in group
+        for curve in study["charts"][0]["curves"]
+    ]
     names = [name for name, _, _ in named]
     curves = [
-        {**curve, "name": name if names.count(name) == 1 else f"{name}, {study['name']}"}
+        {**curve, "comparisons": study["comparisons"]}
+        | {"name": name if names.count(name) == 1 else f"{name}, {study['name']}"}
         for name, study, curve in named
     ]
     first = group[0]
@@ -154,10 +159,6 @@ def _joined(group: list[dict[str, Any]]) -> dict[str, Any]:
         "curves": curves,
         "studies": [study["name"] for study in group],
     }
-
-
-def _own(study: dict[str, Any]) -> list[dict[str, Any]]:
-    return [{**curve, "comparisons": study["comparisons"]} for curve in study["charts"][0]["curves"]]
 
 
 def _map_cells(study: dict[str, Any]) -> list[dict[str, Any]]:
