@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from fairseq_headprune.parts import HEADS, Mask, Part, parse_components
+from fairseq_headprune.parts import HEADS, Mask, Part, by_layer, parse_components
 from fairseq_headprune.parts.notation import parse_fraction
 from fairseq_headprune.parts.scores import Scores
 
@@ -131,12 +131,9 @@ def one_kept(start: Mask, components: Iterable[str]) -> dict[tuple[str, int], di
     Raises:
         ValueError: no layer has two heads.
     """
-    layers: dict[tuple[str, int], list[Part]] = {}
-    for head in start.kept(components):
-        layers.setdefault((head.component, head.layer), []).append(head)
     masks = {
         layer: {head: start.without(other for other in heads if other != head) for head in heads}
-        for layer, heads in layers.items()
+        for layer, heads in by_layer(start.kept(components)).items()
         if len(heads) > 1
     }
     if not masks:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from math import comb
 
-from fairseq_headprune.parts import COMPONENTS, Mask, Part, all_heads
+from fairseq_headprune.parts import COMPONENTS, Mask, Part, all_heads, by_layer
 
 
 @dataclass(frozen=True)
@@ -136,14 +136,11 @@ def _layers(mask: Mask, components: Sequence[str]) -> list[list[Part]]:
     Raises:
         ValueError: a layer without kept heads.
     """
-    layers: dict[tuple[str, int], list[Part]] = {
-        (c, i): [] for c in components for i in range(len(mask.rows.get(c, [])))
-    }
-    for head in mask.kept(components):
-        layers[head.component, head.layer].append(head)
-    empty = [place for place, heads in layers.items() if not heads]
-    if empty:
-        raise ValueError(f"--at-least-one: {empty[0][0]} layer {empty[0][1]} has no head left to keep")
+    layers = by_layer(mask.kept(components))
+    for component in components:
+        for layer in range(len(mask.rows.get(component, []))):
+            if (component, layer) not in layers:
+                raise ValueError(f"--at-least-one: {component} layer {layer} has no head left to keep")
     return list(layers.values())
 
 

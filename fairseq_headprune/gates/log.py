@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_headprune.files import PathLike, parse_json, write_text
-from fairseq_headprune.parts import HEADS, Part
+from fairseq_headprune.parts import HEADS, Part, by_layer
 
 NAME = "gates.jsonl"
 #: values that fairseq logs with a validation but that are not results
@@ -190,9 +190,7 @@ def read_run(path: PathLike, until: int | None = None) -> GateRun:
 
 def _kept(heads: list[Part], line: dict[str, Any]) -> Heads:
     """Return the kept heads of a log line, which has a string of 0s and 1s for each layer with gated heads."""
-    layers: dict[tuple[str, int], list[Part]] = {}
-    for head in heads:
-        layers.setdefault((head.component, head.layer), []).append(head)
+    layers = by_layer(heads)
     rows = [row for component in dict.fromkeys(c for c, _ in layers) for row in line["kept"].get(component, [])]
     if [len(row) for row in rows] != [len(row) for row in layers.values()] or set("".join(rows)) - {"0", "1"}:
         raise ValueError(f"update {line['update']}: {line['kept']} does not fit the {len(heads)} gated heads")

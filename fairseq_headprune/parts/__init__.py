@@ -10,6 +10,7 @@ from fairseq_headprune.parts.components import Part as Part
 from fairseq_headprune.parts.components import Shape as Shape
 from fairseq_headprune.parts.components import all_heads as all_heads
 from fairseq_headprune.parts.components import attention_place as attention_place
+from fairseq_headprune.parts.components import by_layer as by_layer
 from fairseq_headprune.parts.components import check_component as check_component
 from fairseq_headprune.parts.components import ffn_parts as ffn_parts
 from fairseq_headprune.parts.components import has_ffn as has_ffn

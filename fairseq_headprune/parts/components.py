@@ -53,6 +53,14 @@ class Part(NamedTuple):
         return cls(*(facts[key] for key in KEYS))
 
 
+def by_layer(parts: Iterable[Part]) -> dict[tuple[str, int], list[Part]]:
+    """Group parts by component and layer, in their order."""
+    layers: dict[tuple[str, int], list[Part]] = {}
+    for part in parts:
+        layers.setdefault((part.component, part.layer), []).append(part)
+    return layers
+
+
 def noun(component: str) -> str:
     """Return the word for a part of this component."""
     return "head" if component in HEADS else "part"

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from fairseq_headprune.parts import COMPONENTS, PAPER_NAMES, Mask, Part
+from fairseq_headprune.parts import COMPONENTS, PAPER_NAMES, Mask, Part, by_layer
 from fairseq_headprune.pruning import one_kept, passed_over
 from fairseq_headprune.report.document import Document
 from fairseq_headprune.report.marks import Family
@@ -139,10 +139,7 @@ class KeepOne(OneHeadStudy):
 
 def best_of_layers(scores: Mapping[Part, float]) -> list[Part]:
     """Return the head with the highest score in each layer; the first one on ties."""
-    layers: dict[tuple[str, int], list[Part]] = {}
-    for head in scores:
-        layers.setdefault((head.component, head.layer), []).append(head)
-    return [max(heads, key=scores.__getitem__) for heads in layers.values()]
+    return [max(heads, key=scores.__getitem__) for heads in by_layer(scores).values()]
 
 
 def layer_table(cells: list[Done], skipped: list[dict], tests: Family, first: int = 1, caption: str = "") -> Table:
