@@ -1,8 +1,9 @@
-"""How commands report errors: one line on stderr."""
+"""How errors name what they are about, and how commands report them: one line on stderr."""
 
 import argparse
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 from typing import NoReturn
 
@@ -21,6 +22,19 @@ def one_line_error(parser: argparse.ArgumentParser, message: str, given: Iterabl
     # A line break in the message can only come from a user's value.
     sys.stderr.write(f"{parser.prog}: {' '.join([*message.split(), *hints])} (see {parser.prog} --help)\n")
     sys.exit(2)
+
+
+@contextmanager
+def errors_of(what: object) -> Iterator[None]:
+    """Begin the message of a ValueError in the block with what it is about, such as a file.
+
+    Raises:
+        ValueError: the block raised one.
+    """
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"{what}: {error}") from error
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

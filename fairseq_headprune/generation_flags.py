@@ -15,7 +15,7 @@ from fairseq.tasks import TASK_REGISTRY
 import fairseq_headprune
 from fairseq_headprune import plugin  # noqa: F401  (registers)
 from fairseq_headprune.checkpoints import read_state, task_settings
-from fairseq_headprune.errors import one_line_error
+from fairseq_headprune.errors import errors_of, one_line_error
 from fairseq_headprune.tasks.seam import PrunableTask, default_task, task_class
 
 
@@ -76,14 +76,14 @@ def _task(argv: list[str]) -> type[PrunableTask] | None:
     given, paths = _values(argv, "--task"), _values(argv, "--path")
     if given:
         return task_class(given[-1]) if given[-1] in TASK_REGISTRY else None
+    if not paths:
+        return default_task()
     try:
-        name = task_settings(read_state(paths[-1])).get("_name") if paths else None
+        name = task_settings(read_state(paths[-1])).get("_name")
     except (ValueError, OSError):
         return default_task()  # the session reports the error
-    try:
+    with errors_of(paths[-1]):
         return default_task() if name is None else task_class(name)
-    except ValueError as error:
-        raise ValueError(f"{paths[-1]}: {error}") from error
 
 
 def _values(argv: list[str], flag: str) -> list[str]:

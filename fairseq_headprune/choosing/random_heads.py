@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from math import comb
 
+from fairseq_headprune.errors import errors_of
 from fairseq_headprune.parts import COMPONENTS, Mask, Part, all_heads, by_layer
 
 
@@ -124,10 +125,8 @@ def _keep(
     if chance is None:
         return mask.keeping(lowest(mask.kept(components), count, numbers), components)
     layers = _layers(mask, components)
-    try:
+    with errors_of(f"--at-least-one, {'+'.join(components)}"):
         return mask.keeping(draw_from_each(layers, count, chance), components)
-    except ValueError as error:
-        raise ValueError(f"--at-least-one, {'+'.join(components)}: {error}") from error
 
 
 def _layers(mask: Mask, components: Sequence[str]) -> list[list[Part]]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Optional
 
 from fairseq_headprune.cli.common import named
+from fairseq_headprune.errors import errors_of
 from fairseq_headprune.evaluation.hypotheses import (
     empty_references,
     looks_detokenised,
@@ -44,10 +45,8 @@ def translations(args: argparse.Namespace) -> Subject:
     reference = read_references(reference_path)
     systems = named([(path, read_systems(path)) for path in paths])
     for name, sentences in systems.items():
-        try:
+        with errors_of(name):
             check_lengths(len(sentences.lines), len(reference.lines))
-        except ValueError as error:
-            raise ValueError(f"{name}: {error}") from error
     if not args.keep_marks:
         for name, sentences in {reference_path: reference, **systems}.items():
             refuse_marks(name, sentences.lines)

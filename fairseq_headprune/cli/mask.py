@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from fairseq_headprune.cli.common import Parser, emit, refuse_overwriting
 from fairseq_headprune.cli.mask_flags import add_ways
 from fairseq_headprune.cli.mask_ways import chosen_way, parts_in_play, with_ffn_parts
+from fairseq_headprune.errors import errors_of
 from fairseq_headprune.files import PathLike, identified
 from fairseq_headprune.importance.normalize import concerns
 from fairseq_headprune.parts import FFN, HEADS, PAPER_NAMES, Mask, Part
@@ -111,11 +112,9 @@ def _like(path: PathLike) -> tuple[Mask, "Layout | None", dict[str, Any]]:
     from fairseq_headprune.checkpoints import read_state, stored_layout, stored_mask  # torch: not for mask files
 
     state = read_state(path)
-    try:
+    with errors_of(path):
         layout = stored_layout(state)
         mask = stored_mask(state) or layout.mask()
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
     return mask, layout, {"checkpoint": identified(path)}
 
 
@@ -229,7 +228,7 @@ def _read(args: argparse.Namespace) -> Iterator[tuple[Mask, "SavedGates"]]:
     from fairseq_headprune.gates.saved import saved_gates
 
     state = read_state(args.from_checkpoint)
-    try:
+    with errors_of(args.from_checkpoint):
         gates = saved_gates(state)
         if gates is None:
             raise ValueError(
@@ -237,8 +236,6 @@ def _read(args: argparse.Namespace) -> Iterator[tuple[Mask, "SavedGates"]]:
                 "or take the mask it holds with --like"
             )
         yield stored_layout(state).mask(), gates
-    except ValueError as error:
-        raise ValueError(f"{args.from_checkpoint}: {error}") from error
 
 
 def _source(args: argparse.Namespace, gates: "SavedGates") -> dict[str, Any]:

@@ -30,6 +30,7 @@ from fairseq_headprune.choosing.scored import (
     parse_speed,
 )
 from fairseq_headprune.cli.mask_flags import DEFAULT_SEED
+from fairseq_headprune.errors import errors_of
 from fairseq_headprune.files import PathLike, identified
 from fairseq_headprune.parts import FFN, FFN_PARTS, HEADS, Mask, ffn_parts, has_ffn
 from fairseq_headprune.parts.layout import Layout
@@ -216,10 +217,8 @@ def _drawn(
 
 def _scores(args: argparse.Namespace, mask: Mask) -> tuple[Scores, dict[str, Any]]:
     """Return the scores, checked against the shape of the mask, and their source."""
-    try:
+    with errors_of(args.scores):
         args.ranking.only(HEADS).check_shape(mask.shape, "--like")
-    except ValueError as error:
-        raise ValueError(f"{args.scores}: {error}") from error
     return args.ranking, _origin(args)
 
 
@@ -230,10 +229,8 @@ def _origin(args: argparse.Namespace) -> dict[str, Any]:
 def _read_profile(path: PathLike, mask: Mask) -> Profile:
     """Read a profile, and check that it is of a model of this shape and that its times are plausible."""
     profile = Profile.load(path)
-    try:
+    with errors_of(path):
         profile.seconds(mask)
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
     if profile.rest <= 0:
         raise ValueError(
             f"{path}: by its times nothing but attention takes time ({1000 * profile.rest:.2f} ms are left), "
@@ -278,11 +275,9 @@ def with_ffn_parts(args: argparse.Namespace, start: Mask, layout: Layout | None)
     shape = scores.shape
     kind = "units" if any(count > 1 for counts in shape.values() for count in counts) else "blocks"
     known = _layout(args, start, layout, shape)
-    try:
+    with errors_of(args.scores):
         scores.check_shape(known.original, "--like")
         chosen = keep_highest_ffn(known.spell_out(start, kind), scores, parts)
-    except ValueError as error:
-        raise ValueError(f"{args.scores}: {error}") from error
     return chosen & start, {**_origin(args), "ffn_parts_kept": parts}
 
 

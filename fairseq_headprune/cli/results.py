@@ -8,6 +8,7 @@ from typing import Any
 
 from fairseq_headprune.cli.common import Parser, add_figure_flag, add_output_flags, add_width_flag
 from fairseq_headprune.cli.study import show_document
+from fairseq_headprune.errors import errors_of
 from fairseq_headprune.evaluation.correlation import correlations
 from fairseq_headprune.gates.log import read_run
 from fairseq_headprune.report.document import Document, Scatter
@@ -120,10 +121,8 @@ def document(first: Ablation, second: Ablation, names: tuple[str, str]) -> Docum
     """
     heads = list(first.cells)
     effects = [[study.cells[head]["delta"] for head in heads] for study in (first, second)]
-    try:
+    with errors_of(f"{first.path} (first) and {second.path} (second)"):
         found = correlations(effects[0], effects[1])
-    except ValueError as error:
-        raise ValueError(f"{first.path} (first) and {second.path} (second): {error}") from error
     data: dict[str, Any] = {name: asdict(result) | {"ci": list(result.ci)} for name, result in found.items()}
     data["heads"] = len(heads)
     data |= {} if _two_tasks(first, second) else {"checkpoint": first.settings["checkpoint"]}

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from fairseq_headprune.errors import errors_of
 from fairseq_headprune.evaluation.p_values import LEAST, holm, resampled_p
 from fairseq_headprune.evaluation.statistics import check_lengths, corpus_metric
 
@@ -70,10 +71,8 @@ def paired_bootstrap(
             anything is scored), fewer than two sentences, no system, or a setting out of range.
     """
     for name, hypotheses in systems.items():
-        try:
+        with errors_of(name):
             check_lengths(len(hypotheses), len(references))
-        except ValueError as error:
-            raise ValueError(f"{name}: {error}") from error
     bound = corpus_metric(metric, references, tokenize)
     statistics = {name: bound.extract(hypotheses) for name, hypotheses in systems.items()}
     return bootstrap_statistics(bound.score, statistics, resamples, seed, alpha_ci, sample_fraction)

@@ -9,6 +9,7 @@ from typing import Any, Optional
 
 import numpy as np
 
+from fairseq_headprune.errors import errors_of
 from fairseq_headprune.files import PathLike, check_format, check_output, read_json, read_lines, write_json, write_text
 from fairseq_headprune.glue.catalogue import TASKS, GlueTask
 from fairseq_headprune.glue.metrics import metric_of
@@ -84,10 +85,8 @@ def load_predictions(path: PathLike) -> Predictions:
     if value["task"] not in TASKS:
         raise ValueError(f"{path}: no task {value['task']!r} in GLUE; known are {', '.join(TASKS)}")
     about = {name: entry for name, entry in value.items() if name not in ("format", *needed)}
-    try:
+    with errors_of(path):
         return Predictions(TASKS[value["task"]], **{name: value[name] for name in list(needed)[1:]}, about=about)
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
 
 
 def read_label_lines(labels: PathLike, path: PathLike, task: GlueTask) -> Predictions:
@@ -100,10 +99,8 @@ def read_label_lines(labels: PathLike, path: PathLike, task: GlueTask) -> Predic
     gold, found = ([_value(task, line) for line in read_lines(name)] for name in (labels, path))
     if len(gold) != len(found):
         raise ValueError(f"{path}: {len(found)} predictions for {len(gold)} labels")
-    try:
+    with errors_of(f"{path} (labels: {labels})"):
         return Predictions(task, None, metric_of(task), range(len(gold)), gold, found)
-    except ValueError as error:
-        raise ValueError(f"{path} (labels: {labels}): {error}") from error
 
 
 def _value(task: GlueTask, text: str) -> Any:

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from fairseq_headprune.errors import errors_of
+
 #: settings that fairseq reads as JSON, when the model is built
 _JSON = ("eval_bleu_args", "eval_bleu_detok_args")
 
@@ -64,10 +66,8 @@ def _check_splits(found: Mapping[str, Any]) -> None:
     for split in [found["train_subset"], *([] if found["disable_validation"] else found["valid_subset"].split(","))]:
         if not any(Path(data).glob(f"{split}.*")):
             raise FileNotFoundError(f"{data} has no split {split!r}, which fairseq-train reads")
-        try:
+        with errors_of(f"the split {split!r} of {data}, which fairseq-train reads"):
             check_split_files(data, split, source, target)
-        except ValueError as error:
-            raise ValueError(f"the split {split!r} of {data}, which fairseq-train reads: {error}") from error
 
 
 def _refuse(message: str) -> NoReturn:

@@ -8,6 +8,7 @@ import torch
 from fairseq.models import FairseqEncoderModel, register_model, register_model_architecture
 from torch import Tensor, nn
 
+from fairseq_headprune.errors import errors_of
 from fairseq_headprune.imports import bert as bert_folder
 from fairseq_headprune.imports.bert import HEAD, read_weights, to_ours
 from fairseq_headprune.models.starting import carry_out_layouts, settings_to_start_from, take_layouts
@@ -144,10 +145,8 @@ class BertGatedModel(FairseqEncoderModel):
                     f"{', '.join(labels)}"
                 )
         mine = dict(self.state_dict())
-        try:
+        with errors_of(f"--bert {folder}"):
             ours = to_ours(weights, mine, len(self.encoder.layers))
-        except ValueError as error:
-            raise ValueError(f"--bert {folder}: {error}") from error
         self.load_state_dict({**mine, **ours})
         fresh = [name for name in mine if name not in ours]
         if fresh:

@@ -10,6 +10,7 @@ from typing import Any, Optional
 from fairseq import checkpoint_utils
 
 from fairseq_headprune.checkpoints import GatedSettings, State, read_state, saved_settings
+from fairseq_headprune.errors import errors_of
 from fairseq_headprune.modules.attach import GatedParts
 from fairseq_headprune.modules.shrink import shrink
 from fairseq_headprune.parts.layout import FFN_SETTING, SETTING, layout_of_settings
@@ -148,10 +149,8 @@ def load_model(path: str, state: State, overrides: dict[str, Any], task: Any) ->
     Raises:
         ValueError: the weights do not fit the settings, or overrides would give another model.
     """
-    try:
+    with errors_of(path):
         settings = saved_settings(state)
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
     refuse_other_heads(argparse.Namespace(**overrides), settings, "take it out of --model-overrides")
     try:
         models, saved = checkpoint_utils.load_model_ensemble([path], {**_RECOMPUTING, **overrides}, task)

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from fairseq_headprune.errors import errors_of
 from fairseq_headprune.files import PathLike
 from fairseq_headprune.stored.form import check_form, check_storages
 from fairseq_headprune.stored.numpy_data import numpy_stand_ins
@@ -103,11 +104,9 @@ def read_state(path: PathLike) -> State:
         if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
             raise OSError(error.errno, error.strerror, str(path)) from error
         raise ValueError(f"{path}: {_DAMAGED}") from error
-    try:
+    with errors_of(path):
         check_form(state)
         check_storages(state, path)
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
     refuse_part(state, path)
     return state
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from fairseq_headprune.errors import errors_of
 from fairseq_headprune.evaluation.hypotheses import read_references
 from fairseq_headprune.evaluation.p_values import LEAST, holm
 from fairseq_headprune.evaluation.recorded import packed
@@ -55,10 +56,8 @@ def document(
     sentences, rows = {}, []
     for cell in mine:
         path = folder.hyp_path(cell["id"])
-        try:
+        with errors_of(path):
             sentences[cell["id"]] = metric.extract(read_lines(path))
-        except ValueError as error:
-            raise ValueError(f"{path}: {error}") from error
         score = float(metric.score(sentences[cell["id"]].sum(axis=0)))
         rows.append({**cell, "score": round(score, 4)})
     rows.sort(key=lambda row: (place(row["method"]), row["seed"], -(row["count"] or 0)))
