@@ -28,11 +28,8 @@ def slim(argv: list[str]) -> int:
     from fairseq_headprune.removal.checkpoint import slim_checkpoint  # torch: not for --help
 
     refuse_overwriting(args.output, args.mask, args.gates)
-    mask = Mask.load(args.mask) if args.mask else None
-    gates = SoftGates.load(args.gates) if args.gates else None
-    for file, path in ((mask, args.mask), (gates, args.gates)):
-        if file is not None:
-            file.source = identified(path) | {"source": file.source}
+    mask = Mask.given(args.mask) if args.mask else None
+    gates = SoftGates.given(args.gates) if args.gates else None
     value = slim_checkpoint(args.checkpoint, args.output, mask, args.bake, args.ffn, args.keep_optimizer, gates)
     value = _described(value)
     emit(value, args.json, _slim_text(value))

@@ -127,9 +127,7 @@ def _mask(args: argparse.Namespace, state: Any) -> Mask:
     from fairseq_headprune.choosing.scored import uniform_mask
 
     if args.mask:
-        mask = Mask.load(args.mask)
-        mask.source = identified(args.mask) | {"source": mask.source}
-        return mask
+        return Mask.given(args.mask)
     mask = stored_mask(state) or stored_layout(state).mask()
     if args.uniform:
         mask = uniform_mask(mask, Scores.load(args.uniform), args.heads)

@@ -107,8 +107,8 @@ def _like(path: PathLike) -> tuple[Mask, "Layout | None", dict[str, Any]]:
     if not Path(path).exists():
         raise FileNotFoundError(f"--like {path}: there is no such file")
     if _is_text(path):
-        mask = Mask.load(path)
-        return mask, None, {"like": identified(path) | {"source": mask.source}}
+        mask = Mask.given(path)
+        return mask, None, {"like": mask.source}
     from fairseq_headprune.checkpoints import read_state, stored_layout, stored_mask  # torch: not for mask files
 
     state = read_state(path)

@@ -145,9 +145,8 @@ def by_layers(args: argparse.Namespace, start: Mask) -> Chosen:
 
 def by_complement(args: argparse.Namespace, start: Mask) -> Chosen:
     """``--complement MASK``."""
-    other = Mask.load(args.complement)
-    source = identified(args.complement) | {"source": other.source}
-    return start.complement(other), {"chosen": "what another mask prunes", "complement": source}
+    other = Mask.given(args.complement)
+    return start.complement(other), {"chosen": "what another mask prunes", "complement": other.source}
 
 
 #: flag (as argparse names it) -> way

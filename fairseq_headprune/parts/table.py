@@ -4,7 +4,7 @@ import copy
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
-from fairseq_headprune.files import PathLike, check_format, read_json, write_json
+from fairseq_headprune.files import PathLike, check_format, identified, read_json, write_json
 from fairseq_headprune.parts.components import COMPONENTS, FFN, HEADS, Part, Shape, all_heads, check_component, noun
 
 Entry = TypeVar("Entry")
@@ -232,6 +232,17 @@ class Table(Generic[Entry]):
             FileNotFoundError, ValueError, KeyError: as for :meth:`from_dict`.
         """
         return cls.from_dict(read_json(path), str(path))
+
+    @classmethod
+    def given(cls, path: PathLike) -> Self:
+        """Read a file that a flag names: its source becomes the file, with the source that was noted in it.
+
+        Raises:
+            FileNotFoundError, ValueError, KeyError: as for :meth:`from_dict`.
+        """
+        table = cls.load(path)
+        table.source = identified(path) | {"source": table.source}
+        return table
 
 
 def ffn_rows(ffn: Any, where: str = "") -> dict[str, Any]:

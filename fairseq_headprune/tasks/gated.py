@@ -10,7 +10,6 @@ from omegaconf import OmegaConf
 
 from fairseq_headprune.choosing.magnitude import KeptWeights, load_weights
 from fairseq_headprune.criterions.gated import GatedCriterion
-from fairseq_headprune.files import identified
 from fairseq_headprune.learning.training import GateTraining, freeze, run_length
 from fairseq_headprune.learning.watch import skip_step
 from fairseq_headprune.models.starting import (
@@ -271,8 +270,4 @@ class GatedTask(BatchedTask, PrunableTask):
 
 def _read_mask(path: Optional[str]) -> Optional[Mask]:
     """Return the mask of ``--head-mask``; its source includes the file's path."""
-    if path is None or path == NO_MASK:
-        return None
-    mask = Mask.load(path)
-    mask.source = identified(path) | {"source": mask.source}
-    return mask
+    return None if path in (None, NO_MASK) else Mask.given(path)
