@@ -12,7 +12,7 @@ import toys
 from fairseq_headprune.parts.scores import Scores
 from fairseq_headprune.report.document import Curves
 from fairseq_headprune.report.drawings import draw
-from fairseq_headprune.report.page.document import page_document, render
+from fairseq_headprune.report.page.document import page_document, page_entry, render
 from fairseq_headprune.report.tables import Marked, Table
 from fairseq_headprune.studies.ablate import Ablate
 from fairseq_headprune.studies.mask_study import Comparison, MaskStudy, model_settings
@@ -108,10 +108,11 @@ def test_it_is_shown_in_every_form(finished):
     assert rf"| enc\_self | {delta}\*\* |" in markdown
     assert r"\begin{tabular}" in latex and "% bold and underlined: differs from unpruned" in latex
     assert [path.name for path in draw(document, finished.folder.figure_stem)] == ["c.png", "c.svg"]
-    [entry] = page_document([("mine", finished.name, document)], "title")["studies"]
+    content = page_document([page_entry("mine", finished.name, document)], "title")
+    [entry] = content["studies"]
     assert (entry["heading"], entry["done"], entry["planned"]) == ("Components masked whole", 5, 5)
     assert entry["parts"][1]["table"]["rows"][0][1] == {"text": delta, "mark": "holm"}
-    page = render(page_document([("mine", finished.name, document)], "title"))
+    page = render(content)
     assert "Each component masked whole" in page
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from fairseq_headprune.cli.common import Parser, check_least, check_outputs, emit
 from fairseq_headprune.files import PathLike, write_text
-from fairseq_headprune.report.page.document import page_document, render, summary
+from fairseq_headprune.report.page.document import page_document, page_entry, render, summary
 from fairseq_headprune.studies.gate_runs import holds_gates, read_gates
 from fairseq_headprune.studies.stored import is_stored, page_result, read_study, stored_entry
 
@@ -46,16 +46,16 @@ def document(paths: Sequence[PathLike], title: str, examples: int = 2) -> dict[s
     """
     places = {Path(path).resolve(): path for path in paths}
     names = [place.name for place in places]
-    entries: list[Any] = []
+    entries = []
     for place, path in places.items():
         name = place.name if names.count(place.name) == 1 else str(path)
         if is_stored(path):
             entries.append(stored_entry(path, name))
         elif holds_gates(path):
-            entries.append((name, "dynamics", read_gates(path)))
+            entries.append(page_entry(name, "dynamics", read_gates(path)))
         else:
             study = read_study(path)
-            entries.append((name, study.name, page_result(study, examples)))
+            entries.append(page_entry(name, study.name, page_result(study, examples)))
     return page_document(entries, title)
 
 

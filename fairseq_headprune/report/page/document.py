@@ -5,7 +5,6 @@ import hashlib
 import html
 import importlib.metadata
 import json
-from collections.abc import Sequence
 from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
@@ -30,17 +29,16 @@ _NOT_COMPARED = ("study", "start", "logs", "data.sha256", "select_data.sha256", 
 _SHORT = 24
 
 
-def page_document(studies: Sequence[tuple[str, str, Document] | dict[str, Any]], title: str) -> dict[str, Any]:
+def page_document(entries: list[dict[str, Any]], title: str) -> dict[str, Any]:
     """Return the page's content.
 
     Args:
-        studies: name, kind (the verb) and document of each; or what :func:`page_entry` returned.
+        entries: what :func:`page_entry` returned for each study.
         title: title of the page.
 
     Returns:
         ``studies``: one entry per study, with numbers, tables and provenance; ``together``: charts of several studies.
     """
-    entries = [study if isinstance(study, dict) else page_entry(*study) for study in studies]
     _add_differences(entries)
     made = {"headprune": __version__, "git": git_commit(), "sacrebleu": importlib.metadata.version("sacrebleu")}
     return {"format": FORMAT, "title": title, "made_with": made, "studies": entries, "together": together(entries)}
@@ -78,7 +76,7 @@ def together(studies: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def page_entry(name: str, kind: str, document: Document) -> dict[str, Any]:
-    """Return what the page shows of one document: numbers, tables, figures, provenance."""
+    """Return what the page shows of one document: numbers, tables, figures, provenance; ``kind`` is the verb."""
     from fairseq_headprune.report.drawings import svg_of  # matplotlib: not for --help
 
     where, kinds = document.provenance, {Curves: "pruning", EpochCurves: "epochs"}
