@@ -37,8 +37,8 @@ def run(argv: list[str]) -> int:
 
 
 def _prepare(args: argparse.Namespace) -> Make:
-    settings, make = prune_settings(args), prune_maker(args)
-    if settings.reestimate and several(args):
+    make = prune_maker(args)
+    if args.reestimate and several(args):
         raise ValueError("with --reestimate each step needs the one before; run it as one process")
     return make
 
@@ -51,7 +51,7 @@ def prune_maker(args: argparse.Namespace) -> Make:
     """
     from fairseq_headprune.studies.prune import Prune
 
-    settings, ranking = prune_settings(args), _given(args.order)
+    settings, ranking = _settings(args), _given(args.order)
     return lambda session: Prune.of(session, args.gen_subset, settings, *ranking)
 
 
@@ -88,7 +88,7 @@ def add_prune_flags(parser: argparse.ArgumentParser) -> Any:
     return group
 
 
-def prune_settings(args: argparse.Namespace) -> Any:
+def _settings(args: argparse.Namespace) -> Any:
     """Return the :class:`~fairseq_headprune.studies.prune.PruneSettings` that the flags describe.
 
     Raises:
@@ -98,7 +98,7 @@ def prune_settings(args: argparse.Namespace) -> Any:
     from fairseq_headprune.studies.prune import PruneSettings
 
     score, comparison = scoring_settings(args, "train"), comparison_settings(args)
-    order = _order_kind(args.order)
+    order = order_kind(args.order)
     seeds = getattr(args, "order_seeds", [])
     if seeds and order != "random":
         raise ValueError(f"--order-seeds {' '.join(map(str, seeds))}: only --order random has seeds, not {args.order}")
@@ -119,7 +119,7 @@ def prune_settings(args: argparse.Namespace) -> Any:
     )
 
 
-def _order_kind(order: str) -> str:
+def order_kind(order: str) -> str:
     """Return what ``--order`` names: ``scores``, ``random``, ``oracle`` (a study of ablate) or ``file``."""
     if order in ("scores", "random"):
         return order
@@ -132,7 +132,7 @@ def _given(order: str) -> tuple[Scores | None, str | None]:
     Raises:
         FileNotFoundError, ValueError: the file or study does not exist or cannot be used.
     """
-    kind = _order_kind(order)
+    kind = order_kind(order)
     if kind == "oracle":
         return Ablation(order.removeprefix("oracle:")).oracle(), None
     if kind != "file":

@@ -8,7 +8,7 @@ from typing import Any
 
 from fairseq_headprune.cli.common import check_least
 from fairseq_headprune.cli.model_flags import parse_model_flags
-from fairseq_headprune.cli.prune import add_prune_flags, prune_maker, prune_settings
+from fairseq_headprune.cli.prune import add_prune_flags, order_kind, prune_maker
 from fairseq_headprune.cli.scale_flags import add_scale_flags, helpers, take_place
 from fairseq_headprune.cli.study import outlook, show, show_outlooks, warn
 from fairseq_headprune.cli.study_flags import add_comparison_flags
@@ -28,7 +28,7 @@ def run(argv: list[str]) -> int:
     from fairseq_headprune.studies.study import run as run_cells
     from fairseq_headprune.studies.sweep import EpochWork, Sweep, first_session
 
-    if prune_settings(args).order == "oracle":
+    if order_kind(args.order) == "oracle":
         raise ValueError("--order oracle is the order of one checkpoint; a sweep has several: omit it")
     make, follow = prune_maker(args), _follow(args)
     panel, keep = _numbers("--panel", args.panel), _numbers("--keep", args.keep)
