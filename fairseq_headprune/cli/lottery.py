@@ -89,10 +89,8 @@ def _survival(argv: list[str]) -> int:
     add_output_flags(parser)
     args = parser.parse_args(argv)
     from fairseq_headprune.studies.lottery_survival import survival
-    from fairseq_headprune.studies.stored import check_folder
 
-    check_folder(args.output)
-    return show_stored(survival(args.tickets), "lottery survival", args)
+    return show_stored(lambda: survival(args.tickets), "lottery survival", args)
 
 
 def _patterns(argv: list[str]) -> int:
@@ -100,13 +98,12 @@ def _patterns(argv: list[str]) -> int:
     args = parse_model_flags("lottery patterns", argv, _add_patterns_flags, _PATTERNS)
     from fairseq_headprune.session import Session
     from fairseq_headprune.studies.attention_patterns import PatternSettings, attention_patterns
-    from fairseq_headprune.studies.stored import check_folder
 
     check_least(0, args, "sentences", "pattern-seed")
-    check_folder(args.output)
     how = PatternSettings(args.sentences, args.annotated_maps, args.pattern_seed)
-    document = attention_patterns(Session(args), args.gen_subset, how, args.tickets)
-    return show_stored(document, "lottery patterns", args)
+    return show_stored(
+        lambda: attention_patterns(Session(args), args.gen_subset, how, args.tickets), "lottery patterns", args
+    )
 
 
 def _add_patterns_flags(parser: argparse.ArgumentParser) -> None:
@@ -141,9 +138,7 @@ def _table(argv: list[str]) -> int:
     add_output_flags(parser)
     args = parser.parse_args(argv)
     from fairseq_headprune.studies.lottery_table import seeds_table
-    from fairseq_headprune.studies.stored import check_folder
 
     if args.output:
-        check_folder(args.output)
-    document = seeds_table(args.studies)
-    return show_stored(document, "lottery table", args) if args.output else show_document(document, args, None)
+        return show_stored(lambda: seeds_table(args.studies), "lottery table", args)
+    return show_document(seeds_table(args.studies), args, None)

@@ -1,6 +1,7 @@
 """``headprune score``: how important is each head? And ``headprune attention``: what does it attend to?"""
 
 import argparse
+from typing import Any
 
 from fairseq_headprune.cli.common import (
     add_ffn_flag,
@@ -103,11 +104,11 @@ def attention(argv: list[str]) -> int:
     args = parse_model_flags("attention", argv, _add_attention_flags, _ATTENTION)
     from fairseq_headprune.session import Session
     from fairseq_headprune.studies.attention_maps import attention_maps
-    from fairseq_headprune.studies.stored import check_folder
 
-    check_folder(args.output)
-    document = attention_maps(Session(args), args.gen_subset, args.sentence, args.normed)
-    return show_stored(document, "attention", args)
+    def make() -> Any:
+        return attention_maps(Session(args), args.gen_subset, args.sentence, args.normed)
+
+    return show_stored(make, "attention", args)
 
 
 def _add_attention_flags(parser: argparse.ArgumentParser) -> None:

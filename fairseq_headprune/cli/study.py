@@ -140,16 +140,17 @@ def show_document(document: Any, args: argparse.Namespace, stem: Callable[[str],
     return 0
 
 
-def show_stored(document: Any, kind: str, args: argparse.Namespace) -> int:
+def show_stored(make: Callable[[], Any], kind: str, args: argparse.Namespace) -> int:
     """Store a document that is not a study in the folder ``--output``, draw its figures there, and print it.
 
     Args:
+        make: makes the document, once the folder is checked.
         kind: the verb.
     """
     from fairseq_headprune.provenance import environment
     from fairseq_headprune.studies.stored import check_folder, store
 
-    folder = check_folder(args.output)
+    folder, document = check_folder(args.output), make()
     document.provenance["runs"] = [environment(getattr(args, "headprune_command", None))]
     store(document, kind, folder)
     return show_document(document, args, lambda name: folder / name)
