@@ -39,7 +39,6 @@ SETTLED = 0.5
 
 #: option of a variant that trains -> fairseq-train flag (with a value, as in lr=0.5, or with this one)
 _FLAGS = {"lr": "--gate-lr", "cool": "--tau-updates", "wait": "--tau-wait", "noise": "--gate-noise"}
-_GATES = "lr|cool|wait|noise"
 _NUMBER = "[0-9.e-]+"
 _TRAINED = "tuned|long"
 #: method -> regular expression of the options of its variants

@@ -75,8 +75,6 @@ class ComparePruners(Study):
             plan.methods, plan.counts, plan.seeds, plan.lambdas, plan.updates, plan.task, plan.tune
         )
         self._data = str(Path(plan.data).resolve())
-        #: cells whose masks were written before their models are run
-        self._known: set[str] = set()
 
     def job(self, training: Training) -> TrainingJob:
         """Return the job of a training."""
@@ -107,16 +105,11 @@ class ComparePruners(Study):
     def _mask_of(self, training: Training) -> Mask:
         """The heads of another method; ``layers``, ``components``: as many random ones, of the same places."""
         cell = self.source_cell(training)
-        if (
-            training.source
-            and not estimates(training.source[0])
-            and cell not in self._known | self.folder.cells().keys()
-        ):
+        if training.source and not estimates(training.source[0]) and cell not in self.folder.cells():
             # Its model need not be run for that; the mask is the one that the cell will have.
             checkpoint = Run(self.folder.path, f"runs/{training.mask_of}").best
             made = mask_without_estimates(*training.source, self.how.shape, checkpoint)
             self.folder.write_mask(cell, made.mask.to_dict())
-            self._known.add(cell)
         mask = Mask.load(self.folder.mask_path(cell))
         full, drawn = Mask.full(mask.shape), None
         if "layers" in options(training.method):

@@ -168,7 +168,7 @@ class Training:
         after: the training whose best checkpoint it starts from, or None.
         penalty: lambda of ``l0-lambda``.
         updates: at most so many.
-        mask_of: the training (or ranking) whose heads it keeps, or None.
+        source: method, head count and seed of the training (or ranking) whose heads it keeps, or None.
     """
 
     name: str
@@ -179,7 +179,7 @@ class Training:
     after: str | None = None
     penalty: float | None = None
     updates: int = 0
-    mask_of: str | None = None
+    source: tuple[str, int, int] | None = None
 
     @property
     def mask_seed(self) -> int:
@@ -187,12 +187,9 @@ class Training:
         return int(option(self.method, "mask") or self.seed)
 
     @property
-    def source(self) -> tuple[str, int, int] | None:
-        """Method, head count and seed of ``mask_of``."""
-        if self.mask_of is None:
-            return None
-        method, count, seed = self.mask_of.rsplit("-", 2)
-        return method, int(count), int(seed)
+    def mask_of(self) -> str | None:
+        """The name of its source."""
+        return None if self.source is None else _name(*self.source)
 
     @property
     def length(self) -> int:
@@ -255,11 +252,11 @@ def _training(method: str, count: int | None, seed: int, updates: int, task: Tas
     flags = flags if short else [*flags, "--validate-after-updates", str(int(SETTLED * updates))]
     after = unpruned_name(seed) if short else None
     made = Training(_name(method, count, seed), method, seed, count, flags, after, updates=updates)
+    if count is None:
+        return made
     if base(method) == "learned-start":
-        return replace(made, mask_of=_name("joint-dsp", count, made.mask_seed))
-    if tuned and count is not None:
-        return replace(made, mask_of=_name(method.replace("+tuned", ""), count, seed))
-    return made
+        return replace(made, source=("joint-dsp", count, made.mask_seed))
+    return replace(made, source=(method.replace("+tuned", ""), count, seed)) if tuned else made
 
 
 def _check_sources(made: Sequence[Training], methods: Sequence[str], seeds: Sequence[int]) -> None:
