@@ -105,6 +105,8 @@ def test_the_limit_ends_what_runs_and_names_it(tmp_path):
         for name in run_commands(commands, 1, limit=2):
             done.append(name)
     assert done == ["short"]
+    with pytest.raises(TimeoutError, match="not done within 0 s: next"):
+        list(share_commands(commands[2:], 1, Claims(tmp_path), set, limit=0))
 
 
 def test_folder_settings_and_output(tmp_path):

@@ -74,19 +74,14 @@ def test_jobs_wait_for_what_they_start_from_and_each_is_done_once(tmp_path):
 
     Run(tmp_path, "runs/other").prepare(jobs[2])
     with Here(do).instead() as here:
-        found = {job.name: facts for job, facts in run_trainings(jobs, tmp_path, Claims(tmp_path), 1)}
+        found = {job.name: facts for job, facts in run_trainings(jobs, tmp_path, Claims(tmp_path), 1, set)}
     assert here.started == ["base", "needy"] == list(found)
     assert found["base"]["updates"] == 7 and found["base"]["command"].startswith("python -m fairseq_cli.train data")
     with Here(do).instead() as here:
-        assert list(run_trainings(jobs, tmp_path, Claims(tmp_path), 1)) == [] and here.started == []
+        assert list(run_trainings(jobs, tmp_path, Claims(tmp_path), 1, lambda: names)) == [] and here.started == []
         # What is done, but not yet taken over by its study, is given back without being done again.
-        [(job, facts)] = run_trainings(jobs, tmp_path, Claims(tmp_path), 1, finished=lambda: {"base", "other"})
+        [(job, facts)] = run_trainings(jobs, tmp_path, Claims(tmp_path), 1, lambda: {"base", "other"})
     assert job.name == "needy" and facts == found["needy"] and here.started == []
-
-
-def test_the_limit_names_what_is_left(tmp_path):
-    with pytest.raises(TimeoutError, match="not done within 0 s: a"):
-        list(run_trainings([TrainingJob("a", "data", [], 1)], tmp_path, Claims(tmp_path), 1, limit=0))
 
 
 def kill_training(folder):
@@ -110,17 +105,17 @@ def test_a_training_that_is_killed_goes_on_from_its_last_epoch(data_bin, tmp_pat
     killed.mkdir()
     whole.mkdir()
     threading.Thread(target=kill_training, args=[killed], daemon=True).start()
-    [(_, facts)] = run_trainings([job], killed, Claims(killed), 1)
+    [(_, facts)] = run_trainings([job], killed, Claims(killed), 1, set)
     assert "a died (" in capfd.readouterr().err and facts["resumed"] and facts["updates"] > 4
     with Here().instead():
-        [(_, expected)] = run_trainings([job], whole, Claims(whole), 1)
+        [(_, expected)] = run_trainings([job], whole, Claims(whole), 1, set)
     states = [read_state(folder / facts["checkpoint"]) for folder in (killed, whole)]
     assert same(*map(weights, states)) and "resumed" not in expected
     answers = [(folder / "runs/a/hypotheses.txt").read_text() for folder in (killed, whole)]
     assert answers[0] == answers[1] and answers[0].count("\n") == 8
     broken = TrainingJob("b", str(data_bin), [*flags.split(), "--no-such-flag"], 1)
     with pytest.raises(RuntimeError, match="unrecognized arguments: --no-such-flag"):
-        list(run_trainings([broken], killed, Claims(killed), 1))
+        list(run_trainings([broken], killed, Claims(killed), 1, set))
     assert capfd.readouterr().err.count("b died (") == 1
 
 

@@ -129,9 +129,7 @@ def run_trainings(
     work: Path,
     claims: Claims,
     at_once: int,
-    limit: float | None = None,
-    finished: Callable[[], Container[str]] | None = None,
-    places: Mapping[str, str] | None = None,
+    finished: Callable[[], Container[str]],
 ) -> Iterator[tuple[TrainingJob, dict[str, Any]]]:
     """Yield each finished job with its facts; jobs that other processes run are waited for.
 
@@ -142,25 +140,23 @@ def run_trainings(
         work: the study's folder.
         claims: the study's claims.
         at_once: how many run at the same time, spread over the GPUs.
-        limit: seconds after which running jobs are ended.
-        finished: returns the names of jobs to skip (default: the finished ones).
-        places: local path -> the name shown for it in commands.
+        finished: returns the names of the jobs that the study has taken over; of the others, those that were done
+            before are yielded first.
 
     Raises:
         RuntimeError: some failed; raised after the others have ended.
-        TimeoutError: the limit was reached.
     """
-    by_name, trainings = {job.name: job for job in jobs}, Trainings(work, at_once, places)
+    by_name, trainings = {job.name: job for job in jobs}, Trainings(work, at_once)
     runs = {job.name: Run(work, job.place) for job in jobs}
 
     def done() -> set[str]:
         return {name for name, run in runs.items() if run.done.exists()}
 
     for name in done():
-        if finished is not None and name not in finished() and claims.take([name], finished):
+        if name not in finished() and claims.take([name], finished):
             yield by_name[name], read_json(runs[name].done)
     commands = [trainings.command(job, [job.after] if job.after else []) for job in jobs if job.name not in done()]
-    for name in share_commands(commands, at_once, claims, done, lambda name: trainings.prepare(by_name[name]), limit):
+    for name in share_commands(commands, at_once, claims, done, lambda name: trainings.prepare(by_name[name])):
         yield by_name[name], trainings.finish(name)
 
 
@@ -168,7 +164,8 @@ class Trainings:
     """The commands of training jobs, and what is written before each starts and after it has ended.
 
     Args:
-        work, at_once, places: see :func:`run_trainings`.
+        work, at_once: see :func:`run_trainings`.
+        places: local path -> the name shown for it in commands.
     """
 
     def __init__(self, work: Path, at_once: int, places: Mapping[str, str] | None = None) -> None:

@@ -152,7 +152,7 @@ class TrainWork:
         done = folder.cells()
         waiting = {cell.id: cell for cell in self.study.plan() if cell.job is not None and cell.id not in done}
         jobs = [*self.study.before(), *(cell.job for cell in waiting.values())] if waiting else []
-        for job, facts in run_trainings(jobs, folder.path, folder.claims, self.at_once, finished=folder.cells):
+        for job, facts in run_trainings(jobs, folder.path, folder.claims, self.at_once, folder.cells):
             if job.name not in waiting:
                 continue  # what other trainings start from
             cell = waiting[job.name]
