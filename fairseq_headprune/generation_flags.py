@@ -1,11 +1,12 @@
 """Parses fairseq-generate's flags together with a verb's own, for every verb that loads a model."""
 
 import argparse
+import contextlib
 import os
 import shlex
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import islice
 
@@ -40,9 +41,7 @@ def parse_generation_args(
     words, task = argv, _task(argv)
     if task is not None:
         words = _without(argv, "--task")
-    before, sys.argv = sys.argv, [f"headprune {verb}", *words]
-    try:
-        # fairseq reads sys.argv while it builds the parser.
+    with called(f"headprune {verb}", words):
         parser = options.get_generation_parser(default_task=(task or default_task()).registered_name())
         if task is not None:
             parser.set_defaults(gen_subset=task.default_subset)
@@ -50,8 +49,6 @@ def parse_generation_args(
         parser.error = partial(one_line_error, parser, given=words)  # type: ignore[method-assign]
         add_flags(parser)
         args = options.parse_args_and_arch(parser, words)
-    finally:
-        sys.argv = before
     args.headprune_command = shlex.join(["headprune", *verb.split(), *argv])
     if one_model and not args.path:
         parser.error("--path CHECKPOINT is required")
@@ -60,6 +57,16 @@ def parse_generation_args(
     if args.path:
         read_state(args.path)  # report errors of the checkpoint before those of its task
     return args
+
+
+@contextlib.contextmanager
+def called(program: str, words: Sequence[str]) -> Iterator[None]:
+    """Context manager: set ``sys.argv``, which fairseq reads while it builds its parser and when it trains."""
+    before, sys.argv = sys.argv, [program, *words]
+    try:
+        yield
+    finally:
+        sys.argv = before
 
 
 def _task(argv: list[str]) -> type[PrunableTask] | None:

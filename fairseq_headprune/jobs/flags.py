@@ -2,7 +2,6 @@
 
 import json
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -22,20 +21,17 @@ def training_settings(words: Sequence[str]) -> dict[str, Any]:
     """
     from fairseq import options
 
-    from fairseq_headprune import plugin  # noqa: F401  (registers)
+    from fairseq_headprune.generation_flags import called  # registers our tasks and models, too
 
-    # fairseq reads sys.argv while it builds the parser.
-    before, sys.argv = sys.argv, ["fairseq-train", *words]
     try:
-        parser = options.get_training_parser()
-        parser.error = _refuse  # type: ignore[method-assign]
-        found = vars(options.parse_args_and_arch(parser, list(words)))
+        with called("fairseq-train", words):
+            parser = options.get_training_parser()
+            parser.error = _refuse  # type: ignore[method-assign]
+            found = vars(options.parse_args_and_arch(parser, list(words)))
     except RuntimeError as error:
         if str(error):
             raise
         found = {}  # fairseq's error without a text: there is no architecture
-    finally:
-        sys.argv = before
     given = {name: found.get(name) for name in ("arch", "optimizer")}
     given["max-tokens or --batch-size"] = found.get("max_tokens") or found.get("batch_size")
     missing = next((name for name, value in given.items() if not value), None)

@@ -82,17 +82,13 @@ def _readable(path: Path) -> bool:
 def _train(job: TrainingJob, run: Run) -> None:
     from fairseq_cli import train
 
-    from fairseq_headprune import plugin  # noqa: F401  (registers)
+    from fairseq_headprune.generation_flags import called  # registers our tasks and models, too
 
     skip_dynamo()
     if job.makes_start and not run.last.exists():
         make_start(job, run)
-    # fairseq-train reads sys.argv.
-    before, sys.argv = sys.argv, ["fairseq-train", *job.words()[3:]]
-    try:
+    with called("fairseq-train", job.words()[3:]):
         train.cli_main()
-    finally:
-        sys.argv = before
     end_loaders()
 
 
@@ -152,13 +148,11 @@ def initial_state(job: TrainingJob) -> dict[str, Any]:
     from fairseq.dataclass.utils import convert_namespace_to_omegaconf
     from omegaconf import OmegaConf
 
+    from fairseq_headprune.generation_flags import called
+
     words = replace(job, start=None, mask=None, slim=False, weights=None, embeddings=None).words()[3:]
-    # fairseq's parser reads sys.argv, too.
-    before, sys.argv = sys.argv, ["fairseq-train", *words]
-    try:
+    with called("fairseq-train", words):
         cfg = convert_namespace_to_omegaconf(options.parse_args_and_arch(options.get_training_parser(), words))
-    finally:
-        sys.argv = before
     # As fairseq-train does before it builds the model.
     np.random.seed(cfg.common.seed)
     utils.set_torch_seed(cfg.common.seed)
