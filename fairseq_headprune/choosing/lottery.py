@@ -15,8 +15,8 @@ PHASES = {"heads": ("heads",), "blocks": ("blocks",), "both": ("both", "heads", 
 #: modes of a search: the structured ones, and single weights
 MODES = (*PHASES, "magnitude")
 
-#: tickets have equal sizes within each of these groups
-KINDS = (HEADS, FFN)
+#: what a structured search prunes -> its components; tickets have equal sizes within each of these groups
+GROUPS = {"heads": HEADS, "blocks": FFN}
 
 #: the base of a share of weights
 SHARES_OF = ("original", "remaining")
@@ -89,7 +89,9 @@ def weights_pruned(total: int, share: Fraction, of: str) -> Iterator[int]:
         yield pruned
 
 
-def random_ticket(start: Mask, good: Mask, chance: random.Random, groups: Iterable[Sequence[str]] = KINDS) -> Mask:
+def random_ticket(
+    start: Mask, good: Mask, chance: random.Random, groups: Iterable[Sequence[str]] = GROUPS.values()
+) -> Mask:
     """Draw as many parts of each group of components as the good ticket keeps, from all parts of the model.
 
     Args:
@@ -104,12 +106,17 @@ def random_ticket(start: Mask, good: Mask, chance: random.Random, groups: Iterab
 def bad_ticket(start: Mask, good: Mask, chance: random.Random) -> Mask:
     """Draw as many heads and blocks as the good ticket keeps: first those it prunes, then random ones of its own."""
     chosen = []
-    for group in KINDS:
+    for group in GROUPS.values():
         kept = set(good.kept(group))
         others = [part for part in start.kept(group) if part not in kept]
         first = drawn(others, min(len(kept), len(others)), chance)
         chosen.append(first + drawn(good.kept(group), len(kept) - len(first), chance))
     return _ticket(start, chosen)
+
+
+def parts_kept(mask: Mask) -> dict[str, int]:
+    """Return how many heads and blocks a mask keeps."""
+    return {what: len(mask.kept(group)) for what, group in GROUPS.items()}
 
 
 def super_survivors(goods: Sequence[Mask]) -> Mask:

@@ -7,7 +7,7 @@ from fractions import Fraction
 from itertools import count, islice, takewhile
 from typing import Any
 
-from fairseq_headprune.choosing.lottery import Move, Search, weights_pruned
+from fairseq_headprune.choosing.lottery import GROUPS, Move, Search, parts_kept, weights_pruned
 from fairseq_headprune.evaluation.p_values import p_text
 from fairseq_headprune.importance.settings import MICHEL, PRESETS, ScoreSettings
 from fairseq_headprune.parts import FFN, HEADS, Mask
@@ -86,9 +86,9 @@ class LotteryFind(MaskStudy):
 
     def check(self) -> None:
         """Check that the model has the parts that the mode prunes, besides the checks of every study of masks."""
-        for components, modes, what in ((HEADS, ("heads", "both"), "head"), (FFN, ("blocks", "both"), "block")):
-            if self.mode in modes and not self.start.kept(components):
-                raise ValueError(f"--mode {self.mode}: {self.session.path} has no {what} that is not pruned")
+        for what, total in parts_kept(self.start).items():
+            if self.mode in (what, "both") and not total:
+                raise ValueError(f"--mode {self.mode}: {self.session.path} has no {what[:-1]} that is not pruned")
         super().check()
 
     def warnings(self) -> list[str]:
@@ -173,7 +173,7 @@ class LotteryFind(MaskStudy):
         if self.mode == "magnitude":
             counts = weights_pruned(self.settings["weights"], share, self.settings["magnitude_of"])
             return next(islice(counts, len(accepted), None), None) if all(accepted) else None
-        search = Search(self.mode, len(self.start.kept(HEADS)), len(self.start.kept(FFN)), share)
+        search = Search(self.mode, **parts_kept(self.start), share=share)
         for held in accepted:
             search.tell(held)
         return search.move()
@@ -209,7 +209,7 @@ class LotteryFind(MaskStudy):
         """Facts about a step that are stored with its cell."""
         if self.mode == "magnitude":
             return {"step": number, "weights": 0, **more}
-        counts = {"heads": len(mask.dropped(HEADS)), "blocks": len(mask.dropped(FFN))}
+        counts = {what: len(mask.dropped(group)) for what, group in GROUPS.items()}
         kept = {c: n["kept"] for c, n in mask.counts().items()}
         return {"step": number, "pruned": counts, "kept": kept, **more}
 
@@ -247,11 +247,9 @@ class LotteryFind(MaskStudy):
             left, total = self.settings["weights"] - ticket["weights"], self.settings["weights"]
             size, all_gone = f"{left:,} of {total:,} weights ({left / total:.1%})", left == 0
         else:
-            names = {"heads": HEADS, "blocks": FFN}
-            wanted = [what for what in names if self.mode in (what, "both")]
-            total_of = {what: len(self.start.kept(names[what])) for what in wanted}
-            left_of = {what: total_of[what] - ticket["pruned"][what] for what in wanted}
-            size = " and ".join(f"{left_of[what]} of {total_of[what]} {what}" for what in wanted)
+            total_of = {what: total for what, total in parts_kept(self.start).items() if self.mode in (what, "both")}
+            left_of = {what: total - ticket["pruned"][what] for what, total in total_of.items()}
+            size = " and ".join(f"{left_of[what]} of {total} {what}" for what, total in total_of.items())
             all_gone = not any(left_of.values())
         scores = f"{self.measure} {ticket['score']:.2f} on {self.select}, full model {full['score']:.2f}"
         found = f"The ticket keeps {size}: {scores}."

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from fairseq_headprune.choosing.lottery import parts_kept
 from fairseq_headprune.files import sha256
 from fairseq_headprune.jobs.training import Run
-from fairseq_headprune.parts import FFN, HEADS, Mask
+from fairseq_headprune.parts import Mask
 from fairseq_headprune.report.document import Document
 from fairseq_headprune.report.marks import Family
 from fairseq_headprune.report.tables import Marked, Table
@@ -185,8 +186,7 @@ class LotteryRetrain(MaskStudy):
         kept = self.settings["tickets"].get(name, {})
         if "weights" in kept:
             return {"weights": kept["kept"]}
-        mask = self.start & self.tickets.get(name, self.start)
-        return {"heads": len(mask.kept(HEADS)), "blocks": len(mask.kept(FFN))}
+        return parts_kept(self.start & self.tickets.get(name, self.start))
 
     def planned(self) -> int:
         """One cell for each ticket, and for the full model, in each setting."""

@@ -8,21 +8,18 @@ from typing import Any
 
 import numpy as np
 
-from fairseq_headprune.choosing.lottery import super_survivors
+from fairseq_headprune.choosing.lottery import GROUPS, parts_kept, super_survivors
 from fairseq_headprune.evaluation.agreement import agreement
 from fairseq_headprune.evaluation.p_values import corrected, holm
 from fairseq_headprune.evaluation.trainings import Difference, Spread, paired, spread
 from fairseq_headprune.files import PathLike
-from fairseq_headprune.parts import COMPONENTS, FFN, HEADS, Mask, Part, all_heads
+from fairseq_headprune.parts import COMPONENTS, FFN, Mask, Part, all_heads
 from fairseq_headprune.report.described import Column, Described, Row
 from fairseq_headprune.report.document import Document, HeadMap, map_components
 from fairseq_headprune.report.marks import p_said, small
 from fairseq_headprune.report.pictures import Distribution
 from fairseq_headprune.report.tables import Table, fixed, mean_and_sd
 from fairseq_headprune.studies.ticket_folders import TicketFolder, judgements, read_folders, shares
-
-#: what can survive
-_GROUPS = {"heads": HEADS, "blocks": FFN}
 
 
 def survival(paths: Sequence[PathLike]) -> Document:
@@ -71,7 +68,7 @@ def _shares(folder: TicketFolder) -> dict[str, Spread]:
     if folder.kept:
         return {"weights": spread([100 * _kept(kept) for kept in folder.kept])}
     found = {}
-    for what, group in _GROUPS.items():
+    for what, group in GROUPS.items():
         total = len(folder.start.kept(group))
         if total and (what == folder.mode or folder.mode == "both"):
             found[what] = spread([100 * len(good.kept(group)) / total for good in folder.goods])
@@ -89,9 +86,8 @@ def _always(folder: TicketFolder) -> dict[str, Any]:
         always = judgements(folder.kept).all(axis=1)
         return {"weights": 100 * float(always.mean())}
     mask = super_survivors(folder.goods)
-    found: dict[str, Any] = {what: len(mask.kept(group)) for what, group in _GROUPS.items()}
-    weights = folder.weights_kept(mask)
-    return found if weights is None else {**found, "weights": weights}
+    counts, weights = parts_kept(mask), folder.weights_kept(mask)
+    return counts if weights is None else {**counts, "weights": weights}
 
 
 def _always_of(what: str, form: str = "") -> Column:
@@ -112,8 +108,8 @@ SURVIVAL = Described(
         Column("Tickets", "@survival"),
         Column("Mode", form=lambda row: row.get("modes", {}).get(row["@survival"])),
         Column("Searches", "*", lambda shares: next(iter(shares.values()))["n"] if shares else None),
-        *(Column(f"{what.capitalize()} (%)", f"*.{what}", _percent) for what in (*_GROUPS, "weights")),
-        *map(_always_of, _GROUPS),
+        *(Column(f"{what.capitalize()} (%)", f"*.{what}", _percent) for what in (*GROUPS, "weights")),
+        *map(_always_of, GROUPS),
         _always_of("weights", ".1f"),
     ],
     rows="survival",
@@ -150,8 +146,8 @@ def _apart_and_together(folders: Sequence[TicketFolder]) -> list[tuple[dict[str,
     """Compare what survives when heads, or blocks, are pruned alone and when both are, over the same models (§4.1)."""
     found = []
     for alone, both in product(folders, folders):
-        if both.mode == "both" and alone.mode in _GROUPS and set(alone.checkpoints) & set(both.checkpoints):
-            group = _GROUPS[alone.mode]
+        if both.mode == "both" and alone.mode in GROUPS and set(alone.checkpoints) & set(both.checkpoints):
+            group = GROUPS[alone.mode]
             total = len(both.start.kept(group))
             mine, its = (
                 {name: 100 * len(good.kept(group)) / total for name, good in zip(of.checkpoints, of.goods, strict=True)}
@@ -241,7 +237,7 @@ def _importance(folder: TicketFolder) -> dict[str, list[float]]:
     """The importance of heads and of blocks in the first step of all searches."""
     found: dict[str, list[float]] = {}
     for scores in folder.importance():
-        for what, group in _GROUPS.items():
+        for what, group in GROUPS.items():
             rows = [row for component, layers in scores.rows.items() if component in group for row in layers]
             found.setdefault(what, []).extend(value for row in rows for value in row if value is not None)
     return {what: values for what, values in found.items() if values}

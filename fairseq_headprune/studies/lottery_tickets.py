@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fairseq_headprune.checkpoints import read_state
-from fairseq_headprune.choosing.lottery import KINDS, bad_ticket, random_ticket, super_survivors
+from fairseq_headprune.choosing.lottery import GROUPS, bad_ticket, parts_kept, random_ticket, super_survivors
 from fairseq_headprune.choosing.magnitude import Kept, bad_weights, random_weights, save_weights, without_lowest
 from fairseq_headprune.choosing.random_heads import generator
 from fairseq_headprune.evaluation.agreement import agreement, require_statsmodels
@@ -100,11 +100,10 @@ def _parts(searches: Searches, output: Path, seed: int) -> Document:
         for name, mask in found.items():
             _save(mask, output / str(number) / f"{name}.json", seed, name, [searches.studies[number - 1]])
             kept = mask.kept(COMPONENTS)
-            size = [len(mask.kept(kind)) for kind in KINDS]
-            rows.append([f"{number} {name}", *size, sum(part in survivor for part in kept)])
+            rows.append([f"{number} {name}", *parts_kept(mask).values(), sum(part in survivor for part in kept)])
     always = super_survivors(goods)
     _save(always, output / "super-survivors.json", seed, "super-survivors", searches.studies)
-    rows.append(["super-survivors", *(len(always.kept(kind)) for kind in KINDS), len(always.kept(COMPONENTS))])
+    rows.append(["super-survivors", *parts_kept(always).values(), len(always.kept(COMPONENTS))])
     document = Document(f"Tickets of {len(goods)} searches ({searches.mode})")
     caption = "Tickets: how many heads and blocks each keeps, and how many of these survived the search"
     document.tables = [Table(["Ticket", "Heads", "Blocks", "Survived"], rows, caption=caption)]
@@ -134,8 +133,8 @@ def _add_stability(document: Document, start: Mask, goods: Sequence[Mask]) -> No
         return
     rows, pairs = [], []
     found: dict[str, Any] = {}
-    for what, kind in zip(("heads", "blocks"), KINDS, strict=True):
-        parts = start.kept(kind)
+    for what, group in GROUPS.items():
+        parts = start.kept(group)
         table = [[int(good[part] != 0) for good in goods] for part in parts]
         if not parts or all(map(all, table)):
             continue  # not pruned in this mode, or never
