@@ -12,7 +12,7 @@ from fairseq_headprune.files import PathLike, sha256
 from fairseq_headprune.importance.attention_maps import sentence_maps
 from fairseq_headprune.parts import HEADS, PAPER_NAMES, Mask, Part
 from fairseq_headprune.patterns.classifier import classify, quality, train
-from fairseq_headprune.patterns.examples import PATTERNS, Labelled, canvas, divided, made_up, read_annotated
+from fairseq_headprune.patterns.examples import PATTERNS, canvas, divided, made_up, read_annotated
 from fairseq_headprune.report.described import Column, Described, Row
 from fairseq_headprune.report.document import Document, HeadMap, map_components
 from fairseq_headprune.report.pictures import Shares
@@ -119,11 +119,8 @@ def _classifier(components: list[str], normed: bool, how: PatternSettings) -> tu
         learned, held = (made_up(components, normed, count, 2 * how.seed + part) for part, count in enumerate(_MADE_UP))
     net = train(learned.maps, torch.tensor(learned.labels), how.seed)
     forms = list(dict.fromkeys(held.forms))
-    return net, {form: asdict(_quality(net, held.of_form(form))) for form in forms}
-
-
-def _quality(net: nn.Module, held: Labelled) -> Any:
-    return quality(held.labels, classify(net, held.maps).tolist())
+    parts = {form: held.of_form(form) for form in forms}
+    return net, {form: asdict(quality(part.labels, classify(net, part.maps).tolist())) for form, part in parts.items()}
 
 
 def _count(session: Any, batches: Iterable[Any], nets: Mapping[str, nn.Module], heads: list[Part]) -> dict[str, Counts]:

@@ -141,6 +141,11 @@ def _shown(point: Done | None, family: Family, digits: int) -> Any:
     return text if point["sd"] is None or not point["percent"] else f"{text} (sd {point['sd']:.{digits}f})"
 
 
+def order_name(settings: Mapping[str, Any]) -> str:
+    """Return the name of the order in which a study with these settings prunes."""
+    return settings["order"] + (", re-estimated" if settings.get("reestimate") else "")
+
+
 def orders_told(means: Mapping[str, Sequence[Done]]) -> str:
     """Say of how many random orders the means of curves are, empty if there are none."""
     numbers = {len(point["seeds"]) for points in means.values() for point in points if "seeds" in point}

@@ -44,6 +44,11 @@ class Group:
     tests: dict[Place, Difference]
 
     @property
+    def name(self) -> str:
+        """The task, and the kind of tickets."""
+        return _label(self.task, self.kind)
+
+    @property
     def line(self) -> float:
         """Mean of the full model trained again minus one standard deviation (Figure 2)."""
         whole = self.spreads[FULL, "retrained"]
@@ -53,10 +58,6 @@ class Group:
     def majority(self) -> dict[str, Any] | None:
         """The most frequent label and its score; None for translation."""
         return self.studies[0].settings["majority"]
-
-    def label(self, ticket: str) -> str:
-        """Name a ticket in a row."""
-        return _label(ticket, self.kind)
 
     def numbers(self) -> dict[str, Any]:
         """Return all numbers as JSON values."""
@@ -135,14 +136,14 @@ def _document(groups: Sequence[Group]) -> Document:
     tests = sum(test.p is not None for group in groups for test in group.tests.values())
     document.notes = [
         *(
-            f"{_name(group)}: the full model trained again, minus one standard deviation: {group.line:.2f}"
+            f"{group.name}: the full model trained again, minus one standard deviation: {group.line:.2f}"
             for group in groups
         ),
         f"mean ± standard deviation (number of trainings); {{holm}} differs from the full model trained again at p < "
         f"{alpha:g} after Holm's correction over {tests} tests, {{raw}} before it only (paired t-test over seeds)",
     ]
     document.findings = [
-        f"{_name(group)}, {place[0]}, trained again: {found.mean:.2f} over {found.n} seeds, "
+        f"{group.name}, {place[0]}, trained again: {found.mean:.2f} over {found.n} seeds, "
         f"{'below' if found.mean < group.line else 'at or above'} the full model's mean minus one standard deviation."
         for group in groups
         for place, found in group.spreads.items()
@@ -160,18 +161,14 @@ def _document(groups: Sequence[Group]) -> Document:
     return document
 
 
-def _name(group: Group) -> str:
-    return f"{group.task} ({group.kind})" if group.kind else group.task
-
-
 def _text(found: Mapping[str, Any], alpha: float) -> Any:
     """A cell: mean, deviation and number of trainings, and the mark of its test."""
     text = f"{mean_and_sd(found['mean'], found['sd'])} ({found['n']})"
     return text if found["p"] is None else Marked(text, TrainingTests(alpha, 0).mark(found))
 
 
-def _label(ticket: str, kind: str) -> str:
-    return f"{ticket} ({kind})" if kind else ticket
+def _label(name: str, kind: str) -> str:
+    return f"{name} ({kind})" if kind else name
 
 
 def _place(row: Row) -> tuple[Any, ...]:
@@ -244,7 +241,7 @@ def _by_task(groups: Sequence[Group], tasks: Sequence[str], alpha: float) -> lis
             ):
                 cells = [texts.get((task, kind, name, how)) for task in tasks]
                 means = [group.spreads[name, how].mean for group in mine.values() if (name, how) in group.spreads]
-                label = next(iter(mine.values())).label(name)
+                label = _label(name, kind)
                 rows.append([label, *cells, f"{mean(means):.2f}" if len(means) == len(tasks) else None])
         if rows:
             rows.append(_baselines(groups, tasks))
@@ -265,7 +262,7 @@ def _panel(groups: Sequence[Group], task: str) -> Mapping[str, Any]:
     """The points of Figure 2 for one task."""
     mine = [group for group in groups if group.task == task]
     points = [
-        {"ticket": group.label(ticket), "how": HOW[how], "mean": found.mean, "sd": found.sd or 0.0, "n": found.n}
+        {"ticket": _label(ticket, group.kind), "how": HOW[how], "mean": found.mean, "sd": found.sd or 0.0, "n": found.n}
         for group in mine
         for (ticket, how), found in group.spreads.items()
     ]

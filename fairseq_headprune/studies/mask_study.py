@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fairseq_headprune.evaluation.evaluator import Evaluator
 from fairseq_headprune.evaluation.p_values import LEAST, enough_resamples
 from fairseq_headprune.files import PathLike
 from fairseq_headprune.parts import Mask
@@ -78,7 +77,7 @@ class MaskStudy(Study):
     def check(self) -> None:
         """Check that masks can be compared on this model and split."""
         for split in self.splits:
-            check_split(self.session, split)
+            _check_split(self.session, split)
 
     @property
     def start(self) -> Mask:
@@ -177,8 +176,8 @@ class MaskStudy(Study):
         return records
 
 
-def check_split(session: "Session", split: str) -> Evaluator:
-    """Check before anything is written that masks can be compared on a split; return its evaluator.
+def _check_split(session: "Session", split: str) -> None:
+    """Check before anything is written that masks can be compared on a split.
 
     Raises:
         ValueError, FileNotFoundError: no such split, unsupported settings, fewer than two sentences, or heads with
@@ -189,8 +188,7 @@ def check_split(session: "Session", split: str) -> Evaluator:
     from fairseq_headprune.importance.part_weights import heads_with_broken_weights
     from fairseq_headprune.modules.connected import check_connected
 
-    evaluator = session.evaluator(split)
-    sentences = len(evaluator.references)
+    sentences = len(session.evaluator(split).references)
     if sentences < 2:
         raise ValueError(
             f"{split} has {sentences} sentence; the paired bootstrap needs at least 2: p is not defined for one"
@@ -208,7 +206,6 @@ def check_split(session: "Session", split: str) -> Evaluator:
         # One component at a time: with all encoder-decoder heads masked, the encoder has no effect by design.
         with session.gates.masked(full.without(full.kept([component]))):
             check_connected(session.model, sample["net_input"])
-    return evaluator
 
 
 def model_settings(session: "Session", study: str, split: str) -> dict[str, Any]:

@@ -83,7 +83,7 @@ def of_masks(study: Study, paths: Sequence[str | Path], jobs: int, note: str = "
         jobs: processes that share the cells.
     """
     most, bound = study.at_most()
-    done = sum(map(_done, paths))
+    done = sum(len(_finished(path)) for path in paths)
     cells = None if most is None else max(0, len(paths) * most - done)
     each, memory, how = time_answers(study, 1 if study.stepwise else cells or 1)
     sentences = study.session.scored(study.split)["scored"]  # type: ignore[attr-defined]
@@ -232,10 +232,6 @@ def _last(flags: Sequence[str], name: str) -> int | None:
 def _finished(path: str | Path) -> dict[str, Any]:
     """Return the cells of a study folder that are done, by id; none where there is no study yet."""
     return StudyFolder(path).cells() if (Path(path) / "study.json").is_file() else {}
-
-
-def _done(path: str | Path) -> int:
-    return len(_finished(path))
 
 
 def _number(value: int | None) -> str:

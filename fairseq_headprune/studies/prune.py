@@ -17,6 +17,7 @@ from fairseq_headprune.studies.curves import (
     curve_table,
     in_curves,
     mean_curves,
+    order_name,
     orders_told,
     seeded_curves,
     share_chart,
@@ -169,11 +170,11 @@ class Prune(MaskStudy):
         unpruned, family = cells.get(UNPRUNED), self.family(self.planned() - 1)
         done = [cell for name, cell in cells.items() if name != UNPRUNED]
         missing = self.unfinished(len(cells), "steps", "; p is corrected when all are")
-        order = settings["order"] + (", re-estimated" if settings.get("reestimate") else "")
+        order, path = order_name(settings), self.folder.path / "scores.json"
         title = f"Pruning step by step, on {self.split} (order: {order})"
         document = self.document(title, unpruned, missing, family.count, len(cells))
         document.state["order"] = order
-        scores = self._stored_scores()
+        scores = Scores.load(path) if path.is_file() else None
         # No map for several random orders: each has its own scores.
         document.maps = [importance_map(scores.to_dict())] if scores and not settings.get("seeds") else []
         if not unpruned:
@@ -187,8 +188,8 @@ class Prune(MaskStudy):
         used = _used(scores) if scores else {}
         how = f"{unpruned['signature']}{beside_text(unpruned)}; order: {settings['order']}; importance from "
         how += _source(used)
-        scored = [self.folder.path / "scores.json", *sorted((self.folder.path / "scores").glob("*.json"))]
-        document.notes = [family.legend(), how, *concerns_of_files(scored)]
+        scored = sorted((self.folder.path / "scores").glob("*.json"))
+        document.notes = [family.legend(), how, *concerns_of_files([path, *scored])]
         document.findings = [] if missing else [curve_found(*curve, family, measure) for curve in found.items()]
         document.data = {
             "baseline": unpruned,
@@ -233,10 +234,6 @@ class Prune(MaskStudy):
 
         self.folder.claims.once("scores", path.exists, make)
         return Scores.load(path)
-
-    def _stored_scores(self) -> Scores | None:
-        path = self.folder.path / "scores.json"
-        return Scores.load(path) if path.is_file() else None
 
 
 def _cell_id(label: str, step: Step) -> str:

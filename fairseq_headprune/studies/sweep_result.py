@@ -10,7 +10,7 @@ from fairseq_headprune.pruning import curves
 from fairseq_headprune.report.document import Document, EpochCurves
 from fairseq_headprune.report.marks import Family
 from fairseq_headprune.report.tables import Marked, Table
-from fairseq_headprune.studies.curves import curve_name, in_curves, line
+from fairseq_headprune.studies.curves import curve_name, in_curves, line, order_name
 from fairseq_headprune.studies.epochs import epoch_list
 from fairseq_headprune.studies.folder import StudyFolder
 from fairseq_headprune.studies.study import UNPRUNED, Done
@@ -83,7 +83,7 @@ def kept_within(row: dict[str, Any], label: str) -> float | None:
 
 def sweep_document(study: Any, cells: Mapping[str, Done]) -> Document:
     """Report how scores and rankings evolve over the finished epochs of a sweep."""
-    settings, measure, folder = study.settings, study.measure, study.folder
+    measure, folder = study.measure, study.folder
     epochs = sorted(cells.values(), key=lambda cell: cell["epoch"])
     value = read_sweep(folder, epochs, study.keep)
     rows = value["epochs"]
@@ -91,8 +91,7 @@ def sweep_document(study: Any, cells: Mapping[str, Done]) -> Document:
     # Holm's correction is over the steps of one epoch.
     family = study.family(max(map(len, tested), default=1))
     baseline = rows[-1]["baseline"] if rows else None
-    order = settings["order"] + (", re-estimated" if settings.get("reestimate") else "")
-    title = f"Pruning at every epoch, on {study.split} (order: {order})"
+    title = f"Pruning at every epoch, on {study.split} (order: {order_name(study.settings)})"
     document = study.document(title, baseline, _missing(folder, epochs), family.count, len(epochs))
     if not rows:
         return document

@@ -18,14 +18,13 @@ from fairseq_headprune.report.tables import Marked, Table, mean_and_sd
 from fairseq_headprune.studies.mask_study import Comparison
 from fairseq_headprune.studies.pruners.points import (
     COST_NOTE,
+    Rows,
     cost_table,
     costs,
     methods_compared,
     over_trainings,
     summarise,
 )
-
-Cells = Sequence[Mapping[str, Any]]
 
 
 def document(
@@ -81,13 +80,12 @@ def document(
     }
     where = {"settings": study.settings, "runs": folder.runs, "study": str(folder.path)}
     found = best_methods(data["points"], task.measure)
-    title = f"Pruning methods compared, on {split}"
-    return Document(
-        title, result_tables(data), found, notes=concerns_told(rows) + blindness_told(rows), data=data, provenance=where
-    )
+    notes = concerns_told(rows) + blindness_told(rows)
+    name = f"Pruning methods compared, on {split}"
+    return Document(name, result_tables(data), found, notes=notes, data=data, provenance=where)
 
 
-def concerns_told(rows: Cells) -> list[str]:
+def concerns_told(rows: Rows) -> list[str]:
     """Say what the orders of rankings hide, and at which numbers of heads, one line for each method and concern."""
     counts: dict[tuple[str, str], list[int]] = defaultdict(list)
     for row in rows:
@@ -96,7 +94,7 @@ def concerns_told(rows: Cells) -> list[str]:
     return [f"{title(method)}, {max(of)} heads and fewer: {text}" for (method, text), of in counts.items()]
 
 
-def blindness_told(rows: Cells) -> list[str]:
+def blindness_told(rows: Rows) -> list[str]:
     """Say of how many models no head of encoder-decoder attention is left, one line for each method."""
     found: dict[str, dict[int, list[bool]]] = defaultdict(lambda: defaultdict(list))
     for row in rows:
@@ -131,7 +129,7 @@ def best_methods(points: Sequence[Mapping[str, Any]], measure: str) -> list[str]
     return [f"{what}: {shares} (not a test between methods)"]
 
 
-def _partners(rows: Cells) -> dict[str, str]:
+def _partners(rows: Rows) -> dict[str, str]:
     """Return the id of each row -> that of the unpruned model of its seed."""
     unpruned = {row["seed"]: row["id"] for row in rows if row["method"] == "unpruned"}
     return {row["id"]: unpruned[row["seed"]] for row in rows if row["seed"] in unpruned}
@@ -141,7 +139,7 @@ def _resamples(points: Sequence[Mapping[str, Any]]) -> int:
     return next((point["sentences"]["resamples"] for point in points if "sentences" in point), LEAST)
 
 
-def _mixed_model(rows: Cells) -> dict[str, Any] | None:
+def _mixed_model(rows: Rows) -> dict[str, Any] | None:
     try:
         return methods_compared(rows)
     except ImportError as error:

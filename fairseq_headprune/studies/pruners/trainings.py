@@ -46,8 +46,7 @@ class Translating:
         Raises:
             ValueError: a flag unknown to fairseq, or an architecture whose settings do not give layers and heads.
         """
-        words = ["--task", "translation_headprune", "--criterion", "label_smoothed_cross_entropy", *flags]
-        found = training_settings([data, *words])
+        found = training_settings([data, *self.flags, "--criterion", self.criterion, *flags])
         names = [f"{side}_{what}" for side in ("encoder", "decoder") for what in ("layers", "attention_heads")]
         if not all(isinstance(found.get(name), int) for name in names):
             raise ValueError(f"--arch {found.get('arch')}: its settings do not tell {', '.join(names)}")
