@@ -40,14 +40,13 @@ SETTLED = 0.5
 #: option of a variant that trains -> fairseq-train flag (with a value, as in lr=0.5, or with this one)
 _FLAGS = {"lr": "--gate-lr", "cool": "--tau-updates", "wait": "--tau-wait", "noise": "--gate-noise"}
 _NUMBER = "[0-9.e-]+"
-_TRAINED = "tuned|long"
 #: method -> regular expression of the options of its variants
 _OPTIONS = {
     "michel": "|".join([*REDUCTIONS, *NORMALISERS, "once", "tuned"]),
     "random-after": "order=[0-9]+|tuned",
     "random-start": "mask=[0-9]+|long",
     "learned-start": "mask=[0-9]+|layers|components",
-    "unpruned": _TRAINED,
+    "unpruned": "tuned|long",
     "pipelined-dsp": f"(lr|cool|wait)={_NUMBER}|noise=(always|cooling)|scaled|tuned",
     "joint-dsp": f"(lr|cool|wait)={_NUMBER}|noise=(always|cooling)|scaled|long",
     "ste": f"lr={_NUMBER}|noise=always|long",

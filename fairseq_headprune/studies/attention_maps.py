@@ -2,8 +2,6 @@
 
 from typing import Any
 
-from torch import Tensor
-
 from fairseq_headprune.importance.attention_maps import SentenceMaps, sentence_maps
 from fairseq_headprune.parts import PAPER_NAMES, Part
 from fairseq_headprune.report.document import Document
@@ -61,11 +59,8 @@ def _component(
         assert maps is not None
         for index, map_ in zip(entry.attention.heads, maps, strict=True):
             if Part(component, entry.attention.layer, index) in kept:
-                layers[entry.attention.layer][index] = _numbers(map_)
+                rounded = [[round(value, 4) for value in row] for row in map_.double().tolist()]
+                layers[entry.attention.layer][index] = rounded
     query, key = _SIDES[component]
     words = session.task.words
     return {"queries": words(entries[0].queries, query), "keys": words(entries[0].keys, key), "layers": layers}
-
-
-def _numbers(map_: Tensor) -> list[list[float]]:
-    return [[round(value, 4) for value in row] for row in map_.double().tolist()]

@@ -98,6 +98,7 @@ def gates_document(value: Mapping[str, Any], place: str = "") -> Document:
         for run in value["runs"]
     }
     settings = {"study": "dynamics", "data": {"split": "valid"}, "logs": logs}
+    made_by = [value[name] for name in ("made_by", "environment", "environment_of_the_report") if name in value]
     return Document(
         "How gates were learned",
         tables,
@@ -105,17 +106,13 @@ def gates_document(value: Mapping[str, Any], place: str = "") -> Document:
         panels=_panels(value),
         data=dict(value),
         state={"measure": shown(value["score"]), "unpruned": None, "done": 1, "planned": 1},
-        provenance={"settings": settings, "runs": _made_by(value), **({"study": place} if place else {})},
+        provenance={"settings": settings, "runs": made_by, **({"study": place} if place else {})},
     )
 
 
 def shown(score: str | None) -> str:
     """Return the name of a validation result for readers."""
     return "BLEU" if score == "bleu" else score or "score"
-
-
-def _made_by(value: Mapping[str, Any]) -> list[dict[str, Any]]:
-    return [value[name] for name in ("made_by", "environment", "environment_of_the_report") if name in value]
 
 
 def _score_name(runs: Sequence[GateRun], asked: str | None) -> str | None:

@@ -110,7 +110,7 @@ def by_item(items: Sequence[Item], cells: Mapping[str, Done]) -> tuple[Done | No
 
 
 def samplings_table(
-    unpruned: Done, items: Sequence[Sequence[Done]], tests: Family, measure: str = "BLEU", caption: str = ""
+    unpruned: Done, items: Sequence[Sequence[Done]], tests: Family, measure: str, caption: str
 ) -> Table:
     """Return a table with a row for the unpruned model and one per item: its mean, and how many samplings differ.
 

@@ -7,15 +7,9 @@ from typing import Any
 from fairseq_headprune.choosing.per_layer import keep_per_layer, mirrored, picking_by_chance, prune_layers
 from fairseq_headprune.choosing.random_heads import keep_random, parse_amount, prune_random
 from fairseq_headprune.evaluation.p_values import LEAST, corrected
-from fairseq_headprune.evaluation.trainings import (
-    against_value,
-    hierarchical_bootstrap,
-    paired,
-    spread,
-)
+from fairseq_headprune.evaluation.trainings import against_value, hierarchical_bootstrap, paired, spread
 from fairseq_headprune.parts import HEADS, Mask
 from fairseq_headprune.parts.notation import format_config, parse_config, parse_triple
-from fairseq_headprune.report.marks import MARGIN
 from fairseq_headprune.studies.results import ScoredSplit, with_holm
 from fairseq_headprune.studies.study import UNPRUNED, Done
 
@@ -135,7 +129,7 @@ def samplings(
     return drawn
 
 
-def over_samplings(items: Sequence[Done], baseline: Mapping[str, Any], margin: float = MARGIN) -> list[Done]:
+def over_samplings(items: Sequence[Done], baseline: Mapping[str, Any], margin: float) -> list[Done]:
     """Return the items with the statistics of their ``scores``, one a sampling.
 
     ``score``, ``sd``, ``ci`` (95%, Student's t), ``delta`` and ``difference`` (a

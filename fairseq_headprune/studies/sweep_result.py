@@ -24,12 +24,12 @@ def epoch_path(sweep: Path, epoch: int) -> Path:
     return sweep / "epochs" / f"{epoch:03d}"
 
 
-def read_sweep(folder: StudyFolder, epochs: Sequence[Done], keep: Sequence[int] = ()) -> dict[str, Any]:
+def read_sweep(folder: StudyFolder, epochs: Sequence[Done], keep: Sequence[int]) -> dict[str, Any]:
     """Collect the finished epochs of a sweep.
 
     Args:
         epochs: their cells, in ascending order.
-        keep: sizes of the sets of most important heads (default: a quarter, half and three quarters of the heads).
+        keep: sizes of the sets of most important heads (empty: a quarter, half and three quarters of the heads).
 
     Returns:
         ``epochs``: one row per epoch, see :func:`epoch_row`; ``ranking``: curve -> its evolution, see

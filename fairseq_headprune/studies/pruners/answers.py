@@ -9,7 +9,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from pathlib import Path
 from typing import Any
 
 from fairseq_headprune.choosing.random_heads import keep_drawn
@@ -102,7 +101,10 @@ class _Model:
     def _evaluator(self, split: str) -> Any:
         if split not in self._evaluators:
             self._evaluators[split] = self._session.evaluator(split)
-            _write_references(self._study.path, split, self._evaluators[split].references)
+            folder = self._study.path / "references"
+            folder.mkdir(exist_ok=True)
+            lines = (f"{line}\n" for line in self._evaluators[split].references)
+            write_text(folder / f"{split}.txt", "".join(lines))
         return self._evaluators[split]
 
 
@@ -145,11 +147,6 @@ def ranking(method: str, sentences: int) -> ScoreSettings:
         "normalize": (normalize or [paper["normalize"]])[0],
     }
     return ScoreSettings(**paper | chosen, sentences=sentences)
-
-
-def _write_references(folder: Path, split: str, references: list[str]) -> None:
-    (folder / "references").mkdir(exist_ok=True)
-    write_text(folder / "references" / f"{split}.txt", "".join(f"{line}\n" for line in references))
 
 
 def random_mask(shape: Shape, count: int, seed: int) -> Mask:

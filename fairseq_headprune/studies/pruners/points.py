@@ -215,7 +215,8 @@ def _seconds(row: Mapping[str, Any], unpruned: Mapping[str, Any]) -> float:
     whole = unpruned["seconds"]
     if row["training"] is None:
         return (whole + row.get("scoring_seconds", 0.0)) / whole
-    before = whole + row.get("choosing_seconds", 0.0) if _starts_trained(row) else 0.0
+    starts_trained = base(row["method"]) == "pipelined-dsp" or "tuned" in options(row["method"])
+    before = whole + row.get("choosing_seconds", 0.0) if starts_trained else 0.0
     return (row["training"]["seconds"] + before) / whole
 
 
@@ -224,10 +225,6 @@ def _updates(row: Mapping[str, Any], updates: int) -> int:
     if options(row["method"]) and "updates" in row:
         return row["updates"]
     return updates + (row["best"]["updates"] if base(row["method"]) == "pipelined-dsp" else 0)
-
-
-def _starts_trained(row: Mapping[str, Any]) -> bool:
-    return base(row["method"]) == "pipelined-dsp" or "tuned" in options(row["method"])
 
 
 def cost_table(costs: Sequence[Mapping[str, Any]], measure: str) -> Table:

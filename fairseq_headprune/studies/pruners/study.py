@@ -11,7 +11,6 @@ from fairseq_headprune.files import read_json
 from fairseq_headprune.jobs.methods import COUNTS, DEFAULT, base, estimates, in_order, options, ranks
 from fairseq_headprune.jobs.training import Run, TrainingJob
 from fairseq_headprune.parts import Mask, Shape
-from fairseq_headprune.studies.folder import StudyFolder
 from fairseq_headprune.studies.pruners.answers import mask_without_estimates, random_mask
 from fairseq_headprune.studies.pruners.trainings import Task, Training, Translating, trainings, unpruned_name
 from fairseq_headprune.studies.study import Cell, Done, Study
@@ -68,8 +67,8 @@ class ComparePruners(Study):
 
     name = "compare-pruners"
 
-    def __init__(self, plan: Plan, folder: StudyFolder | None = None) -> None:
-        super().__init__(plan.settings(), folder=folder)
+    def __init__(self, plan: Plan) -> None:
+        super().__init__(plan.settings())
         self.how = plan
         self.trainings = trainings(
             plan.methods, plan.counts, plan.seeds, plan.lambdas, plan.updates, plan.task, plan.tune
