@@ -45,7 +45,7 @@ def read_study(path: PathLike) -> Study:
     kind = folder.settings.get("study")
     if kind not in KINDS:
         raise ValueError(f"{path} is a study of headprune {kind}; a report shows studies of {', '.join(KINDS)}")
-    return KINDS[kind].read(path)
+    return KINDS[kind](folder.settings, folder=folder)
 
 
 def page_result(study: Study, examples: int) -> Document:

@@ -171,7 +171,7 @@ def importance_masks(session: Any, counts: Sequence[int], settings: ScoreSetting
 
     Returns:
         number of heads kept -> mask; its facts are the number of estimates since the full model, seconds, and
-        ``concerns``: what the orders up to there hide, if anything (:func:`~.importance.normalize.concerns`).
+        ``concerns``: what the orders up to there hide, if anything.
 
     Raises:
         ValueError: more heads than there are.

@@ -35,7 +35,7 @@ def comparison_figure(
     numbers of trainings, the legend has the fewest and the most of each method.
 
     Args:
-        points: see :func:`~fairseq_headprune.studies.pruners.results.summarise`.
+        points: see :func:`~fairseq_headprune.studies.pruners.points.summarise`.
         stem: the figure is written to ``stem.png`` and ``stem.svg``.
         total: heads of the unpruned model.
         measure: name of the score.
