@@ -51,16 +51,7 @@ class TransformerGatedModel(TransformerModel):
     def adapt(cls, model: Any, args: Namespace, task: Any) -> None:
         """Modify a built model before it gets gates; a hook for architectures that differ slightly."""
 
-    def forward(
-        self,
-        src_tokens,
-        src_lengths,
-        prev_output_tokens,
-        return_all_hiddens: bool = True,
-        features_only: bool = False,
-        alignment_layer: Optional[int] = None,
-        alignment_heads: Optional[int] = None,
-    ):
+    def forward(self, src_tokens, src_lengths, prev_output_tokens, *, alignment_layer: Optional[int] = None, **options):
         """Run encoder and decoder; unlike in fairseq, training computes no alignment without ``alignment_layer``.
 
         fairseq's decoder returns the last layer's attention weights in every forward pass, although no translation
@@ -68,15 +59,7 @@ class TransformerGatedModel(TransformerModel):
         """
         if alignment_layer is None and self.training:
             alignment_layer = NO_LAYER
-        return super().forward(
-            src_tokens,
-            src_lengths,
-            prev_output_tokens,
-            return_all_hiddens=return_all_hiddens,
-            features_only=features_only,
-            alignment_layer=alignment_layer,
-            alignment_heads=alignment_heads,
-        )
+        return super().forward(src_tokens, src_lengths, prev_output_tokens, alignment_layer=alignment_layer, **options)
 
 
 def _register_like_stock(suffix: str) -> None:
