@@ -109,10 +109,6 @@ class Session:
         """Path and hash of the checkpoint."""
         return identified(self.path)
 
-    def training_flags(self) -> list[str]:
-        """Return the flags of fairseq-train that select the task."""
-        return self.task.training_flags()
-
     def answering(self) -> dict[str, Any]:
         """Return the settings, apart from model and data, that the outputs and their score depend on."""
         return self.task.answer_settings(self)

@@ -56,7 +56,7 @@ class FineTuning:
         Raises:
             ValueError: it would refuse them.
         """
-        training_settings([session.args.data, *session.training_flags(), *_PLAIN, *self.flags, *self.limit])
+        training_settings([session.args.data, *session.task.training_flags(), *_PLAIN, *self.flags, *self.limit])
 
     def job(
         self,
@@ -79,7 +79,7 @@ class FineTuning:
         return TrainingJob(
             name,
             session.args.data,
-            [*session.training_flags(), *_PLAIN, *own, *self.limit],
+            [*session.task.training_flags(), *_PLAIN, *own, *self.limit],
             seed,
             start=None if start is None else str(Path(start).resolve()),
             mask=None if mask is None else mask.to_dict(),
