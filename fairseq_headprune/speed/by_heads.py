@@ -141,30 +141,23 @@ def draw_masks(full: Mask, heads: int, count: int, seed: int) -> dict[int, Mask]
     return {number: keep_drawn(full, heads, number) for number in seeds}
 
 
-class _Passes:
-    """The batches given to all models, created once by the first model that is timed."""
-
-    def __init__(self, seconds: float) -> None:
-        self.seconds = seconds
-        self.made: dict[int, list[dict[str, Any]]] = {}
-
-    def batches(self, side: ClassifierSide, examples: int, size: int) -> list[dict[str, Any]]:
-        if size not in self.made:
-            once = Side.batches(side, examples, size)
-            side.seconds(once, None)  # warm-up
-            self.made[size] = once * max(1, math.ceil(self.seconds / side.seconds(once, None)))
-        return self.made[size]
-
-
 class _Variant(ClassifierSide):
-    """A session's model with only the heads of one mask in memory."""
+    """A session's model with only the heads of one mask in memory.
 
-    def __init__(self, session: Session, mask: Mask, split: str, passes: _Passes) -> None:
-        super().__init__(slim_session(session, mask), split)
-        self.passes = passes
+    Args:
+        made: batch size -> batches; all models get those that the first one has made, enough to take it ``seconds``.
+    """
+
+    def __init__(self, session: Session, mask: Mask, timing: Timing, made: dict[int, list[dict[str, Any]]]) -> None:
+        super().__init__(slim_session(session, mask), timing.split)
+        self._least, self._made = timing.seconds, made
 
     def batches(self, sentences: int, batch_size: int) -> list[dict[str, Any]]:
-        return self.passes.batches(self, sentences, batch_size)
+        if batch_size not in self._made:
+            once = super().batches(sentences, batch_size)
+            self.seconds(once, None)  # warm-up
+            self._made[batch_size] = once * max(1, math.ceil(self._least / self.seconds(once, None)))
+        return self._made[batch_size]
 
 
 class _Counter:
@@ -216,10 +209,11 @@ def measure_masks(session: Session, masks: Mapping[str, Mask], timing: Timing) -
         sizes[name] = slim_bytes(state, mask)
     del state
     found: dict[str, dict[str, Any]] = {}
-    passes, names = _Passes(timing.seconds), list(masks)
+    made: dict[int, list[dict[str, Any]]] = {}
+    names = list(masks)
     for start in range(0, len(names), GROUP):
         group = [UNPRUNED, *names[start : start + GROUP]]
-        sides: dict[str, Side] = {name: _Variant(session, every[name], timing.split, passes) for name in group}
+        sides: dict[str, Side] = {name: _Variant(session, every[name], timing, made) for name in group}
         rows = measure(sides, timing.examples, timing.batch_sizes, [None], timing.rounds)
         for name, side in sides.items():
             mine = found.setdefault(name, _entry(side, every[name], sizes[name]))

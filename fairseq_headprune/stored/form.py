@@ -39,13 +39,14 @@ def check_form(state: Any) -> None:
     _check_notes(state["model"])
     for part in _DICTIONARIES:
         _check(f'"{part}"', state.get(part), Mapping)
+    task = state.get("task_state") or {}
     for part, kind in _OF_TASK.items():
-        _check(f'"{part}" of "task_state"', (state.get("task_state") or {}).get(part), kind)
-    hashes = ((state.get("task_state") or {}).get("dictionaries") or {}).values()
-    if not all(isinstance(found, str) for found in hashes):
+        _check(f'"{part}" of "task_state"', task.get(part), kind)
+    if not all(isinstance(found, str) for found in (task.get("dictionaries") or {}).values()):
         raise ValueError('damaged: "dictionaries" of "task_state" holds something other than hashes')
-    _check('"train_iterator" of "extra_state"', (state.get("extra_state") or {}).get("train_iterator"), Mapping)
-    epoch = ((state.get("extra_state") or {}).get("train_iterator") or {}).get("epoch", 1)
+    iterator = (state.get("extra_state") or {}).get("train_iterator")
+    _check('"train_iterator" of "extra_state"', iterator, Mapping)
+    epoch = (iterator or {}).get("epoch", 1)
     if not isinstance(epoch, int):
         raise ValueError(f'damaged: "epoch" of "train_iterator" is {_kind(epoch)}')
     _check_history(state.get("optimizer_history"))
