@@ -62,9 +62,11 @@ def test_whole_trainings_are_kept_one_by_one(monkeypatch):
     """Epochs of 9, 8, 4 and 6 s, and with graphs of 5, 3, 2 and 2 s, of 10 updates and 40 words each."""
     seconds, kept = {"stock": [9, 8, 4, 6], "gated-graphs": [5, 3, 2, 2]}, []
 
-    def train(cfg, cuda, updates):
-        updates.append(10)
-        return seconds[cfg]
+    def train(cfg, cuda):
+        return [
+            {"seconds": took, "updates": 10, "update": took / 20, "stalled": 0, "validation": 1}
+            for took in seconds[cfg]
+        ]
 
     monkeypatch.setattr(whole_trainings, "_epochs", train)
     args = SimpleNamespace(rounds=2, whole=2, workers=0)
@@ -77,4 +79,11 @@ def test_whole_trainings_are_kept_one_by_one(monkeypatch):
         graphs = sides["gated-graphs"]
         assert graphs["speed_to_stock"] == {"median": 2.5, "min": 2, "max": 3, "runs": 2}
         assert graphs["words_per_second"]["median"] == 20 and graphs["ms_per_update"]["median"] == 200
+        assert graphs["median_update_ms"]["max"] == 100 and graphs["validation_seconds"]["median"] == 1
         assert sides["stock"]["first_epochs_seconds"]["median"] == 17
+
+
+def test_updates_that_stall_are_told_apart():
+    # By hand: updates of 1, 1, 3, 1 and 2 s; the median is 1, and only one takes more than twice as long.
+    assert whole_trainings.of_updates([0, 1, 2, 5, 6, 8]) == {"update": 1, "stalled": 2}
+    assert whole_trainings.of_updates([7.0]) == {"update": 0, "stalled": 0}
