@@ -19,7 +19,7 @@ FILES = {
     "multi30k/results/random": [""],
     "multi30k/results/random-change-25": [""],
     "multi30k/results/scores": [""],
-    "multi30k/results/compare": ["", "-layers-joint-dsp", "-layers-l0", "-layers-pipelined-dsp", "-layers-ste"],
+    "glue/results/pruners-SST-2": ["", "-layers-joint-dsp", "-layers-l0", "-layers-pipelined-dsp", "-layers-ste"],
     "multi30k/results/learned/dynamics-4": [""],
     "multi30k/results/learned/lambda": [""],
     "glue/results/speed-by-heads-cpu": ["", "-accuracy"],

@@ -21,7 +21,7 @@ import draw_results  # noqa: E402
 
 RESULTS = (
     "multi30k/results/scores.json", "multi30k/results/prune-each.json",
-    pytest.param("multi30k/results/compare.json", marks=pytest.mark.slow),  # many figures
+    pytest.param("questions/results/multi30k-narrow-4.json", marks=pytest.mark.slow),  # many figures
     "multi30k/results/studies/effects.json", "multi30k/results/studies/sweep.json",
     "multi30k/results/learned/dynamics-6.json", "multi30k/results/learned/lambda.json",
     "glue/results/SST-2/ablate-dev.json", "glue/results/speed-by-heads-cpu.json",
