@@ -42,6 +42,7 @@ def _made(*tables: Callable[[Values], Table]) -> Make:
 KINDS: dict[str, Make] = {
     "bench-ablation": _made(shown.ABLATION.table),
     "bench-bootstrap": _made(shown.BOOTSTRAP.table),
+    "bench-find": _made(shown.FIND.table),
     "bench-finetune": _made(shown.FINETUNE.table),
     "bench-host": _made(shown.HOST.table),
     "bench-score": _made(shown.SCORE.table),
