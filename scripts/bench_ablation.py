@@ -15,10 +15,11 @@ can time some of them. (With ``--max-len-a`` the maximum length also depends on 
 
 import argparse
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import benchmarks
+import script_flags
 import shown
 import torch
 from torch.utils.flop_counter import FlopCounterMode
@@ -75,7 +76,7 @@ def main() -> None:
     operations = counter.get_total_flops()
     peak = _matmul_peak(session.device, torch.float16 if session.cfg.common.fp16 else torch.float32)
     floor = {"operations": operations, "peak_operations_per_second": peak, "floor_seconds": operations / peak}
-    profile = {"gpu": benchmarks.operations_on_gpu(lambda: in_packs(many, masks, args.masks_at_once))} if cuda else {}
+    profile = {"gpu": _operations_on_gpu(lambda: in_packs(many, masks, args.masks_at_once))} if cuda else {}
     result = benchmarks.write_document(args, "ablation", **about, **measured, **compared, **floor, **profile)
     shown.tell(shown.ABLATION, result)
 
@@ -122,12 +123,8 @@ def _measure(
 
 def new_parser(description: str | None) -> argparse.ArgumentParser:
     """Return a parser for a script's own flags, which stand among those of fairseq-generate."""
-    return argparse.ArgumentParser(
-        description=description,
-        usage="%(prog)s DATA --path CHECKPOINT [flags of fairseq-generate] [flags below]",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-        allow_abbrev=False,
-    )
+    usage = "%(prog)s DATA --path CHECKPOINT [flags of fairseq-generate] [flags below]"
+    return script_flags.new_parser(description, usage)
 
 
 def _arguments() -> tuple[argparse.Namespace, list[str]]:
@@ -140,14 +137,13 @@ def _arguments() -> tuple[argparse.Namespace, list[str]]:
     add("--loop-masks", type=int, default=0, help="time the loop on that many masks, scaled to all; 0: on all")
     add("--control-masks", type=int, default=8, help="masks on which the loop is compared with itself; 0: none")
     add("--batch-sizes", type=int, nargs="+", default=[128, 500, 1000], help="sizes tried for the loop, in sentences")
-    add("--rounds", type=int, default=3, help="rounds; each measures both sides once, in turning order")
     add("--threads", type=int, default=2, help="CPU threads of torch")
-    add("--output", help="write the result to this JSON file")
+    script_flags.add_run_flags(parser, rounds=3)
     args, flags = parser.parse_known_args()
     if args.sentences == 1 or args.masks == 1:
-        parser.error("--masks and --sentences must be at least 2, since half of them is timed, too")
-    if args.rounds < 1 or min(args.masks, args.sentences, args.masks_at_once, args.control_masks, args.loop_masks) < 0:
-        parser.error("--rounds must be at least 1, the other numbers at least 0")
+        raise ValueError("--masks and --sentences must be at least 2, since half of them is timed, too")
+    script_flags.check(args, "rounds", "threads")
+    script_flags.check(args, "masks", "sentences", "masks_at_once", "control_masks", "loop_masks", least=0)
     return args, flags
 
 
@@ -253,5 +249,29 @@ def _matmul_peak(device: torch.device, precision: torch.dtype) -> float:
     return 2 * size**3 / min(times)
 
 
+def _operations_on_gpu(work: Callable[[], object], most: int = 20) -> dict[str, Any]:
+    """Profile one call on CUDA.
+
+    Returns:
+        ``seconds``: sum over all operations, on the device; what the call takes beyond it, the device is idle;
+        ``operations``: the ones that take most, with their number of calls.
+    """
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as found:
+        benchmarks.seconds(work, True)
+    rows = [(row.self_device_time_total / 1e6, row.count, row.key) for row in found.key_averages() if _is_called(row)]
+    top = sorted(rows, reverse=True)[:most]
+    return {
+        "seconds": sum(row[0] for row in rows),
+        "operations": [{"name": name, "calls": calls, "seconds": took} for took, calls, name in top],
+    }
+
+
+def _is_called(row: Any) -> bool:
+    """Whether a row of a profile is an operation, not one of its kernels, whose time it includes."""
+    return row.device_type.name == "CPU" and row.self_device_time_total > 0
+
+
 if __name__ == "__main__":
-    main()
+    script_flags.run(main)

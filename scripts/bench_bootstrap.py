@@ -11,6 +11,7 @@ import statistics
 import sys
 from pathlib import Path
 
+import script_flags
 from benchmarks import command, environment, seconds, spread
 from shown import BOOTSTRAP, tell
 
@@ -55,7 +56,7 @@ def main() -> None:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser = script_flags.new_parser(__doc__)
     parser.add_argument("--text", help="a text file whose first lines are the references; generated when left away")
     parser.add_argument("--systems", type=int, default=145, help="number of systems, the baseline included")
     parser.add_argument("--sentences", type=int, default=1000, help="number of sentences")
@@ -68,9 +69,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1, help="seed of the systems and of the resamples")
     parser.add_argument("--output", help="write the result to this JSON file")
     args = parser.parse_args()
-    if args.repeats < 1 or not 1 <= args.pairs < args.systems:
-        got = f"{args.repeats}, {args.pairs}, {args.systems}"
-        parser.error(f"need --repeats >= 1 and 1 <= --pairs < --systems, got {got}")
+    script_flags.check(args, "repeats", "pairs", "sentences", "resamples")
+    if args.pairs >= args.systems:
+        raise ValueError(f"--pairs {args.pairs}: it must be less than --systems, {args.systems}")
     return args
 
 
@@ -78,7 +79,7 @@ def _references(args: argparse.Namespace, chance: random.Random) -> list[str]:
     if args.text:
         lines = [line for line in read_lines(args.text) if line.strip()][: args.sentences]
         if len(lines) < args.sentences:
-            raise SystemExit(f"{args.text}: {len(lines)} sentences, --sentences asks for {args.sentences}")
+            raise ValueError(f"{args.text}: {len(lines)} sentences, --sentences asks for {args.sentences}")
         return lines
     words = ["".join(chance.choices("abcdefghijklmnoprstuw", k=chance.randint(2, 9))) for _ in range(5000)]
     return [" ".join(chance.choices(words, k=chance.randint(6, 30))) + "." for _ in range(args.sentences)]
@@ -112,4 +113,4 @@ def _warm_up() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    script_flags.run(main)

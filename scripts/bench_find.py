@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import benchmarks
+import script_flags
 import shown
 
 from fairseq_headprune.checkpoints import read_state, updates_of
@@ -24,6 +25,7 @@ from fairseq_headprune.studies.folder import StudyFolder
 def main() -> None:
     """Run the benchmark and print its result."""
     args, flags = _arguments()
+    models = [{"sha256": sha256(path), "updates": updates_of(read_state(path))} for path in args.paths]
     verb = [sys.executable, "-m", "fairseq_headprune", "lottery", "find", args.data, "--paths", *args.paths, *flags]
     environment, times = with_package(os.environ), []
     searches: list[dict[str, Any]] = []
@@ -40,7 +42,7 @@ def main() -> None:
         "find",
         device="cpu" if "--cpu" in flags or not gpus() else "cuda",
         seconds=benchmarks.spread(times),
-        models=[{"sha256": sha256(path), "updates": updates_of(read_state(path))} for path in args.paths],
+        models=models,
         data_files={path.name: sha256(path) for path in files},
         searches=searches,
     )
@@ -54,19 +56,15 @@ def _search(folder: StudyFolder) -> dict[str, Any]:
 
 def _arguments() -> tuple[argparse.Namespace, list[str]]:
     """Return this script's flags, and the others, which are the verb's."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
-    )
+    parser = script_flags.new_parser(__doc__)
     add = parser.add_argument
     add("data", help="data folder")
     add("--paths", nargs="+", required=True, help="models, searched side by side")
-    add("--rounds", type=int, default=2, help="times that it is run (default: 2)")
-    add("--output", help="write the result to this JSON file")
+    script_flags.add_run_flags(parser, rounds=2, what="times that it is run")
     args, flags = parser.parse_known_args()
-    if args.rounds < 1:
-        parser.error(f"--rounds {args.rounds}: it must be at least 1")
+    script_flags.check(args, "rounds")
     return args, flags
 
 
 if __name__ == "__main__":
-    main()
+    script_flags.run(main)

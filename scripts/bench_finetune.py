@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import benchmarks
+import script_flags
 import shown
 import torch
 from fairseq.tasks import setup_task
@@ -34,19 +35,15 @@ _RUN = 100_000
 
 def main() -> None:
     """Run the benchmark and print its table."""
-    parser = _parser()
-    args = parser.parse_args()
+    args = _parser().parse_args()
     recipe = Recipe(batch_size=args.batch_size)
-    try:
-        _check(args)
-        torch.set_num_threads(args.threads)
-        trainers = {name: make_trainer(args, name, recipe, _RUN) for name in args.variants}
-        task = next(iter(trainers.values())).task
-        task.load_dataset("train")
-        torch.manual_seed(benchmarks.SEED)
-        loop = Loop(load_model(args.bert, len(task.labels), recipe), _RUN, recipe, args.device)
-    except (OSError, ValueError) as error:
-        parser.error(str(error))
+    _check(args)
+    torch.set_num_threads(args.threads)
+    trainers = {name: make_trainer(args, name, recipe, _RUN) for name in args.variants}
+    task = next(iter(trainers.values())).task
+    task.load_dataset("train")
+    torch.manual_seed(benchmarks.SEED)
+    loop = Loop(load_model(args.bert, len(task.labels), recipe), _RUN, recipe, args.device)
     count = max(args.updates, args.warm_up)
     batches = benchmarks.draw_batches(task, count, args.max_positions, max_sentences=args.batch_size)
     theirs = [inputs(batch, task.vocabulary.pad) for batch in batches]
@@ -106,9 +103,7 @@ def _check(args: argparse.Namespace) -> None:
         FileNotFoundError: no encoder is given, and the packaged one is not installed.
     """
     args.variants = args.variants.split(",")
-    for name in ("updates", "warm_up", "rounds", "threads", "batch_size"):
-        if getattr(args, name) < 1:
-            raise ValueError(f"--{name.replace('_', '-')} {getattr(args, name)}: at least 1 is needed")
+    script_flags.check(args, "updates", "warm_up", "rounds", "threads", "batch_size")
     for name in args.variants:
         if not _VARIANT.fullmatch(name):
             raise ValueError(f"--variants {name}: known are gated, gated-mask, gated-l0, gated-dspK and gated-steK")
@@ -151,4 +146,4 @@ def _side(times: dict[str, list[float]], name: str, updates: int, examples: int)
 
 
 if __name__ == "__main__":
-    main()
+    script_flags.run(main)

@@ -17,12 +17,13 @@ from typing import Any
 from unittest.mock import patch
 
 import benchmarks
+import recording
+import script_flags
 import shown
 import torch
 from fairseq.logging import metrics
 from fairseq.trainer import Trainer
 
-from fairseq_headprune.training import fast
 from fairseq_headprune.training.optimizer import Readings
 from fairseq_headprune.training.quick import QuickSettings, UpdateCount
 
@@ -30,6 +31,8 @@ from fairseq_headprune.training.quick import QuickSettings, UpdateCount
 SIDES = {"fairseq": ("", ""), "no gates": ("", ""), "l0": ("l0", ""), "ste24": ("ste", "24")}
 SIDES |= {f"dsp{kept}": ("dsp", str(kept)) for kept in (4, 12, 24, 36, 48, 60)}
 _NARROW = "--encoder-embed-dim 16 --decoder-embed-dim 16 --encoder-ffn-embed-dim 8 --decoder-ffn-embed-dim 8".split()
+#: flags of ``benchmarks.add_model_flags``: random sentences, in batches as small as the model
+DATA = {"synthetic": True, "data": None, "cpu": True, "max_tokens": 200}
 #: parts of an update
 _PARTS = ("waits", "works")
 #: updates of a trainer before it is measured: a shape is recorded in its second one
@@ -41,8 +44,7 @@ def main() -> None:
     args = _arguments()
     torch.set_num_threads(1)
     with _without_gpu():
-        task = benchmarks.make_task(args, benchmarks.fairseq_settings(args, "transformer_iwslt_de_en"), 1)
-        [batch] = benchmarks.draw_batches(task, 1, (1024, 1024), max_tokens=args.max_tokens)
+        task, batch = task_and_batch(args)
         trainers = {name: _trainer(args, name, task, batch) for name in args.sides}
         found: dict[str, list[tuple[float, float]]] = {name: [] for name in args.sides}
         work = {name: (lambda name=name: found[name].append(_measured(args, trainers[name], batch))) for name in found}
@@ -61,19 +63,16 @@ def main() -> None:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = script_flags.new_parser(__doc__)
     add = parser.add_argument
-    add("--sides", type=lambda text: text.split(","), default=list(SIDES), help=f"some of {', '.join(SIDES)}")
-    add("--updates", type=int, default=100, help="updates of a round (default: 100)")
-    add("--rounds", type=int, default=9, help="rounds; each measures every side once, in turning order (default: 9)")
-    add("--output", help="write the result to this JSON file")
+    names = ",".join(SIDES)
+    add("--sides", type=script_flags.some_of(list(SIDES)), default=names, help="some of these, comma-separated")
+    add("--updates", type=int, default=100, help="updates of a round")
+    script_flags.add_run_flags(parser, rounds=9)
     args = parser.parse_args()
-    unknown = [name for name in args.sides if name not in SIDES]
-    if unknown:
-        parser.error(f"--sides {unknown[0]}: known are {', '.join(SIDES)}")
-    if args.updates < 2 or args.rounds < 1:
-        parser.error("--updates must be at least 2, --rounds at least 1")
-    args.synthetic, args.data, args.cpu, args.max_tokens = True, None, True, 200
+    script_flags.check(args, "rounds")
+    script_flags.check(args, "updates", least=2)
+    vars(args).update(DATA)
     return args
 
 
@@ -99,24 +98,28 @@ def _without_gpu() -> Iterator[None]:
         _Marks.read.append(time.perf_counter())
         return found
 
-    with contextlib.ExitStack() as stack:
-        for target, name, value in (
-            (fast, "CudaRecorder", _Marks),
-            (fast, "_device", lambda model: None),
-            (Readings, "read", noted),
-            (torch.cuda, "current_device", lambda: 0),
-        ):
-            stack.enter_context(patch.object(target, name, value))
+    number = patch.object(torch.cuda, "current_device", lambda: 0)
+    with recording.on_cpu(_Marks), patch.object(Readings, "read", noted), number:
         yield
+
+
+def task_and_batch(args: argparse.Namespace) -> tuple[Any, dict]:
+    """Return the task of ``DATA`` and its first batch."""
+    task = benchmarks.make_task(args, benchmarks.fairseq_settings(args, "transformer_iwslt_de_en"), 1)
+    [batch] = benchmarks.draw_batches(task, 1, (1024, 1024), max_tokens=args.max_tokens)
+    return task, batch
+
+
+def make_trainer(args: argparse.Namespace, task: Any, kind: str, kept: str, *flags: str) -> Trainer:
+    """Return the trainer of a narrow model with learned gates, or none, which records its batches."""
+    learned = benchmarks.learned_flags(kind, kept, "label_smoothed_cross_entropy") if kind else []
+    flags = ("--task", "translation_headprune", "--cuda-graphs", "on", *_NARROW, *learned, *flags)
+    return benchmarks.own_trainer(benchmarks.fairseq_settings(args, "transformer_gated_iwslt_de_en", *flags), task)
 
 
 def _trainer(args: argparse.Namespace, name: str, task: Any, batch: dict) -> Trainer:
     """Return the trainer of a side, which has recorded its batch."""
-    kind, kept = SIDES[name]
-    learned = benchmarks.learned_flags(kind, kept, "label_smoothed_cross_entropy") if kind else []
-    flags = ["--fp16", "--task", "translation_headprune", "--cuda-graphs", "on", *_NARROW, *learned]
-    cfg = benchmarks.fairseq_settings(args, "transformer_gated_iwslt_de_en", *flags)
-    trainer = benchmarks.own_trainer(cfg, task)
+    trainer = make_trainer(args, task, *SIDES[name], "--fp16")
     with contextlib.ExitStack() as stack:
         for kept_as_is in (QuickSettings, UpdateCount) if name == "fairseq" else ():
             stack.enter_context(patch.object(kept_as_is, "install", lambda _: None))
@@ -140,4 +143,4 @@ def _measured(args: argparse.Namespace, trainer: Trainer, batch: dict) -> tuple[
 
 
 if __name__ == "__main__":
-    main()
+    script_flags.run(main)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import benchmarks
+import script_flags
 import shown
 import torch
 from fairseq import utils
@@ -55,15 +56,14 @@ def main() -> None:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser = script_flags.new_parser(__doc__)
     benchmarks.add_model_flags(parser)
     parser.add_argument("--batches", type=int, default=20, help="batches of a pass")
     parser.add_argument("--fp16", action="store_true", help="half precision (CUDA)")
     args = parser.parse_args()
-    if min(args.batches, args.rounds) < 1:
-        parser.error("--batches and --rounds must be at least 1")
+    script_flags.check(args, "batches", "rounds", "threads")
     if args.fp16 and (args.cpu or not torch.cuda.is_available()):
-        parser.error("--fp16 needs CUDA")
+        raise ValueError("--fp16 needs CUDA")
     return args
 
 
@@ -112,4 +112,4 @@ def _gate_sizes(model: Any, batches: list[dict]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    main()
+    script_flags.run(main)

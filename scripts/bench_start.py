@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import benchmarks
+import script_flags
 from shown import START, tell
 
 from fairseq_headprune.files import read_json, write_json
@@ -63,15 +64,13 @@ def main() -> None:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser = script_flags.new_parser(__doc__)
     add = parser.add_argument
     add("--arch", default="transformer_gated_iwslt_de_en", help="architecture of the model")
-    add("--rounds", type=int, default=5, help="rounds; each measures every side once, in turning order")
     add("--cpu", action="store_true", help="measure on the CPU even where CUDA is available")
-    add("--output", help="write the result to this JSON file")
+    script_flags.add_run_flags(parser, rounds=5)
     args = parser.parse_args()
-    if args.rounds < 1:
-        parser.error(f"--rounds must be at least 1, got {args.rounds}")
+    script_flags.check(args, "rounds")
     args.cpu = args.cpu or not processes.gpus()
     return args
 
@@ -126,4 +125,4 @@ def _template_seconds() -> float:
 
 
 if __name__ == "__main__":
-    main()
+    script_flags.run(main)

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import benchmarks
+import script_flags
 import shown
 
 from fairseq_headprune.cli import prune, sweep_epochs
@@ -41,21 +42,15 @@ def main() -> None:
 
 def _arguments() -> tuple[argparse.Namespace, list[str]]:
     """Return this script's flags, and the remaining ones, which are those of both verbs."""
-    parser = argparse.ArgumentParser(
-        description=__doc__,
-        usage="%(prog)s DATA --checkpoints DIR --epochs LIST [flags of headprune prune] [flags below]",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-        allow_abbrev=False,
-    )
+    usage = "%(prog)s DATA --checkpoints DIR --epochs LIST [flags of headprune prune] [flags below]"
+    parser = script_flags.new_parser(__doc__, usage)
     add = parser.add_argument
     add("--checkpoints", required=True, help="folder with checkpoint1.pt, checkpoint2.pt, …")
     add("--epochs", required=True, help="such as 1,2,3")
     add("--cpu", action="store_true", help="on the CPU")
-    add("--rounds", type=int, default=3, help="rounds; each measures both sides once, in turning order")
-    add("--output", help="write the result to this JSON file")
+    script_flags.add_run_flags(parser, rounds=3)
     args, flags = parser.parse_known_args()
-    if args.rounds < 1:
-        parser.error(f"--rounds {args.rounds}: it must be at least 1")
+    script_flags.check(args, "rounds")
     return args, [*flags, *(["--cpu"] if args.cpu else [])]
 
 
@@ -71,4 +66,4 @@ def _sweep(folder: str, epochs: str, flags: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    script_flags.run(main)

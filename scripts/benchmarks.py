@@ -41,30 +41,6 @@ def seconds(work: Callable[[], object], cuda: bool = False) -> float:
     return time.perf_counter() - start
 
 
-def operations_on_gpu(work: Callable[[], object], most: int = 20) -> dict[str, Any]:
-    """Profile one call on CUDA.
-
-    Returns:
-        ``seconds``: sum over all operations, on the device; what the call takes beyond it, the device is idle;
-        ``operations``: the ones that take most, with their number of calls.
-    """
-    from torch.profiler import ProfilerActivity, profile
-
-    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as found:
-        seconds(work, True)
-    rows = [(row.self_device_time_total / 1e6, row.count, row.key) for row in found.key_averages() if _is_called(row)]
-    top = sorted(rows, reverse=True)[:most]
-    return {
-        "seconds": sum(row[0] for row in rows),
-        "operations": [{"name": name, "calls": calls, "seconds": took} for took, calls, name in top],
-    }
-
-
-def _is_called(row: Any) -> bool:
-    """Whether a row of a profile is an operation, not one of its kernels, whose time it includes."""
-    return row.device_type.name == "CPU" and row.self_device_time_total > 0
-
-
 def command() -> str:
     """Return the current command as typed in the repository."""
     return f"python {script_command('scripts/')}"

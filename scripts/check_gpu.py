@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import benchmarks
+import script_flags
 
 from fairseq_headprune.corpus import Settings, make_corpus
 from fairseq_headprune.files import write_json
@@ -95,28 +96,22 @@ def main() -> int:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = script_flags.new_parser(__doc__)
     add = parser.add_argument
     add("--work", help="folder for data, models and logs (default: one that is deleted)")
     names = [*COMPARED, *RUN, GRAPHS]
-    add("--verbs", type=lambda text: text.split(","), default=names, help=f"only these of {', '.join(names)}")
-    add("--epochs", type=int, default=2, help="of the trainings (default: 2)")
-    add(
-        "--jobs",
-        type=int,
-        default=max(1, (os.cpu_count() or 1) // 2),
-        help="processes at once (default: half the cores)",
-    )
+    add("--verbs", type=script_flags.some_of(names), default=",".join(names), help="only these, comma-separated")
+    add("--epochs", type=int, default=2, help="of the trainings")
+    half = max(1, (os.cpu_count() or 1) // 2)
+    add("--jobs", type=int, default=half, help="processes at once (default: half the cores)")
     add("--output", help="write the result to this JSON file")
-    add("--json", action="store_true", help="print one JSON document (default: off)")
+    add("--json", action="store_true", help="print one JSON document")
     args = parser.parse_args()
-    unknown = [name for name in args.verbs if name not in names]
-    if unknown:
-        parser.error(f"--verbs {unknown[0]}: known are {', '.join(names)}")
+    script_flags.check(args, "epochs", "jobs")
     if args.work and Path(args.work).is_dir() and any(Path(args.work).iterdir()):
-        parser.error(f"--work {args.work}: the folder is not empty; give a new one")
+        raise ValueError(f"--work {args.work}: the folder is not empty; give a new one")
     if any(flag != "--cpu" for flag in SIDES.values()) and benchmarks.environment("torch")["gpu"] is None:
-        parser.error("there is no GPU that PyTorch can use")
+        raise ValueError("there is no GPU that PyTorch can use")
     return args
 
 
@@ -260,4 +255,4 @@ def numbers(value: Any, key: str, inside: bool = False) -> Iterator[float]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    script_flags.run(main)

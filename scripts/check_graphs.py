@@ -10,17 +10,17 @@ With --cpu, passes are rerun instead of recorded. Exit status 1: a difference ex
 """
 
 import argparse
-import sys
+from contextlib import nullcontext
 from typing import Any, Optional
 
 import benchmarks
+import recording
+import script_flags
 import torch
 from fairseq.trainer import Trainer
 from torch import Tensor
 
-from fairseq_headprune.cuda_graphs import PlainRecorder
 from fairseq_headprune.modules.attach import find_gates
-from fairseq_headprune.training import fast
 
 #: largest acceptable relative differences: of the loss, of the gradients
 LIMITS = {"fp32": (1e-5, 1e-5), "fp16": (1e-3, 1e-3), "bf16": (1e-3, 2e-2)}
@@ -34,24 +34,22 @@ _NO_DROPOUT = ["--dropout", "0", "--attention-dropout", "0", "--activation-dropo
 def main() -> int:
     """Run the cases and print a table; return the exit status."""
     args = _arguments()
-    if args.cpu:
-        fast.CudaRecorder = PlainRecorder  # type: ignore[misc, assignment]
-        fast._device = lambda model: None  # type: ignore[assignment]
     task = benchmarks.make_task(args, benchmarks.fairseq_settings(args, f"transformer_{args.arch}"), args.batches)
     batches = benchmarks.draw_batches(task, args.batches, (1024, 1024), max_tokens=args.max_tokens)
-    checks = [_check(args, case, task, batches) for case in args.cases]
+    with recording.on_cpu() if args.cpu else nullcontext():
+        checks = [_check(args, case, task, batches) for case in args.cases]
     return benchmarks.told(checks, checks if args.json else None)
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = script_flags.new_parser(__doc__)
     add = parser.add_argument
-    add("--cases", type=lambda text: text.split(","), default=CASES, help=f"some of {', '.join(CASES)} (default: all)")
-    add("--arch", default="iwslt_de_en", help="transformer_gated_ARCH (default: iwslt_de_en)")
-    add("--batches", type=int, default=4, help="batches of each case (default: 4)")
-    add("--max-tokens", type=int, default=4096, help="tokens a batch (default: 4096)")
+    add("--cases", type=script_flags.some_of(CASES), default=",".join(CASES), help="some of these, comma-separated")
+    add("--arch", default="iwslt_de_en", help="transformer_gated_ARCH")
+    add("--batches", type=int, default=4, help="batches of each case")
+    add("--max-tokens", type=int, default=4096, help="tokens a batch")
     add("--cpu", action="store_true", help="run on the CPU, without graphs")
-    add("--json", action="store_true", help="print one JSON document (default: off)")
+    add("--json", action="store_true", help="print one JSON document")
     args = parser.parse_args()
     args.synthetic, args.data = True, None
     return args
@@ -153,4 +151,4 @@ def _relative(found: Tensor, expected: Tensor) -> float:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    script_flags.run(main)

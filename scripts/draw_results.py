@@ -5,33 +5,29 @@ files or under ``--out``, and the README's picture, ``docs/front.png``. If files
 importance scores of a pruning study are in its folder, not in its JSON file, so their head map is not drawn.
 """
 
-import argparse
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any
 
+import script_flags
+from draw_masks import mask_figure
 from PIL import Image
+from shown_trainings import numbers
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
-from draw_masks import mask_figure  # noqa: E402
-from shown_trainings import numbers  # noqa: E402
-
-from fairseq_headprune.cli.results import effects_scatter  # noqa: E402
-from fairseq_headprune.files import read_json  # noqa: E402
-from fairseq_headprune.jobs.methods import estimates, options  # noqa: E402
-from fairseq_headprune.report.document import HeadMap, number_components  # noqa: E402
-from fairseq_headprune.report.drawings import draw, draw_figure  # noqa: E402
-from fairseq_headprune.report.speed import accuracy_figure, speed_figure  # noqa: E402
-from fairseq_headprune.studies.ablate import Ablate  # noqa: E402
-from fairseq_headprune.studies.curves import share_chart  # noqa: E402
-from fairseq_headprune.studies.gate_runs import gates_document  # noqa: E402
-from fairseq_headprune.studies.prune import importance_map  # noqa: E402
-from fairseq_headprune.studies.pruners.figures import comparison_figure, set_figures  # noqa: E402
-from fairseq_headprune.studies.sweep_result import epochs_chart  # noqa: E402
+from fairseq_headprune.cli.results import effects_scatter
+from fairseq_headprune.files import read_json
+from fairseq_headprune.jobs.methods import estimates, options
+from fairseq_headprune.report.document import HeadMap, number_components
+from fairseq_headprune.report.drawings import draw, draw_figure
+from fairseq_headprune.report.speed import accuracy_figure, speed_figure
+from fairseq_headprune.studies.ablate import Ablate
+from fairseq_headprune.studies.curves import share_chart
+from fairseq_headprune.studies.gate_runs import gates_document
+from fairseq_headprune.studies.prune import importance_map
+from fairseq_headprune.studies.pruners.figures import comparison_figure, set_figures
+from fairseq_headprune.studies.sweep_result import epochs_chart
 
 _EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 
@@ -160,7 +156,7 @@ def front(path: Path) -> None:
 
 def main() -> None:
     """Draw the figures."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = script_flags.new_parser(__doc__)
     parser.add_argument("files", nargs="*", type=Path, help="JSON files of results (default: all of examples/)")
     parser.add_argument("--out", type=Path, help="folder to write to (default: beside each file)")
     args = parser.parse_args()
@@ -177,4 +173,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    script_flags.run(main)

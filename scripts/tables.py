@@ -164,8 +164,8 @@ def main() -> None:
     for path in args.write or pages():
         try:
             text = written(read_lines(path), path)
-        except ValueError as error:
-            parser.error(str(error))
+        except (OSError, ValueError) as error:
+            parser.error(said(error))
         if args.write is not None:
             write_text(path, text)
         else:

@@ -4,13 +4,11 @@ The share of trials that a test rejects, with its exact 95% interval (Clopper an
 trainings, sentences and seeds are normal draws; of TOST the difference is the margin, where "equivalent" is an error.
 """
 
-import argparse
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
-import benchmarks  # noqa: F401  (puts the repository's root on sys.path)
 import numpy as np
+import script_flags
 from shown import TYPE_1_ERRORS, tell
 
 from fairseq_headprune.evaluation.significance import bootstrap_statistics
@@ -120,10 +118,11 @@ def simulate(test: str, trainings: str, trials: int) -> dict[str, Any]:
 
 def main() -> None:
     """Simulate all, print and write."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--trials", type=int, default=5000, help="default: 5000")
-    parser.add_argument("-o", "--output", type=Path)
+    parser = script_flags.new_parser(__doc__)
+    parser.add_argument("--trials", type=int, default=5000, help="of each test")
+    parser.add_argument("-o", "--output", help="write the result to this JSON file")
     args = parser.parse_args()
+    script_flags.check(args, "trials")
     about = {"seed": _SEED, "sentences": _SENTENCES, "resamples": _RESAMPLES, "margin": _MARGIN}
     result = {**about, "rows": [simulate(*case, args.trials) for case in CASES], "environment": script_environment()}
     if args.output:
@@ -132,4 +131,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    script_flags.run(main)

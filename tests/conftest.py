@@ -117,8 +117,7 @@ def data_bin(tmp_path_factory):
 def trained(data_bin, tmp_path_factory):
     """A gated model after 5 updates: ``{"data", "checkpoint"}``."""
     save = tmp_path_factory.mktemp("trained")
-    gated = ["--arch", "transformer_gated_tiny", "--task", "translation_headprune"]
-    tiny.train(data_bin, save, *gated, "--user-dir", tiny.ROOT / "fairseq_headprune")
+    tiny.train(data_bin, save, *tiny.GATED)
     return {"data": data_bin, "checkpoint": save / "checkpoint_last.pt"}
 
 
@@ -158,13 +157,9 @@ def tuned(tmp_path_factory):
 
 
 @pytest.fixture
-def recorded(monkeypatch):
+def recorded():
     """Let a CPU record the passes of ``--cuda-graphs``, which it runs anew each time."""
-    import fairseq.utils
+    import recording
 
-    from fairseq_headprune.cuda_graphs import PlainRecorder
-    from fairseq_headprune.training import fast
-
-    monkeypatch.setattr(fast, "CudaRecorder", PlainRecorder)
-    monkeypatch.setattr(fast, "_device", lambda model: None)
-    monkeypatch.setattr(fairseq.utils, "set_torch_seed", fairseq.utils.set_torch_seed)
+    with recording.on_cpu():
+        yield

@@ -61,7 +61,7 @@ def _write(folder, split, header, lines, packed=False):
 
 def train(data, save, task, *flags):
     """Fine-tune in this process; return what fairseq printed. The criterion is sentence_prediction by default."""
-    words = ["--user-dir", tiny.ROOT / "fairseq_headprune", "--task", "glue", "--glue-task", task, *FLAGS.split()]
+    words = [*tiny.PLUGIN, "--task", "glue", "--glue-task", task, *FLAGS.split()]
     words += [] if "--criterion" in flags else ["--criterion", "sentence_prediction"]
     return tiny.fairseq_here("train", data, "--save-dir", save, *words, *flags)
 

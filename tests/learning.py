@@ -2,8 +2,6 @@
 
 import tiny
 
-#: transformer_gated_tiny: 2 + 2 layers with 2 heads each
-SHAPE = {"enc_self": [2, 2], "enc_dec": [2, 2], "dec_self": [2, 2]}
 DSP = ["--criterion", "label_smoothed_cross_entropy_dsp", "--tau-updates", "4", "--gate-log-interval", "1"]
 L0 = ["--criterion", "label_smoothed_cross_entropy_l0", "--gate-log-interval", "1"]
 

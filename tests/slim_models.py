@@ -135,13 +135,21 @@ def logits(model, batch):
     return model(**batch["net_input"])[0][batch["target"].ne(1)]
 
 
-def same_on_every_path(model, reference, batch):
-    """Assert that two models compute the same: in training (dropout is 0) and not, step by step, and in searches."""
+def same_on_every_path(model, reference, batch, unlike):
+    """Assert that two models compute the same: in training (dropout is 0) and not, step by step, and in searches.
+
+    Args:
+        unlike: a model, such as the unpruned one, that computes something else on each of these ways.
+    """
     with torch.no_grad():
         for training in (True, False):
-            found, expected = (logits(m.train(training), batch) for m in (model, reference))
-            assert torch.allclose(found, expected, atol=1e-5, rtol=1e-5)
-        assert torch.allclose(incremental(model, batch), incremental(reference, batch), atol=1e-5, rtol=1e-5)
+            _same(*(logits(m.train(training), batch) for m in (model, reference, unlike)))
+        _same(*(incremental(m, batch) for m in (model, reference, unlike)))
         for beam in (1, 5):
             (tokens, scores), (same, expected) = (search([m], batch, beam) for m in (model, reference))
             assert tokens == same and scores == pytest.approx(expected, abs=1e-5)
+
+
+def _same(found, expected, other):
+    assert torch.allclose(found, expected, atol=1e-5, rtol=1e-5)
+    assert not torch.allclose(found, other, atol=1e-2)

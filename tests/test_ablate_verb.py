@@ -6,7 +6,8 @@ import pytest
 import sacrebleu
 import tiny
 import torch
-from verbs import BEAM, SHAPE, count_masks, generated, holm_by_hand, refused, run_json, session, stopped
+from tiny import SHAPE
+from verbs import BEAM, count_masks, generated, holm_by_hand, refused, run_json, session, stopped
 from verbs import cells as timeless
 
 from fairseq_headprune.cli import main

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from learning import DSP, L0, train, weights
+from tiny import DROPPED
 from verbs import generated, session
 
 from fairseq_headprune.evaluation.evaluator import answers_under, masks_at_once
@@ -12,18 +13,16 @@ from fairseq_headprune.parts import FFN, HEADS, Part
 from fairseq_headprune.pruning import one_removed
 from fairseq_headprune.removal.checkpoint import slim_checkpoint
 
-#: heads that are masked or removed: uneven, and all of a layer
-GONE = [Part("enc_self", 0, 1), Part("enc_dec", 1, 0), Part("dec_self", 0, 0), Part("dec_self", 0, 1)]
 SEARCH = {"bounded": ["--max-len-b", "12"], "by batch": "--max-len-a 0.9 --max-len-b 2 --batch-size 3".split()}
 
 
 def written(lively, folder, kind):
     """Write a checkpoint of a kind: as it is, trained under a mask or with learned gates, or smaller."""
     gates = session(lively).gates
-    heads, units = gates.full().without(GONE), gates.mask("units")
+    heads, units = gates.full().without(DROPPED), gates.mask("units")
     masks = {
         "masked": heads,
-        "blocks": gates.mask("blocks").without([*GONE, Part("dec_ffn", 1, 0)]),
+        "blocks": gates.mask("blocks").without([*DROPPED, Part("dec_ffn", 1, 0)]),
         "units": units.without(part for part in units.kept(FFN) if part.index % 3 == 0),
     }
     if kind == "plain":

@@ -97,7 +97,7 @@ def test_components_by_name_and_kind():
 
 
 def test_a_loaded_model_calls_our_attention_once_a_layer(batch):
-    model, calls = tiny.make_model("transformer_gated_tiny", seed=5), []
+    model, calls = tiny.make_model(seed=5), []
     model.load_state_dict(tiny.make_model("transformer_tiny", seed=4).state_dict())
     for component, layer, module in find_gates(model).items():
         module.register_forward_hook(lambda *_, place=(component, layer): calls.append(place))
@@ -130,7 +130,7 @@ def test_masked_puts_the_former_mask_back():
 
 @pytest.mark.parametrize("leading", [(), (3,)])
 def test_leaf_gates_get_gradients_and_go(leading, batch):
-    model = tiny.make_model("transformer_gated_tiny")
+    model = tiny.make_model()
     gates, expected = find_gates(model), logits(model, batch)
     with gates.leaf_gates(lambda component, heads: (*leading, heads)) as leaves:
         assert {c: [tuple(g.shape) for g in row] for c, row in leaves.items()} == dict.fromkeys(
@@ -144,7 +144,7 @@ def test_leaf_gates_get_gradients_and_go(leading, batch):
 
 
 def test_layerdrop_models_keep_their_layer_numbers(batch):
-    model = tiny.make_model("transformer_gated_tiny", encoder_layerdrop=0.5, decoder_layerdrop=0.5, encoder_layers=4)
+    model = tiny.make_model(encoder_layerdrop=0.5, decoder_layerdrop=0.5, encoder_layers=4)
     gates = find_gates(model)
     assert gates.shape == {"enc_self": [2] * 4, "enc_dec": [2, 2], "dec_self": [2, 2]}
     gates.set_mask(gates.mask().without([Part("enc_self", 3, 0)]))
@@ -155,7 +155,7 @@ def test_layerdrop_models_keep_their_layer_numbers(batch):
     assert grads and all(torch.isfinite(g).all() for g in grads)
     # fairseq keeps some layers when asked to: masks move with their layers.
     keep = {"encoder_layers_to_keep": "1,3", "decoder_layers_to_keep": "0,1"}
-    smaller = tiny.make_model("transformer_gated_tiny", **keep)
+    smaller = tiny.make_model(**keep)
     smaller.load_state_dict(model.state_dict(), model_cfg=Namespace(arch="transformer_gated_tiny", **keep))
     assert find_gates(smaller).mask().dropped() == [Part("enc_self", 1, 0)]
 
@@ -165,7 +165,7 @@ def test_cross_self_attention(no_cross_attention, batch):
     # The decoder's self-attention also reads the encoder's output; its flags are neither "self" nor "encoder-decoder".
     settings = {"cross_self_attention": True, "no_cross_attention": no_cross_attention}
     stock = tiny.make_model("transformer_tiny", **settings)
-    model = tiny.make_model("transformer_gated_tiny", **settings)
+    model = tiny.make_model(**settings)
     gates = find_gates(model)
     assert ("enc_dec" in gates.shape) is not no_cross_attention and gates.shape["dec_self"] == [2, 2]
     assert torch.allclose(logits(model, batch), logits(stock, batch), atol=1e-5)
@@ -178,20 +178,22 @@ def test_cross_self_attention(no_cross_attention, batch):
 
 def test_activation_checkpoints_see_the_mask(batch):
     results = []
-    for checkpointed in (False, True):
-        model = tiny.make_model("transformer_gated_tiny", checkpoint_activations=checkpointed)
+    pruned = [Part("enc_self", 0, 1), Part("dec_self", 1, 0)]
+    for checkpointed, dropped in ((False, pruned), (True, pruned), (True, [])):
+        model = tiny.make_model(checkpoint_activations=checkpointed)
         gates = find_gates(model)
-        gates.set_mask(gates.mask().without([Part("enc_self", 0, 1), Part("dec_self", 1, 0)]))
+        gates.set_mask(gates.mask().without(dropped))
         model.train()
         output = model(**batch["net_input"])[0]
         output.square().sum().backward()
         results.append([output.detach(), *[p.grad for p in model.parameters() if p.grad is not None]])
-    for plain, checkpointed in zip(*results, strict=True):
-        assert torch.allclose(plain, checkpointed, atol=1e-4, rtol=1e-4)
+    plain, checkpointed, unpruned = results
+    assert all(torch.allclose(a, b, atol=1e-4, rtol=1e-4) for a, b in zip(plain, checkpointed, strict=True))
+    assert not torch.allclose(unpruned[0], checkpointed[0], atol=1e-2)
 
 
 def test_without_attention_weights_is_for_a_while(batch):
-    model, need = tiny.make_model("transformer_gated_tiny"), []
+    model, need = tiny.make_model(), []
     layer = model.decoder.layers[0]
     layer.encoder_attn.register_forward_hook(lambda m, a, k, out: need.append(out[1] is not None), with_kwargs=True)
     logits(model, batch)

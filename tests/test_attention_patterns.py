@@ -6,7 +6,8 @@ import pytest
 import tiny
 import torch
 from sklearn.metrics import f1_score
-from verbs import SHAPE, refused, run_json, write_lively
+from tiny import SHAPE
+from verbs import refused, run_json, write_lively
 
 from fairseq_headprune.cli.open import version
 from fairseq_headprune.cli.report import document

@@ -3,16 +3,13 @@
 import sys
 from types import SimpleNamespace
 
+import bench_ablation
 import pytest
 import sacrebleu
-import tiny
 from verbs import write_lively
 
 from fairseq_headprune.evaluation.statistics import corpus_metric
 from fairseq_headprune.files import read_json
-
-sys.path.insert(0, str(tiny.ROOT / "scripts"))
-import bench_ablation  # noqa: E402
 
 
 @pytest.fixture

@@ -1,10 +1,9 @@
 """``headprune bench-heads``: masks, sizes by hand, points with their scores; no time is asserted."""
 
 import json
-import sys
 
 import pytest
-import tiny
+import shown_studies
 from reports import texts
 from verbs import refused, run_json
 
@@ -15,9 +14,6 @@ from fairseq_headprune.files import read_json, sha256
 from fairseq_headprune.parts import Mask
 from fairseq_headprune.removal.checkpoint import slim_checkpoint
 from fairseq_headprune.speed.by_heads import draw_masks, level, read_points, slim_bytes
-
-sys.path.insert(0, str(tiny.ROOT / "scripts"))
-import shown_studies  # noqa: E402
 
 FULL = Mask.full({"enc_self": [4, 4, 4]})
 

@@ -3,14 +3,11 @@
 import os
 import sys
 
+import bench_start
 import pytest
-import tiny
 
 from fairseq_headprune.files import read_json
 from fairseq_headprune.jobs.template import CAN_FORK
-
-sys.path.insert(0, str(tiny.ROOT / "scripts"))
-import bench_start  # noqa: E402
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not CAN_FORK, reason="jobs are forked on Linux only")]
 

@@ -5,15 +5,12 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
-import tiny
+import bench_find
+import bench_sweep
+import whole_trainings
 
 from fairseq_headprune.files import read_json, sha256
 from fairseq_headprune.studies.folder import StudyFolder
-
-sys.path.insert(0, str(tiny.ROOT / "scripts"))
-import bench_find  # noqa: E402
-import bench_sweep  # noqa: E402
-import whole_trainings  # noqa: E402
 
 
 def test_both_sides_do_all_epochs(trained, tmp_path, monkeypatch, capsys):

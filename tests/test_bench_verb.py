@@ -12,9 +12,6 @@ from fairseq_headprune.removal.checkpoint import slim_checkpoint
 from fairseq_headprune.session import Session, parse_generation_args
 from fairseq_headprune.speed.measure import Side, multiply_adds, operations, parameter_shares
 
-#: ES=01 ED=12 DS=10: 5 of 12 heads stay
-MASK = Mask({"enc_self": [[0, 0], [0, 1]], "enc_dec": [[0, 1], [1, 1]], "dec_self": [[1, 0], [0, 0]]})
-
 
 def test_sizes_equal_the_hand_counts():
     """transformer_tiny: 2 + 2 layers, width 64, 2 heads of 32, feed-forward 64; 24 entries in the dictionary."""
@@ -42,7 +39,7 @@ def test_an_adaptive_softmax_is_counted_by_its_parts():
 def models(trained, tmp_path_factory):
     """The trained model and its slim form."""
     slim = tmp_path_factory.mktemp("bench") / "slim.pt"
-    slim_checkpoint(trained["checkpoint"], slim, MASK)
+    slim_checkpoint(trained["checkpoint"], slim, tiny.FEW)
     data = [trained["data"], "--path", trained["checkpoint"], "--cpu", "--gen-subset", "test"]
     return {"full": [str(word) for word in data], "slim": str(slim)}
 

@@ -1,20 +1,19 @@
 """scripts/check_gpu.py with programs that are made up, on a machine without a GPU. Source: by hand."""
 
-import importlib
 import json
 import shlex
 import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import check_gpu
+import check_graphs
 import pytest
 from fairseq import options
+from verbs import refused_script
 
 from fairseq_headprune.cli import main
 from fairseq_headprune.session import Session
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "scripts"))
-import check_gpu  # noqa: E402
 
 
 @pytest.fixture
@@ -147,15 +146,11 @@ def test_trainings_and_what_is_made_of_them_take_their_flags(work, tmp_path, mon
         assert found[name][:2] == ["-m", "fairseq_headprune"] and main(found[name][2:]) == 0
     with pytest.raises(Opened):
         main(found["order"][2:])
-    check_graphs = importlib.import_module("check_graphs")
     monkeypatch.setattr(sys, "argv", [str(word) for word in found[check_gpu.GRAPHS]])
     assert Path(sys.argv[0]).is_file() and check_graphs._arguments().json
 
 
-def test_wrong_input_in_one_line(monkeypatch, capsys, tmp_path):
+def test_wrong_input_in_one_line(capsys, tmp_path):
     (tmp_path / "old").touch()
-    for flags, message in ((["--verbs", "walk"], "walk: known are score"), (["--work", str(tmp_path)], "not empty")):
-        monkeypatch.setattr(sys, "argv", ["check_gpu.py", *flags])
-        with pytest.raises(SystemExit) as stop:
-            check_gpu.main()
-        assert stop.value.code == 2 and message in capsys.readouterr().err
+    for flags, message in ((["--verbs", "walk"], "walk: known are score"), (["--work", tmp_path], "not empty")):
+        assert message in refused_script(capsys, "check_gpu", *flags)

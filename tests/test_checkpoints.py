@@ -14,8 +14,6 @@ from fairseq_headprune.checkpoints import head_shape, read_state, saved_settings
 from fairseq_headprune.modules.attach import find_gates
 from fairseq_headprune.parts import Mask, Part
 
-TINY = {"enc_self": [2, 2], "enc_dec": [2, 2], "dec_self": [2, 2]}  # transformer_tiny: 2 + 2 layers, 2 heads
-
 
 def settings(**values):
     return Namespace(**{"encoder_attention_heads": 2, "decoder_attention_heads": 2} | values)
@@ -28,7 +26,7 @@ def state_of(model, **values):
 def test_trained_checkpoints(trained, trained_stock):
     for checkpoint in (trained["checkpoint"], trained_stock["checkpoint"]):
         state = read_state(checkpoint)
-        assert head_shape(state) == TINY
+        assert head_shape(state) == tiny.SHAPE
         assert stored_mask(state) is None
     assert saved_settings(state).arch == "transformer_tiny"
 
@@ -59,7 +57,7 @@ def test_layers_are_ordered_by_number():
 )
 def test_every_form_of_saved_settings(tiny_model, tmp_path, parts):
     torch.save({**parts, "model": tiny_model.state_dict()}, tmp_path / "c.pt")
-    assert head_shape(read_state(tmp_path / "c.pt")) == TINY
+    assert head_shape(read_state(tmp_path / "c.pt")) == tiny.SHAPE
 
 
 def test_updates_are_those_of_the_last_training():
@@ -70,7 +68,7 @@ def test_updates_are_those_of_the_last_training():
 
 
 def test_stored_mask_and_its_origin(tiny_model, tmp_path):
-    mask = Mask.full(TINY).without([Part("enc_self", 1, 0), Part("dec_self", 0, 1)])
+    mask = Mask.full(tiny.SHAPE).without([Part("enc_self", 1, 0), Part("dec_self", 0, 1)])
     find_gates(tiny_model).set_mask(mask)
     origin = {"path": "m.json", "sha256": "0" * 64, "source": {}, "heads": mask.rows}
     torch.save(state_of(tiny_model) | {"task_state": {"head_mask": origin}}, tmp_path / "c.pt")
@@ -229,7 +227,7 @@ def test_a_storage_of_another_length(tmp_path, size):
 
 def test_head_counts_that_are_said_twice_agree(tiny_model):
     state = state_of(tiny_model) | {"args": settings()}
-    assert head_shape(state) == TINY
+    assert head_shape(state) == tiny.SHAPE
     state["cfg"]["model"].encoder_attention_heads = 1
     with pytest.raises(ValueError, match='the encoder has 2 heads a layer by "args", 1 by "cfg": one was edited'):
         head_shape(state)

@@ -10,6 +10,7 @@ import types
 from fractions import Fraction
 
 import pytest
+import tiny
 import toys
 
 from fairseq_headprune.cli.study_flags import comparison_settings
@@ -90,7 +91,7 @@ class Evaluator(toys.ToyEvaluator):
 def test_it_stands_beside_bleu_in_ablate_and_prune(stub, tmp_path, monkeypatch):
     monkeypatch.setattr(toys.ToySession, "evaluator", lambda self, split: Evaluator(self, split))
     session, how = toys.ToySession(), Comparison(resamples=20)
-    ranking = {c: [[float(i + j) for j in range(2)] for i in range(2)] for c in toys.SHAPE}
+    ranking = {c: [[float(i + j) for j in range(2)] for i in range(2)] for c in tiny.SHAPE}
     settings = PruneSettings(resamples=20, order="file", step=Fraction(1, 2))
     pruning = Prune.of(session, "test", settings, Scores(ranking, estimator="given"), "hash")
     documents = []

@@ -8,8 +8,9 @@ import pytest
 import tiny
 from fairseq_cli import train
 from learning import same, weights
+from tiny import SHAPE
 from trainings import Here
-from verbs import SHAPE, count_masks, generated
+from verbs import count_masks, generated
 
 from fairseq_headprune.checkpoints import read_state, stored_mask
 from fairseq_headprune.cli import main

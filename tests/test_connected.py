@@ -6,7 +6,7 @@ import pytest
 import tiny
 import torch
 from slim_models import rebuild, state_of
-from test_task import DROPPED, SHAPE
+from tiny import DROPPED, SHAPE
 
 from fairseq_headprune.modules.attach import find_gates
 from fairseq_headprune.modules.connected import check_connected

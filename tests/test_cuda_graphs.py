@@ -4,7 +4,6 @@ import copy
 from types import SimpleNamespace
 
 import fairseq.utils
-import learning
 import pytest
 import tiny
 import torch
@@ -105,9 +104,9 @@ def test_a_padded_batch_holds_the_sentences_and_rows_of_one_token():
 
 
 @pytest.mark.parametrize(("dtype", "limit"), [(torch.float64, 1e-12), (torch.float32, 1e-5)])
-@pytest.mark.parametrize("mask", [None, Mask.full(learning.SHAPE)])
+@pytest.mark.parametrize("mask", [None, Mask.full(tiny.SHAPE)])
 def test_padding_changes_neither_loss_nor_gradients(dtype, limit, mask):
-    shape = {component: [4, 4] for component in learning.SHAPE}
+    shape = {component: [4, 4] for component in tiny.SHAPE}
     mask = None if mask is None else Mask.full(shape).without([Part("enc_self", 0, 1), Part("dec_self", 1, 3)])
     model = make_model(dtype, mask)
     logged, expected = eager(model, tiny.make_batch())
@@ -138,7 +137,7 @@ def test_the_loss_scale_is_a_tensor():
 
 def test_another_mask_makes_recordings_void_and_the_same_one_does_not():
     model = make_model()
-    shape, gates = {component: [4, 4] for component in learning.SHAPE}, find_gates(model)
+    shape, gates = {component: [4, 4] for component in tiny.SHAPE}, find_gates(model)
     mask = Mask.full(shape).without([Part("enc_self", 0, 1)])
     passes, work = make_passes(model, PlainRecorder())
     counts = []

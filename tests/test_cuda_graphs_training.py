@@ -1,9 +1,9 @@
 """Whole trainings with ``--cuda-graphs``, on the CPU, where a recording is run anew. Reference: those without."""
 
-import importlib
 import json
 import sys
 
+import check_graphs
 import fairseq_cli.train
 import glue_data
 import learning
@@ -13,18 +13,11 @@ import tiny
 import torch
 from fairseq import checkpoint_utils
 from fairseq.logging import metrics
-from test_task import log_lines
+from logged import log_lines, train
 
 from fairseq_headprune.checkpoints import read_state
 from fairseq_headprune.parts import Mask, Part
 from fairseq_headprune.training.optimizer import FusedAdam
-
-
-def train(data, save, *more):
-    metrics.reset()
-    base = ["--criterion", "label_smoothed_cross_entropy"]
-    with log_lines() as lines:
-        return learning.train(data, save, *base, *more), lines
 
 
 def difference(left, right):
@@ -54,7 +47,7 @@ TRAININGS = {
 @pytest.mark.parametrize("more", TRAININGS.values(), ids=TRAININGS)
 def test_a_training_is_the_same_as_without(data_bin, tmp_path, recorded, monkeypatch, more):
     monkeypatch.chdir(tmp_path)
-    Mask.full(learning.SHAPE).without([Part("enc_self", 0, 1), Part("dec_self", 1, 0)]).save("mask.json")
+    Mask.full(tiny.SHAPE).without([Part("enc_self", 0, 1), Part("dec_self", 1, 0)]).save("mask.json")
     if "--gates-only" in more:
         train(data_bin, tmp_path / "start")
         more = (*more, "--finetune-from-model", tmp_path / "start" / "checkpoint_last.pt")
@@ -202,8 +195,6 @@ def test_fairseqs_buckets_are_refused_in_words_where_they_fail(data_bin, tmp_pat
 
 @pytest.mark.slow
 def test_the_check_of_a_gpu_runs_and_finds_a_difference(recorded, monkeypatch, capsys):
-    monkeypatch.syspath_prepend(str(tiny.ROOT / "scripts"))
-    check_graphs = importlib.import_module("check_graphs")
     flags = ["--cpu", "--json", "--arch", "tiny", "--max-tokens", "200", "--batches", "1"]
     monkeypatch.setattr(sys, "argv", ["check_graphs.py", *flags, "--cases", "fp32,fp32-dsp,fp32-dropout"])
     assert check_graphs.main() == 0

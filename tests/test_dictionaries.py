@@ -13,9 +13,6 @@ from verbs import run_json
 from fairseq_headprune.binarised import check_split_files
 from fairseq_headprune.checkpoints import read_state
 
-GATED = ["--arch", "transformer_gated_tiny", "--task", "translation_headprune", "--user-dir"]
-GATED.append(str(tiny.ROOT / "fairseq_headprune"))
-
 
 @pytest.fixture(scope="module")
 def swapped(data_bin, tmp_path_factory):
@@ -42,8 +39,8 @@ def test_training_on_with_other_dictionaries_is_refused(trained, swapped, tmp_pa
         shutil.copy(trained["checkpoint"], tmp_path / "checkpoint_last.pt")
     start = [flag, trained["checkpoint"]] if flag else []
     with pytest.raises(ValueError, match=f"the source and target dictionary in {swapped} differs from the one the"):
-        tiny.train(swapped, tmp_path, *GATED, *start, "--max-update", "7")
-    tiny.train(trained["data"], tmp_path, *GATED, *start, "--max-update", "7")
+        tiny.train(swapped, tmp_path, *tiny.GATED, *start, "--max-update", "7")
+    tiny.train(trained["data"], tmp_path, *tiny.GATED, *start, "--max-update", "7")
     noted = read_state(tmp_path / "checkpoint_last.pt")["task_state"]["dictionaries"]
     assert noted == hashes(trained["data"]) != hashes(swapped)
 

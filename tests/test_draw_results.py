@@ -2,13 +2,12 @@
 
 import re
 import sys
-from pathlib import Path
 
+import draw_results
 import pytest
+import tiny
 
-ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "scripts"))
-import draw_results  # noqa: E402
+ROOT = tiny.ROOT
 
 #: one file of every kind -> the pictures drawn from it
 FILES = {

@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 import tiny
 import torch
-from slim_models import SETTINGS, lively, masked_and_slim, rebuild, state_of
+from slim_models import SETTINGS, lively, masked_and_slim, rebuild, same_on_every_path, state_of
 from torch.utils._python_dispatch import TorchDispatchMode
 from verbs import generated, run_json, write_lively
 
@@ -95,8 +95,7 @@ def test_the_input_is_not_joined_with_the_encoders_output_for_nobody(cross, batc
     with torch.no_grad():
         state = {}
         assert counted(lambda: model.decoder.layers[1](x, encoded, None, state))[3] == 0 and not state
-        outputs = [m(**batch["net_input"])[0] for m in (model, masked)]
-    assert torch.allclose(*outputs, atol=1e-5)
+    same_on_every_path(model, masked, batch, unlike=lively(settings))
 
 
 def test_nobody_asks_an_empty_layer_for_attention_weights(batch):
@@ -126,9 +125,7 @@ def test_unread_norms_stay_in_the_checkpoint_and_are_not_trained(batch, tmp_path
     torch.save(state_of(model.eval()), tmp_path / "again.pt")
     again = read_state(tmp_path / "again.pt")
     assert frozen < again["model"].keys()
-    with torch.no_grad():
-        outputs = [m(**batch["net_input"])[0] for m in (rebuild(again), masked)]
-    assert torch.allclose(*outputs, atol=1e-5)
+    same_on_every_path(rebuild(again), masked, batch, unlike=lively(PRE))
 
 
 def test_a_removed_block_draws_dropout_like_a_masked_one(batch):
@@ -169,10 +166,10 @@ def test_the_mean_by_hand():
 def test_generation_prints_the_same_alignments(trained, tmp_path, last_layer):
     run = write_lively(trained, tmp_path)
     gone = [Part("enc_dec", 1, 0), *([Part("enc_dec", 1, 1)] if last_layer == "no head" else [])]
-    mask = Mask.full({"enc_self": [2, 2], "enc_dec": [2, 2], "dec_self": [2, 2]}).without(gone)
+    mask = Mask.full(tiny.SHAPE).without(gone)
     mask.save(tmp_path / "mask.json")
     run_json("slim", run["checkpoint"], "--mask", tmp_path / "mask.json", "-o", tmp_path / "slim.pt")
-    flags = [run["data"], "--user-dir", tiny.ROOT / "fairseq_headprune", "--task", "translation_headprune", "--cpu"]
+    flags = [run["data"], *tiny.TASK, "--cpu"]
     flags += ["--beam", "2", "--max-len-b", "8", "--print-alignment", "hard", "--path"]
     masked = generated("A", *flags, run["checkpoint"], "--head-mask", tmp_path / "mask.json")
     assert masked == generated("A", *flags, tmp_path / "slim.pt") and len(masked) == 8

@@ -84,9 +84,7 @@ def test_the_end_of_training_is_seen_in_the_last_checkpoint(trained, tmp_path, m
 
 def test_what_fairseq_saves_at_the_end_says_so(data_bin, tmp_path):
     # Source: fairseq-train itself, which ran to its limit of epochs; the file of epoch 1 is of before the end.
-    gated = ["--arch", "transformer_gated_tiny", "--task", "translation_headprune"]
-    limits = ["--max-epoch", "2", "--max-update", "0", "--user-dir", tiny.ROOT / "fairseq_headprune"]
-    tiny.train(data_bin, tmp_path, *gated, *limits, epochs=True)
+    tiny.train(data_bin, tmp_path, *tiny.GATED, "--max-epoch", "2", "--max-update", "0", epochs=True)
     checkpoints = EpochCheckpoints(tmp_path)
     assert list(checkpoints.readable()) == [1, 2] and checkpoints.training_ended()
     (tmp_path / "checkpoint1.pt").rename(tmp_path / "checkpoint_last.pt")

@@ -24,7 +24,7 @@ PAD, EOS = 1, 2
 
 
 def build():
-    model = tiny.make_model("transformer_gated_tiny", **SIZES)
+    model = tiny.make_model(**SIZES)
     generator = torch.Generator().manual_seed(5)
     for name, parameter in model.named_parameters():
         if "attn" in name and "norm" not in name:

@@ -2,8 +2,9 @@
 
 import learning
 import pytest
+import tiny
 from fairseq.tasks.translation import TranslationTask
-from test_cuda_graphs_training import train
+from logged import train
 
 from fairseq_headprune.parts import Mask, Part
 from fairseq_headprune.tasks.translation_headprune import TranslationHeadpruneTask
@@ -19,7 +20,7 @@ TRAININGS = {
 @pytest.mark.parametrize("search", TRAININGS)
 def test_translations_are_those_of_fairseqs_generator(lively, tmp_path, recorded, monkeypatch, search):
     monkeypatch.chdir(tmp_path)
-    Mask.full(learning.SHAPE).without([Part("enc_self", 0, 1), Part("dec_self", 1, 0)]).save("mask.json")
+    Mask.full(tiny.SHAPE).without([Part("enc_self", 0, 1), Part("dec_self", 1, 0)]).save("mask.json")
     translate, found, of_fairseq = TranslationHeadpruneTask.inference_step, [], []
 
     def both(task, generator, models, sample, **more):

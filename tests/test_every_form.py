@@ -92,8 +92,7 @@ class Tried:
     """The verbs on one checkpoint."""
 
     def __init__(self, data, folder, flags):
-        plugin = ["--user-dir", tiny.ROOT / "fairseq_headprune"]
-        self.path = write_checkpoint(data, folder / "c.pt", *flags.split(), *map(str, plugin))
+        self.path = write_checkpoint(data, folder / "c.pt", *flags.split(), *map(str, tiny.PLUGIN))
         here = [data, "--cpu", "--path"]
         self.argv = {
             "mask": ["mask", "--like", self.path, "--random", "50%", "--at-least-one", "-o", folder / "m.json"],

@@ -5,7 +5,7 @@ import copy
 import pytest
 import tiny
 import torch
-from slim_models import SETTINGS, incremental, lively, masked_and_slim, rebuild, state_of, with_ffn
+from slim_models import SETTINGS, lively, masked_and_slim, rebuild, same_on_every_path, state_of, with_ffn
 
 from fairseq_headprune.checkpoints import has_mask, read_state, saved_settings, stored_mask
 from fairseq_headprune.choosing.scored import keep_highest, keep_highest_ffn
@@ -45,14 +45,11 @@ def test_masked_parts_contribute_nothing(settings, batch):
     model = lively(settings)
     reference = zeroed(model)
     gates = find_gates(model)
-    with torch.no_grad():
-        before = model(**batch["net_input"])[0]
-        with gates.masked(with_parts(model, PARTS)):
-            assert gates.mask() == with_parts(model, PARTS) and gates.mask().source == {"command": "test"}
-            assert torch.allclose(model(**batch["net_input"])[0], reference(**batch["net_input"])[0], atol=1e-5)
-            assert torch.allclose(incremental(model, batch), incremental(reference, batch), atol=1e-5)
-        assert torch.equal(model(**batch["net_input"])[0], before) and not gates.mask().prunes_ffn()
-        assert not torch.allclose(reference(**batch["net_input"])[0], before, atol=1e-2)
+    with gates.masked(with_parts(model, PARTS)):
+        assert gates.mask() == with_parts(model, PARTS) and gates.mask().source == {"command": "test"}
+        same_on_every_path(model, reference, batch, unlike=lively(settings))
+    assert not gates.mask().prunes_ffn()
+    same_on_every_path(model, lively(settings), batch, unlike=reference)
 
 
 def test_broken_weights_of_pruned_parts_do_not_reach_the_output(batch):
@@ -111,11 +108,9 @@ def test_the_mask_travels_with_the_weights(tmp_path, batch):
     state = read_state(tmp_path / "masked.pt")
     assert has_mask(state) and stored_mask(state) == with_parts(model, PARTS)
     again = rebuild(state)
-    with torch.no_grad():
-        assert find_gates(again).mask() == with_parts(model, PARTS)
-        assert torch.equal(again(**batch["net_input"])[0], model(**batch["net_input"])[0])
-        slim = rebuild(remove_heads(state, ffn=True).state)
-        assert torch.allclose(slim(**batch["net_input"])[0], model(**batch["net_input"])[0], atol=1e-5)
+    assert find_gates(again).mask() == with_parts(model, PARTS)
+    for saved in (again, rebuild(remove_heads(state, ffn=True).state)):
+        same_on_every_path(saved, model, batch, unlike=lively(SETTINGS[0]))
     stock = tiny.make_model("transformer_tiny", **SETTINGS[0])
     with pytest.raises(RuntimeError, match="ffn_keep"):
         stock.load_state_dict(state["model"])
@@ -139,8 +134,8 @@ def test_removing_again_goes_by_original_numbers(batch):
     same = remove_heads(once, with_parts(model, {"enc_ffn": [[1], [0]]})).state
     assert stored_mask(same) == with_parts(model, PARTS)
     slim = rebuild(once)
-    with find_gates(slim).masked(with_parts(model, fewer)), torch.no_grad():
-        assert torch.allclose(slim(**batch["net_input"])[0], rebuild(twice)(**batch["net_input"])[0], atol=1e-5)
+    with find_gates(slim).masked(with_parts(model, fewer)):
+        same_on_every_path(slim, rebuild(twice), batch, unlike=rebuild(once))
 
 
 def test_baked_weights_are_a_stock_model(batch):
@@ -152,8 +147,7 @@ def test_baked_weights_are_a_stock_model(batch):
         assert not any(isinstance(m, GatedFfnOutput) for m in stock.modules())
         assert not hasattr(saved_settings(state), "head_layout")
         assert {n: v.shape for n, v in state["model"].items()} == {n: v.shape for n, v in model.state_dict().items()}
-        with torch.no_grad():
-            assert torch.allclose(stock(**batch["net_input"])[0], zeroed(model)(**batch["net_input"])[0], atol=1e-5)
+        same_on_every_path(stock, zeroed(model), batch, unlike=model)
 
 
 def test_gates_of_feed_forward_parts_are_folded_into_the_weights(batch):
@@ -161,15 +155,14 @@ def test_gates_of_feed_forward_parts_are_folded_into_the_weights(batch):
     gates = {"enc_ffn": [[0.5] * 32 + [0] * 32, [2]], "dec_ffn": [[0], [1] * 63 + [1.5]]}
     heads = {c: [list(map(float, row)) for row in rows] for c, rows in find_gates(model).full().rows.items()}
     slim = rebuild(remove_heads(state_of(model), gates=SoftGates({**heads, **gates}), ffn=True).state)
+    encoder, decoder = model.encoder.layers, model.decoder.layers
     with torch.no_grad():
-        found = slim(**batch["net_input"])[0]
-        encoder, decoder = model.encoder.layers, model.decoder.layers
         encoder[0].fc2.weight *= torch.tensor(gates["enc_ffn"][0])
         decoder[1].fc2.weight *= torch.tensor(gates["dec_ffn"][1])
         for layer, factor in ((encoder[1], 2), (decoder[0], 0)):
             layer.fc2.weight *= factor
             layer.fc2.bias *= factor
-        assert torch.allclose(found, model(**batch["net_input"])[0], atol=1e-5)
+    same_on_every_path(slim, model, batch, unlike=lively(SETTINGS[0]))
 
 
 def test_a_mask_without_effect_is_noticed(batch):
@@ -239,7 +232,7 @@ def test_checkpoints_with_layouts_of_format_1_load(batch):
     model = lively(SETTINGS[0])
     mask = with_parts(model, PARTS).without([Part("enc_self", 0, 1), Part("dec_self", 1, 0)])
     state = remove_heads(state_of(model), mask, ffn=True).state
-    expected = rebuild(state)(**batch["net_input"])[0]
+    expected = rebuild(state)
     # What the settings of slim checkpoints were before feed-forward parts were parts of the layout.
     settings, four = saved_settings(state), [0, 1, 2, 3]
     settings.head_layout = {
@@ -255,7 +248,8 @@ def test_checkpoints_with_layouts_of_format_1_load(batch):
     }
     assert stored_mask(state) == mask
     again = rebuild(state)
-    assert torch.equal(again(**batch["net_input"])[0], expected) and find_gates(again).mask() == mask
+    assert find_gates(again).mask() == mask
+    same_on_every_path(again, expected, batch, unlike=model)
     baked = remove_heads(state, bake=True).state
     assert not hasattr(saved_settings(baked), "ffn_layout")
     # A second slimming writes the layout anew, in one piece.

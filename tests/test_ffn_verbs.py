@@ -11,9 +11,6 @@ from fairseq_headprune.cli import main
 from fairseq_headprune.parts import COMPONENTS, FFN, HEADS, Mask
 from fairseq_headprune.parts.scores import Scores
 
-PLUGIN = ["--user-dir", tiny.ROOT / "fairseq_headprune"]
-TASK = [*PLUGIN, "--task", "translation_headprune"]
-
 
 @pytest.fixture(scope="module")
 def pruned(trained, tmp_path_factory):
@@ -57,9 +54,9 @@ def test_scores_masks_and_reports(pruned):
 @pytest.mark.parametrize("parts", ["blocks", "units"])
 def test_fairseq_translates_as_the_masked_model(pruned, parts):
     names = pruned[parts, "names"]
-    call = [pruned["data"], "--path", pruned["path"], "--cpu", *TASK]
+    call = [pruned["data"], "--path", pruned["path"], "--cpu", *tiny.TASK]
     expected = generated("H", *call, "--head-mask", names["mask.json"])
-    assert generated("H", pruned["data"], "--path", names["slim.pt"], "--cpu", *PLUGIN) == expected
+    assert generated("H", pruned["data"], "--path", names["slim.pt"], "--cpu", *tiny.PLUGIN) == expected
     if parts == "blocks":
         return
     Mask.load(names["mask.json"]).only(HEADS).save(pruned["folder"] / "heads.json")
@@ -68,7 +65,7 @@ def test_fairseq_translates_as_the_masked_model(pruned, parts):
 
 def test_fine_tuning_takes_the_structure_over(pruned, tmp_path):
     slim = pruned["units", "names"]["slim.pt"]
-    arch = ["--arch", "transformer_gated_tiny", *TASK, "--finetune-from-model", slim]
+    arch = [*tiny.GATED, "--finetune-from-model", slim]
     tiny.train(pruned["data"], tmp_path, *arch)
     tuned = read_state(tmp_path / "checkpoint_last.pt")
     assert stored_mask(tuned).only(FFN).rows == pruned["units", "mask"]["ffn"]
@@ -81,7 +78,7 @@ def test_fine_tuning_takes_the_structure_over(pruned, tmp_path):
 
 def test_a_mask_set_in_training_is_kept_and_is_the_default(pruned, tmp_path):
     mask = pruned["blocks", "names"]["mask.json"]
-    tiny.train(pruned["data"], tmp_path, "--arch", "transformer_gated_tiny", *TASK, "--head-mask", mask)
+    tiny.train(pruned["data"], tmp_path, *tiny.GATED, "--head-mask", mask)
     state = read_state(tmp_path / "checkpoint_last.pt")
     assert stored_mask(state) == Mask.load(mask) and stored_mask(state).source["path"] == str(mask)
     report = run_json("slim", tmp_path / "checkpoint_last.pt", "--ffn", "-o", tmp_path / "slim.pt")
@@ -177,10 +174,9 @@ def test_studies_of_feed_forward_parts(pruned, tmp_path):
 
 def test_random_study_of_feed_forward_blocks(pruned, tmp_path, capsys):
     """Fine-tuned as a slim model: the block that a sampling prunes is no longer there."""
-    train = "--arch transformer_gated_tiny --share-all-embeddings --optimizer adam --lr 0.01 --batch-size 16 --cpu "
     call = [pruned["data"], "--path", pruned["path"], "--cpu", "--beam", "1", "--resamples", "10", "--updates", "1"]
     call += [
-        "--train-flags", f"{train} --num-workers 0", "--components", "dec_ffn", "--seeds", "1", "-o", tmp_path / "s",
+        "--train-flags", tiny.TRAIN, "--components", "dec_ffn", "--seeds", "1", "-o", tmp_path / "s",
     ]  # fmt: skip
     with Here().instead():
         found = run_json("random-study", *call, "--random", "1", "--slim")

@@ -1,15 +1,14 @@
 """What learned gates add to an update under ``--cuda-graphs``: few launches; and the numbers of a slow reference."""
 
 import argparse
-import importlib
 
+import bench_host
 import numpy as np
 import pytest
-import tiny
+import recording
 import torch
 from fairseq.logging import metrics
 
-from fairseq_headprune.cuda_graphs import PlainRecorder
 from fairseq_headprune.gates import subset
 from fairseq_headprune.gates.learner import GateLearner
 from fairseq_headprune.gates.rules import SubsetRule
@@ -18,7 +17,6 @@ from fairseq_headprune.learning import training
 from fairseq_headprune.learning.learned import gate_columns
 from fairseq_headprune.parts import Part
 from fairseq_headprune.speed.measure import operations
-from fairseq_headprune.training import fast
 from fairseq_headprune.training.passes import Work
 
 #: as in transformer_iwslt_de_en: 6 + 6 layers of 4 heads
@@ -128,22 +126,13 @@ def test_columns_of_equal_modules_are_scaled_by_few_operations(dtype, expected):
 @pytest.fixture(scope="module")
 def trainers():
     """Makes the trainer of a kind of gates, which has made enough updates to have recorded its batch."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(tiny.ROOT / "scripts"))
-        patch.setattr(fast, "CudaRecorder", PlainRecorder)
-        patch.setattr(fast, "_device", lambda model: None)
-        benchmarks = importlib.import_module("benchmarks")
-        args = argparse.Namespace(synthetic=True, data=None, cpu=True, max_tokens=200)
-        small = "--encoder-embed-dim 16 --decoder-embed-dim 16 --encoder-ffn-embed-dim 8 --decoder-ffn-embed-dim 8"
-        task = benchmarks.make_task(args, benchmarks.fairseq_settings(args, "transformer_iwslt_de_en"), 1)
-        batch = benchmarks.draw_batches(task, 1, (1024, 1024), max_tokens=200)[0]
+    with recording.on_cpu():
+        args = argparse.Namespace(**bench_host.DATA)
+        task, batch = bench_host.task_and_batch(args)
 
         def make(kind, kept=""):
             metrics.reset()
-            learned = benchmarks.learned_flags(kind, kept, "label_smoothed_cross_entropy") if kind else []
-            flags = ["--task", "translation_headprune", "--cuda-graphs", "on", *small.split(), *learned]
-            cfg = benchmarks.fairseq_settings(args, "transformer_gated_iwslt_de_en", *flags)
-            trainer = benchmarks.own_trainer(cfg, task)
+            trainer = bench_host.make_trainer(args, task, kind, kept)
             for _ in range(3):
                 trainer.train_step([batch])
             assert trainer.task._fast.passes.recordings

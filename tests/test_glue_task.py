@@ -85,7 +85,7 @@ def test_a_checkpoint_needs_no_folder(run, data):
     one_by_one = [model(**dataset.collater([i])["net_input"])[0].argmax().item() for i in range(len(dataset))]
     assert (np.array(one_by_one) == dataset.targets).mean() == 1.0
     assert find_gates(model).shape == {"enc_self": [4, 4, 4]}
-    flags = ["--user-dir", tiny.ROOT / "fairseq_headprune", "--task", "glue", "--valid-subset", "dev", "--cpu"]
+    flags = [*tiny.PLUGIN, "--task", "glue", "--valid-subset", "dev", "--cpu"]
     path = ["--path", save / "checkpoint_best.pt", "--batch-size", "8"]
     printed = tiny.fairseq_here("validate", data, *flags, *path, "--log-format", "json")
     assert '"dev_accuracy": "100", "dev_score": "100"' in printed

@@ -216,7 +216,7 @@ def test_a_model_trained_here_translates_alike_in_transformers(tmp_path):
     folder, out, data = hf.marian(tmp_path / "folder", size=1500, learn=False, **sizes), tmp_path / "o", tmp_path / "d"
     run_json("import", folder, "-o", out)
     prepare(out, data, *[f"--{split}pref={tmp_path / split}" for split in ("train", "valid", "test")])
-    plugin = ["--user-dir", tiny.ROOT / "fairseq_headprune", "--task", "translation_headprune", "--cpu"]
+    plugin = [*tiny.TASK, "--cpu"]
     flags = "--arch marian_gated --optimizer adam --lr 0.003 --lr-scheduler inverse_sqrt --warmup-updates 50 --seed 1 "
     flags += "--max-tokens 600 --max-update 250 --no-epoch-checkpoints --no-progress-bar --num-workers 0 --dropout 0"
     flags += " --criterion label_smoothed_cross_entropy --label-smoothing 0.1 --disable-validation"
@@ -243,7 +243,7 @@ def test_one_import_serves_other_languages_of_the_model(tmp_path):
         (tmp_path / f"test.{language}").write_text("".join(f"{line}\n" for line in lines[:6]), encoding="utf-8")
     other = ["--source-lang", "fra_Latn", "--target-lang", "deu_Latn"]
     prepare(out, data, "--testpref", tmp_path / "test", *other)
-    plugin = ["--user-dir", tiny.ROOT / "fairseq_headprune", "--task", "translation_headprune", "--cpu"]
+    plugin = [*tiny.TASK, "--cpu"]
     found = generated("H", data, "--path", out / "model.pt", *plugin, *other, "--max-len-b", "40")
     model, tokenizer = hf.load(folder)
     tokenizer.src_lang = "fra_Latn"

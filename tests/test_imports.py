@@ -147,4 +147,4 @@ def hypotheses(study):
     return {path.name: path.read_text(encoding="utf-8") for path in (study / "hyps").iterdir()}
 
 
-GENERATE = ["--task", "translation_headprune", "--user-dir", str(tiny.ROOT / "fairseq_headprune"), "--cpu"]
+GENERATE = [*tiny.TASK, "--cpu"]

@@ -1,7 +1,8 @@
 """``headprune keep-one`` on a tiny checkpoint."""
 
 import pytest
-from verbs import BEAM, SHAPE, generated, holm_by_hand, refused, run_json
+from tiny import SHAPE
+from verbs import BEAM, generated, holm_by_hand, refused, run_json
 from verbs import cells as cells_of
 
 from fairseq_headprune.cli import main

@@ -13,8 +13,9 @@ import tiny
 import torch
 from fairseq.checkpoint_utils import load_model_ensemble_and_task
 from fairseq.logging import metrics
-from learning import DSP, L0, SHAPE, flags, gate_state, same, train, weights
-from test_task import OURS, program
+from learning import DSP, L0, flags, gate_state, same, train, weights
+from logged import OURS, program
+from tiny import SHAPE
 from verbs import generated
 
 from fairseq_headprune.checkpoints import read_state, stored_layout, stored_mask
@@ -194,7 +195,7 @@ PROGRAM = "from fairseq_cli.train import cli_main; cli_main()"
 def start(data, save, *more):
     """Start fairseq-train in a process of its own."""
     env = {**os.environ, "PYTHONPATH": str(tiny.ROOT), "OMP_NUM_THREADS": "1"}
-    words = [data, "--user-dir", tiny.ROOT / "fairseq_headprune", "--save-dir", save, *flags(*more)]
+    words = [data, *tiny.PLUGIN, "--save-dir", save, *flags(*more)]
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
     return subprocess.Popen([sys.executable, "-c", PROGRAM, *map(str, words)], env=env, **quiet)
 
@@ -233,7 +234,7 @@ def test_a_killed_and_resumed_run_ends_like_one_that_was_not(trained, tmp_path, 
 def test_two_processes_share_one_update(trained, tmp_path):
     """Two ranks with half of each batch: half as many updates an epoch as one, and the gates of accumulated batches."""
     batch = ["--heads-kept", "5", "--dropout", "0", "--max-update", "4", "--clip-norm", "0"]
-    words = [trained["data"], "--user-dir", tiny.ROOT / "fairseq_headprune", "--save-dir", tmp_path / "two"]
+    words = [trained["data"], *tiny.PLUGIN, "--save-dir", tmp_path / "two"]
     words += flags(*DSP, *batch, "--max-epoch", "1")
     spread = "--ddp-backend legacy_ddp --distributed-world-size 2 --distributed-rank $RANK --distributed-no-spawn "
     spread += "--distributed-backend gloo --distributed-init-method env://"

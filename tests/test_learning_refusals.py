@@ -6,7 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
-from learning import DSP, L0, SHAPE, train
+from learning import DSP, L0, train
+from tiny import SHAPE
 
 from fairseq_headprune.checkpoints import read_state
 from fairseq_headprune.criterions.gated import L0Criterion, SubsetCriterion

@@ -5,6 +5,7 @@ from fractions import Fraction
 from itertools import combinations
 
 import pytest
+import tiny
 import torch
 import toys
 from torch.nn.utils import prune
@@ -161,7 +162,7 @@ def test_the_study_finds_what_enumeration_does(toy, tmp_path):
             return float(metric.score(metric.extract(evaluator.answers()).sum(axis=0)))
 
     # Reference: every set of heads of each size. The largest set that can go is as large as the one that is found.
-    enough, heads = 0.8 * score(Mask.full(toys.SHAPE)), Mask.full(toys.SHAPE).kept()
+    enough, heads = 0.8 * score(Mask.full(tiny.SHAPE)), Mask.full(tiny.SHAPE).kept()
     sizes = [n for n in range(1, 13) if any(score(gates.full().without(s)) >= enough for s in combinations(heads, n))]
     assert len(kept.dropped()) == max(sizes) and kept.dropped() == heads[12 - max(sizes) :]
     assert list(done)[-2:] == ["test@unpruned", "test@ticket"] and done["test@ticket"]["score"] > 0

@@ -17,8 +17,6 @@ from fairseq_headprune.jobs.train import initial_state, make_start
 from fairseq_headprune.jobs.training import Run, TrainingJob
 from fairseq_headprune.parts import Mask
 
-TRAIN = "--arch transformer_gated_tiny --share-all-embeddings --optimizer adam --lr 0.01 --batch-size 16 --cpu "
-TRAIN += "--num-workers 0"
 BEAM = ["--beam", "2", "--max-len-b", "10", "--cpu", "--quiet"]
 SHAPE = {"enc_self": [2, 2], "enc_dec": [2, 2], "dec_self": [2, 2], "enc_ffn": [1, 1], "dec_ffn": [1, 1]}
 FULL = Mask.full(SHAPE)
@@ -41,7 +39,7 @@ def study(trained, tmp_path_factory):
     chance = torch.Generator().manual_seed(5)
     kept = {n: torch.rand(v.shape, generator=chance) < 0.7 for n, v in values.items() if v.dim() == 2}
     save_weights(kept, folder / "tickets" / "sparse.pt", {})
-    model = [lively["data"], "--path", lively["checkpoint"], *BEAM, "--resamples", "50", "--train-flags", TRAIN]
+    model = [lively["data"], "--path", lively["checkpoint"], *BEAM, "--resamples", "50", "--train-flags", tiny.TRAIN]
     arguments = [*model, "--updates", "4", "--tickets", folder / "tickets", "--fresh-seed", "7", "--rewind", "2"]
     arguments += ["-o", folder / "s"]
     with Here().instead() as here:
@@ -109,11 +107,11 @@ def test_tables_and_resuming(study, capsys, tmp_path):
 
 def test_a_training_of_the_whole_model_is_that_of_the_model(trained, tmp_path):
     """The seed of a checkpoint and its flags give its own weights again: what tickets are trained from, and how."""
-    flags = [*TRAIN.split(), "--max-update", "4", "--seed", "3", "--user-dir", tiny.ROOT / "fairseq_headprune"]
+    flags = [*tiny.TRAIN.split(), "--max-update", "4", "--seed", "3", *tiny.PLUGIN]
     tiny.fairseq_here("train", trained["data"], "--save-dir", tmp_path / "m", "--task", "translation_headprune", *flags)
     FULL.save(tmp_path / "all.json")
     path = tmp_path / "m" / "checkpoint_best.pt"
-    call = [trained["data"], "--path", path, *BEAM, "--resamples", "20", "--train-flags", TRAIN, "--updates", "4"]
+    call = [trained["data"], "--path", path, *BEAM, "--resamples", "20", "--train-flags", tiny.TRAIN, "--updates", "4"]
     with Here().instead():
         run_json("lottery", "retrain", *call, "--tickets", tmp_path / "all.json", "-o", tmp_path / "s")
     again = read_state(tmp_path / "s" / "runs" / "retrained-full" / "checkpoint_best.pt")["model"]
@@ -183,7 +181,7 @@ def test_slim_models_are_trained_like_masked_ones(trained, tmp_path):
     (tmp_path / "tickets").mkdir()
     TICKETS["good"].save(tmp_path / "tickets" / "good.json")
     call = [trained["data"], "--path", trained["checkpoint"], *BEAM, "--resamples", "20", "--updates", "4"]
-    call += ["--train-flags", f"{TRAIN} --dropout 0 --attention-dropout 0", "--tickets", tmp_path / "tickets"]
+    call += ["--train-flags", f"{tiny.TRAIN} --dropout 0 --attention-dropout 0", "--tickets", tmp_path / "tickets"]
     losses = []
     for more in ([], ["--slim"]):
         with Here().instead():
@@ -215,7 +213,7 @@ def test_wrong_input_is_one_line(study, tmp_path, capsys):
         (["--rewind", "0"], "--rewind 0: give an update from 1 on"),
         (["--rewind", "nowhere.pt"], "--rewind nowhere.pt: give an update, or a checkpoint"),
         (["--epochs", "2"], "--updates N or --epochs N, and not both"),
-        (["--train-flags", f"{TRAIN} --magic"], "fairseq-train would refuse its flags: unrecognized arguments"),
+        (["--train-flags", f"{tiny.TRAIN} --magic"], "fairseq-train would refuse its flags: unrecognized arguments"),
     ):
         assert message in refused(capsys, *call, *more)
         assert not (tmp_path / "o").exists()

@@ -7,10 +7,9 @@ from reports import texts
 
 from fairseq_headprune.files import read_json
 
-sys.path.insert(0, str(tiny.ROOT / "scripts"))
 sys.path.insert(0, str(tiny.ROOT / "examples" / "lottery"))
 import gather  # noqa: E402
-import shown_lottery  # noqa: E402
+import shown_lottery
 
 
 def lottery():

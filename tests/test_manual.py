@@ -121,8 +121,7 @@ def test_variables_continued_lines_and_placeholders():
 def test_the_tour_of_the_readme_runs(data_bin, tmp_path, monkeypatch):
     # A model of the tour's shape, 24 heads, after 5 updates; numbers of heads: the mask's 18, by hand.
     heads = ["--encoder-attention-heads", "4", "--decoder-attention-heads", "4"]
-    gated = ["--arch", "transformer_gated_tiny", "--task", "translation_headprune", *heads]
-    tiny.train(data_bin, tmp_path, *gated, "--user-dir", tiny.ROOT / "fairseq_headprune")
+    tiny.train(data_bin, tmp_path, *tiny.GATED, *heads)
     monkeypatch.chdir(tmp_path)
     Path("checkpoint_last.pt").rename("checkpoint_best.pt")
     Path("data-bin").symlink_to(data_bin)
@@ -166,7 +165,6 @@ def test_the_tour_shows_what_the_results_hold():
 @pytest.fixture
 def manual():
     pytest.importorskip("mkdocs"), pytest.importorskip("latex2mathml")
-    sys.path.insert(0, str(tiny.ROOT / "scripts"))
     import manual
 
     return manual

@@ -4,6 +4,7 @@ from argparse import Namespace
 from functools import partial
 
 import pytest
+import tiny
 import torch
 from verbs import session, write_lively
 
@@ -208,19 +209,16 @@ def test_a_head_that_is_not_finite_is_silenced_in_its_rows_only(lively):
     assert translator.answers_of([mask]) == one_by_one(loaded, translator, [mask])
 
 
-SHAPE = {"enc_self": [2, 2], "enc_dec": [2, 2], "dec_self": [2, 2]}
-
-
 def test_rows_are_masked_as_whole_batches_are(tiny_model, batch):
     # Source: each mask set for the whole batch.
     gates = find_gates(tiny_model)
-    full = Mask.full(SHAPE)
+    full = Mask.full(tiny.SHAPE)
     masks = [full, full.without([Part("enc_self", 0, 1), Part("dec_self", 1, 0)]), full.without(full.kept(["enc_dec"]))]
     inputs = batch["net_input"]
     rows = RowMasks(gates, masks)
     assert rows.masks == 3
     with rows.in_force(), torch.no_grad():
-        for component in SHAPE:
+        for component in tiny.SHAPE:
             rows.set(component, torch.tensor([2, 0, 1]))
         found = tiny_model(**inputs)[0]
     for row, mask in enumerate([masks[2], masks[0], masks[1]]):
@@ -240,7 +238,7 @@ def test_a_pruned_head_is_replaced_not_multiplied():
 
 def test_groups_of_the_encoder():
     # Source: by hand.
-    full = Mask.full(SHAPE)
+    full = Mask.full(tiny.SHAPE)
     first, second = full.without([Part("enc_self", 0, 0)]), full.without([Part("enc_self", 1, 0)])
     masks = [full, first, full.without([Part("dec_self", 0, 0)]), second, first.without([Part("enc_self", 1, 0)])]
     assert encoder_groups(masks, 2) == [[0, 0, 0, 0, 0], [0, 1, 0, 0, 1], [0, 1, 0, 2, 3]]
@@ -254,7 +252,7 @@ def test_a_mask_of_another_model_is_refused(tiny_model):
 def test_rows_have_feed_forward_parts_of_their_own(tiny_model, batch):
     # Source: each mask set for the whole batch.
     gates = find_gates(tiny_model)
-    full = Mask.full(SHAPE)
+    full = Mask.full(tiny.SHAPE)
     units = [int(unit % 3 == 0) for unit in range(64)]
     masks = [
         full,

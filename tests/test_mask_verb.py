@@ -3,6 +3,7 @@
 import json
 
 import pytest
+import tiny
 import torch
 import verbs
 
@@ -159,7 +160,7 @@ def test_output(make_mask, tmp_path, capsys):
 
 
 def test_like_a_checkpoint(make_mask, trained, trained_stock, tiny_model, tmp_path):
-    full = Mask.full(verbs.SHAPE)
+    full = Mask.full(tiny.SHAPE)
     for checkpoint in (trained["checkpoint"], trained_stock["checkpoint"]):
         mask = make_mask(like=checkpoint)
         assert mask == full and mask.source["checkpoint"] == {"path": str(checkpoint), "sha256": sha256(checkpoint)}

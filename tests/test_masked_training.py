@@ -3,8 +3,9 @@
 import pytest
 import torch
 from fairseq import checkpoint_utils
+from logged import training
 from slim_models import SETTINGS, lively, rebuild, state_of, uneven
-from test_task import DROPPED, SHAPE, training
+from tiny import DROPPED, SHAPE
 from verbs import refused
 
 from fairseq_headprune.checkpoints import read_state

@@ -1,9 +1,9 @@
 """Figures for papers: their width, their type, and that nothing is cut off; drawn from the results of examples/."""
 
 import re
-import sys
 import xml.etree.ElementTree as ET
 
+import draw_results
 import pytest
 import tiny
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -15,9 +15,6 @@ from fairseq_headprune.report.document import HeadMap, number_components
 from fairseq_headprune.report.drawing import DASHES, LOOKS, WIDTHS, for_paper, spare_looks
 from fairseq_headprune.report.drawings import draw_figure
 from fairseq_headprune.report.pictures import Distribution, Shares, TicketScores
-
-sys.path.insert(0, str(tiny.ROOT / "scripts"))
-import draw_results  # noqa: E402
 
 RESULTS = (
     "multi30k/results/scores.json", "multi30k/results/prune-each.json",

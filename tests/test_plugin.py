@@ -15,7 +15,7 @@ import torch
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY
 from fairseq.utils import import_user_module
 from omegaconf import OmegaConf
-from tiny import Bomb
+from tiny import PACKAGE, Bomb
 
 import fairseq_headprune
 from fairseq_headprune import plugin
@@ -29,8 +29,6 @@ ARCHITECTURES = [
     "transformer_gated_vaswani_wmt_en_de_big", "transformer_gated_vaswani_wmt_en_fr_big",
     "transformer_gated_wmt_en_de", "transformer_gated_wmt_en_de_big",
 ]  # fmt: skip
-
-PACKAGE = tiny.ROOT / "fairseq_headprune"
 
 #: Imports --user-dir (the arguments) as fairseq's commands do, and prints what is registered then.
 LOAD = """
@@ -169,8 +167,7 @@ def test_checkpoints_load_through_every_entry(trained, both_forms, form, tmp_pat
     output = tiny.fairseq_here("generate", trained["data"], "--path", checkpoint, "--cpu", "--user-dir", PACKAGE)
     assert len(hypotheses(output)) == 8  # test has 8 sentences
 
-    arguments = ["--arch", "transformer_gated_tiny", "--task", "translation_headprune", "--user-dir", PACKAGE]
-    tiny.train(trained["data"], tmp_path, *arguments, "--restore-file", checkpoint, "--max-update", "6")
+    tiny.train(trained["data"], tmp_path, *tiny.GATED, "--restore-file", checkpoint, "--max-update", "6")
     resumed = torch.load(tmp_path / "checkpoint_last.pt", weights_only=True)
     assert resumed["optimizer_history"][-1]["num_updates"] == 6  # 5 of the checkpoint and 1
 
@@ -202,7 +199,7 @@ def test_a_stock_architecture_with_gates_names_the_plugin_too(trained_stock, tmp
         "mask": ["--head-mask", tmp_path / "m"],
         "learned": ["--criterion", "label_smoothed_cross_entropy_dsp", "--heads-kept", "5", "--tau-updates", "2"],
     }[gates]
-    task = ["--arch", "transformer_tiny", "--task", "translation_headprune", "--user-dir", PACKAGE]
+    task = ["--arch", "transformer_tiny", *tiny.TASK]
     tiny.train(trained_stock["data"], tmp_path, *task, *flags)
     arguments = [trained_stock["data"], "--path", tmp_path / "checkpoint_last.pt", "--cpu"]
     refused = tiny.fairseq_command("generate", *arguments)
@@ -212,11 +209,10 @@ def test_a_stock_architecture_with_gates_names_the_plugin_too(trained_stock, tmp
 
 def test_other_numbers_of_heads_than_the_checkpoints_are_refused(trained_stock, tmp_path):
     # Stock weights of 2 heads a layer fit a model of 4, which is another model.
-    arguments = ["--arch", "transformer_gated_tiny", "--task", "translation_headprune", "--user-dir", PACKAGE]
     four = ["--encoder-attention-heads", "4", "--decoder-attention-heads", "4"]
     for start in ("--finetune-from-model", "--restore-file"):
         with pytest.raises(ValueError, match="encoder_attention_heads 4: the checkpoint was trained with 2 heads"):
-            tiny.train(trained_stock["data"], tmp_path, *arguments, *four, start, trained_stock["checkpoint"])
+            tiny.train(trained_stock["data"], tmp_path, *tiny.GATED, *four, start, trained_stock["checkpoint"])
     assert not list(tmp_path.glob("*.pt"))
 
 

@@ -4,7 +4,8 @@ import json
 import statistics
 
 import pytest
-from verbs import SHAPE, cells, mask, refused, run_json
+from tiny import SHAPE
+from verbs import cells, mask, refused, run_json
 
 from fairseq_headprune.cli import main
 from fairseq_headprune.cli.report import document

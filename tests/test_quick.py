@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Optional
 
+import bench_host
+import benchmarks
 import pytest
 import tiny
 import torch
@@ -15,10 +17,6 @@ from omegaconf.errors import ConfigAttributeError, MissingMandatoryValue
 
 from fairseq_headprune.files import read_json
 from fairseq_headprune.training.quick import QuickSettings, UpdateCount
-
-sys.path.insert(0, str(tiny.ROOT / "scripts"))
-import bench_host  # noqa: E402
-import benchmarks  # noqa: E402
 
 
 class Kind(Enum):
@@ -73,7 +71,7 @@ def test_all_settings_of_fairseq_are_as_before():
             if cfg._get_node(name) is not None and not OmegaConf.is_missing(cfg, name)
         }
 
-    args = argparse.Namespace(synthetic=True, data=None, cpu=True, max_tokens=200)
+    args = argparse.Namespace(**bench_host.DATA)
     cfg = benchmarks.fairseq_settings(args, "transformer_iwslt_de_en")
     expected = read(cfg)
     QuickSettings.install(cfg)

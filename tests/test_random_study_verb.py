@@ -21,14 +21,12 @@ from fairseq_headprune.jobs.training import Run
 from fairseq_headprune.parts import Mask
 from fairseq_headprune.studies.folder import StudyFolder
 
-TRAIN = "--arch transformer_gated_tiny --share-all-embeddings --optimizer adam --lr 0.01 --batch-size 16 --cpu "
-TRAIN += "--num-workers 0"
 TASK = ["--user-dir", "fairseq_headprune", "--task", "translation_headprune"]
 
 
 @pytest.fixture(scope="module")
 def flags(flags):
-    return [*flags, "--train-flags", TRAIN, "--updates", "4"]
+    return [*flags, "--train-flags", tiny.TRAIN, "--updates", "4"]
 
 
 @pytest.fixture(scope="module")
@@ -188,14 +186,14 @@ def test_wrong_input(flags, study, tmp_path, capsys):
     assert "at least 1" in line("--random", "50%", "--jobs", "0")
     assert "--mirror needs --config" in line("--random", "50%", "--mirror")
     for flag in ("--seed 7", "--save-dir=elsewhere", "--disable-validation"):
-        words = ["--random", "50%", "--train-flags", f"{TRAIN} {flag}"]
+        words = ["--random", "50%", "--train-flags", f"{tiny.TRAIN} {flag}"]
         assert f"--train-flags: {flag.split()[0].split('=')[0]} is set for each sampling" in line(*words)
-    words = ["--random", "50%", "--train-flags", f"{TRAIN} --optimizer magic"]
+    words = ["--random", "50%", "--train-flags", f"{tiny.TRAIN} --optimizer magic"]
     assert "fairseq-train would refuse its flags: argument --optimizer: invalid choice: 'magic'" in line(*words)
     for given, read in (('{"beam":2}', "{beam:2}"), ("[2]", "[2]")):  # as a shell reads words: without the quotes
-        words = ["--random", "50%", "--train-flags", f"{TRAIN} --eval-bleu --eval-bleu-args {given}"]
+        words = ["--random", "50%", "--train-flags", f"{tiny.TRAIN} --eval-bleu --eval-bleu-args {given}"]
         assert f"--eval-bleu-args '{read}' is no JSON object" in line(*words)
-    words = ["--random", "50%", "--train-flags", f"{TRAIN} --valid-subset valid,none"]
+    words = ["--random", "50%", "--train-flags", f"{tiny.TRAIN} --valid-subset valid,none"]
     assert "has no split 'none', which fairseq-train reads" in line(*words)
     missing = {"--fp16": "--arch", "--arch transformer_gated": "--optimizer"}
     missing["--arch transformer_gated --optimizer adam"] = "--max-tokens or --batch-size"

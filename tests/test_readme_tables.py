@@ -4,17 +4,15 @@ import shlex
 import sys
 
 import pytest
+import shown
+import shown_models
+import shown_studies
+import tables
 import tiny
 from reports import texts
 
 from fairseq_headprune.files import read_json, write_json
 from fairseq_headprune.studies.samplings import items
-
-sys.path.insert(0, str(tiny.ROOT / "scripts"))
-import shown  # noqa: E402
-import shown_models  # noqa: E402
-import shown_studies  # noqa: E402
-import tables  # noqa: E402
 
 _EXAMPLES = tiny.ROOT / "examples"
 _ENVIRONMENT = {"gpu": None, "torch": "2"}

@@ -84,7 +84,7 @@ def test_old_forms_are_read(form, whole, tmp_path):
     assert len(masked["cells"]) == 5
     mask = tmp_path / "study" / "masks" / "dec_self-0-0.json"
     run_json("slim", tmp_path / "old.pt", "--mask", mask, "-o", tmp_path / "slim.pt")
-    task = ["--task", "translation_headprune", "--user-dir", tiny.ROOT / "fairseq_headprune", "--cpu"]
+    task = [*tiny.TASK, "--cpu"]
     under_mask = generated("H", *flags["old"], *task, "--head-mask", mask)
     assert under_mask == generated("H", data, "--path", tmp_path / "slim.pt", *task)
 
@@ -96,7 +96,7 @@ def test_an_ensemble_is_read_by_fairseq_and_refused_by_studies(whole, tmp_path, 
     both = f"{tmp_path / 'model1.pt'}:{tmp_path / 'model2.pt'}"
     line = refused(capsys, "score", data, "--path", both, "--cpu")
     assert "one checkpoint is wanted here, not an ensemble of 2" in line
-    task = ["--task", "translation_headprune", "--user-dir", tiny.ROOT / "fairseq_headprune", "--cpu"]
+    task = [*tiny.TASK, "--cpu"]
     assert generated("H", data, "--path", both, *task) == generated("H", data, "--path", tmp_path / "model1.pt", *task)
 
 

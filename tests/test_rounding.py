@@ -3,14 +3,11 @@
 import sys
 
 import pytest
-import tiny
+import rounding
 import torch
 from verbs import write_lively
 
 from fairseq_headprune.files import read_json
-
-sys.path.insert(0, str(tiny.ROOT / "scripts"))
-import rounding  # noqa: E402
 
 
 def test_products_are_the_same_but_for_rounding(trained, tmp_path, monkeypatch, capsys):

@@ -5,7 +5,8 @@ import os
 
 import pytest
 import torch
-from learning import DSP, SHAPE, train
+from learning import DSP, train
+from tiny import SHAPE
 from verbs import refused, run_json
 
 from fairseq_headprune.checkpoints import read_state, stored_mask

@@ -6,7 +6,8 @@ import shlex
 import shutil
 
 import pytest
-from verbs import SHAPE, refused, run_json
+from tiny import SHAPE
+from verbs import refused, run_json
 
 from fairseq_headprune.cli import main
 from fairseq_headprune.files import sha256

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import tiny
 import torch
+from verbs import refused_script
 
 from fairseq_headprune import cli
 from fairseq_headprune.importance import part_weights, settings
@@ -34,6 +35,29 @@ def test_a_script_is_its_verb_from_the_clone(script, verb, monkeypatch):
     with pytest.raises(SystemExit) as leave:
         runpy.run_path(str(SCRIPTS / f"{script}.py"), run_name="__main__")
     assert (leave.value.code, calls) == (7, [([verb, "data", "--json"], str(SCRIPTS.parent))])
+
+
+@pytest.mark.parametrize("script, flags, message", [
+    ("bench_ablation", "none --path none.pt --cpu", "none.pt: there is no such checkpoint"),
+    ("bench_ablation", "none --path none.pt --masks 1", "--masks and --sentences must be at least 2"),
+    ("bench_bootstrap", "--text none", "none: there is no such file or folder"),
+    ("bench_bootstrap", "--systems 2", "--pairs 2: it must be less than --systems, 2"),
+    ("bench_find", "none --paths none.pt --mode both", "none.pt: there is no such file or folder"),
+    ("bench_finetune", "none SST-2 --device cpu -o new.json", "none: neither SST-2/train.tsv nor train.tsv is there"),
+    ("bench_host", "--sides walk", "--sides: walk: known are fairseq, no gates, l0"),
+    ("bench_score", "--data none --cpu", "none/dict.de.txt: there is no such file or folder"),
+    ("bench_score", "--synthetic --cpu --output none/new.json", "none/new.json: there is no folder none; make it"),
+    ("bench_start", "--rounds 0", "--rounds 0: it must be at least 1"),
+    ("bench_sweep", "none --checkpoints none --epochs 1 --cpu", "none/checkpoint1.pt: there is no such checkpoint"),
+    ("check_graphs", "--cases walk", "--cases: walk: known are fp32"),
+    ("draw_results", "none", "none: there is no such file or folder"),
+    ("tables", "--write none", "none: there is no such file or folder"),
+    ("type_1_errors", "--output none/new.json", "none/new.json: there is no folder none; make it first"),
+])  # fmt: skip
+def test_a_script_refuses_wrong_input_in_one_line(script, flags, message, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert message in refused_script(capsys, script, *flags.split())
+    assert not any(tmp_path.iterdir())
 
 
 @pytest.fixture

@@ -8,18 +8,14 @@ import resource
 import pytest
 import tiny
 import torch
-from test_task import program
-from verbs import SHAPE, generated, refused, run_json, write_lively
+from logged import program
+from tiny import SHAPE
+from verbs import generated, refused, run_json, write_lively
 
 from fairseq_headprune.checkpoints import GatedSettings, read_state, saved_settings, stored_mask
 from fairseq_headprune.cli import main
 from fairseq_headprune.files import sha256
 from fairseq_headprune.parts import Mask, Part
-
-PLUGIN = ["--user-dir", tiny.ROOT / "fairseq_headprune"]
-TASK = [*PLUGIN, "--task", "translation_headprune"]
-#: ES=01 ED=12 DS=10, so 5 heads stay: a layer of each kind of self-attention is empty
-MASK = Mask({"enc_self": [[0, 0], [0, 1]], "enc_dec": [[0, 1], [1, 1]], "dec_self": [[1, 0], [0, 0]]})
 
 #: 7 heads go, each of 32 * (4 * 64 + 3) parameters (public report 33)
 REMOVED = 7 * 32 * (4 * 64 + 3)
@@ -29,7 +25,7 @@ REMOVED = 7 * 32 * (4 * 64 + 3)
 def pruned(trained, trained_stock, tmp_path_factory):
     """Gated and stock checkpoints, the mask, and what was made of them with it."""
     folder = tmp_path_factory.mktemp("slim")
-    MASK.save(folder / "mask.json")
+    tiny.FEW.save(folder / "mask.json")
     runs = {"data": trained["data"], "mask": folder / "mask.json", "folder": folder}
     for name, run in (("gated", trained), ("stock", trained_stock)):
         (folder / name).mkdir()
@@ -39,7 +35,7 @@ def pruned(trained, trained_stock, tmp_path_factory):
             flags = ["--bake"] if mode == "bake" else []
             runs[f"{name} {mode} report"] = run_json("slim", runs[name], "--mask", runs["mask"], "-o", output, *flags)
             runs[f"{name} {mode}"] = output
-    call = [runs["data"], "--path", runs["gated"], "--cpu", *TASK]
+    call = [runs["data"], "--path", runs["gated"], "--cpu", *tiny.TASK]
     runs["masked"] = generated("H", *call, "--head-mask", runs["mask"])
     runs["scores"] = scores_of(*call, "--head-mask", runs["mask"])
     assert runs["masked"] != generated("H", *call)
@@ -69,7 +65,7 @@ def test_the_report(pruned):
 
 
 def test_generation_with_path_and_user_dir_alone(pruned):
-    call = [pruned["data"], "--path", pruned["gated slim"], "--cpu", *PLUGIN]
+    call = [pruned["data"], "--path", pruned["gated slim"], "--cpu", *tiny.PLUGIN]
     assert scores_of(*call) == pytest.approx(pruned["scores"], abs=2e-4)
     assert generated("H", *call) == pruned["masked"]
     assert generated("H", *call, "--task", "translation_headprune") == pruned["masked"]
@@ -78,7 +74,7 @@ def test_generation_with_path_and_user_dir_alone(pruned):
 def test_validation(pruned):
     def loss(path, *flags):
         # fairseq-validate asks for a task, of stock models too.
-        call = ["--path", path, "--cpu", *PLUGIN, *flags, "--valid-subset", "test", "--log-format", "json"]
+        call = ["--path", path, "--cpu", *tiny.PLUGIN, *flags, "--valid-subset", "test", "--log-format", "json"]
         lines, _ = program("validate", pruned["data"], *call, "--batch-size", "8", "--num-workers", "0")
         return next(float(json.loads(line)["test_loss"]) for line in lines if line.startswith('{"'))
 
@@ -92,16 +88,16 @@ def test_interactive_translation(pruned):
     source = (pruned["data"].parent / "test.xx").read_text()
     lines = pruned["folder"] / "test.xx"
     lines.write_text(source)
-    call = [pruned["data"], "--path", pruned["gated slim"], "--cpu", *PLUGIN, "--input", lines]
+    call = [pruned["data"], "--path", pruned["gated slim"], "--cpu", *tiny.PLUGIN, "--input", lines]
     output = tiny.fairseq_here("interactive", *call, "--source-lang", "xx", "--target-lang", "yy")
     found = [line.split("\t")[2] for line in output.splitlines() if line.startswith("H-")]
     assert found == pruned["masked"]
 
 
 def test_stock_checkpoints_become_the_masked_stock_model(pruned):
-    call = [pruned["data"], "--path", pruned["stock"], "--cpu", *TASK, "--head-mask", pruned["mask"]]
+    call = [pruned["data"], "--path", pruned["stock"], "--cpu", *tiny.TASK, "--head-mask", pruned["mask"]]
     expected = generated("H", *call)
-    assert generated("H", pruned["data"], "--path", pruned["stock slim"], "--cpu", *PLUGIN) == expected
+    assert generated("H", pruned["data"], "--path", pruned["stock slim"], "--cpu", *tiny.PLUGIN) == expected
     assert generated("H", pruned["data"], "--path", pruned["stock bake"], "--cpu") == expected
     assert saved_settings(read_state(pruned["stock slim"])).arch == "transformer_gated_tiny"
     assert type(saved_settings(read_state(pruned["stock slim"]))) is GatedSettings
@@ -109,7 +105,7 @@ def test_stock_checkpoints_become_the_masked_stock_model(pruned):
 
 def test_an_ensemble_with_the_unpruned_model(pruned):
     both = [f"{pruned['gated']}:{pruned[f'gated {mode}']}" for mode in ("slim", "bake")]
-    slim, baked = (scores_of(pruned["data"], "--path", path, "--cpu", *PLUGIN) for path in both)
+    slim, baked = (scores_of(pruned["data"], "--path", path, "--cpu", *tiny.PLUGIN) for path in both)
     assert slim == pytest.approx(baked, abs=1e-4) and slim != pytest.approx(pruned["scores"], abs=1e-3)
 
 
@@ -127,13 +123,13 @@ def test_baked_checkpoints_are_stock_ones(pruned):
 
 def test_a_fresh_process(pruned):
     call = [pruned["data"], "--path", pruned["gated slim"], "--cpu", "--required-batch-size-multiple", "1"]
-    done = tiny.fairseq_command("generate", *call, *PLUGIN)
+    done = tiny.fairseq_command("generate", *call, *tiny.PLUGIN)
     rows = sorted((line.split("\t") for line in done.stdout.splitlines() if line.startswith("H-")), key=lambda r: r[0])
     assert [row[2] for row in rows] == pruned["masked"], done.stderr[-2000:]
 
 
 def test_fine_tuning_moves_every_weight_and_keeps_the_structure(pruned, tmp_path):
-    arch = ["--arch", "transformer_gated_tiny", *TASK]
+    arch = [*tiny.GATED]
     tiny.train(pruned["data"], tmp_path, *arch, "--finetune-from-model", pruned["gated slim"])
     before, after = (read_state(path) for path in (pruned["gated slim"], tmp_path / "checkpoint_last.pt"))
     assert saved_settings(after).head_layout == saved_settings(before).head_layout
@@ -146,11 +142,11 @@ def test_fine_tuning_moves_every_weight_and_keeps_the_structure(pruned, tmp_path
     # Going on from there needs neither flag: the optimizer fits the structure again.
     tiny.train(pruned["data"], tmp_path, *arch, "--max-update", "8")
     assert read_state(tmp_path / "checkpoint_last.pt")["optimizer_history"][-1]["num_updates"] == 8
-    assert len(generated("H", pruned["data"], "--path", tmp_path / "checkpoint_last.pt", "--cpu", *PLUGIN)) == 8
+    assert len(generated("H", pruned["data"], "--path", tmp_path / "checkpoint_last.pt", "--cpu", *tiny.PLUGIN)) == 8
 
 
 def test_the_old_optimizer_is_refused_with_the_way_out(pruned, tmp_path):
-    arch = ["--arch", "transformer_gated_tiny", *TASK, "--restore-file", pruned["gated slim"]]
+    arch = [*tiny.GATED, "--restore-file", pruned["gated slim"]]
     with pytest.raises(AssertionError, match="please reset the optimizer .--reset-optimizer.. none .dropped when"):
         tiny.train(pruned["data"], tmp_path, *arch)
     resets = [f"--reset-{what}" for what in ("optimizer", "lr-scheduler", "dataloader", "meters")]
@@ -162,7 +158,7 @@ def test_the_other_verbs_know_slim_checkpoints(pruned, tmp_path):
     made = run_json("mask", "--like", pruned["gated slim"], "--drop", "A:2:1", "-o", tmp_path / "m.json")
     assert made["kept"] == 4 and made["total"] == 12
     fewer = Mask.load(tmp_path / "m.json")
-    assert fewer == MASK.without([Part("enc_dec", 1, 0)])
+    assert fewer == tiny.FEW.without([Part("enc_dec", 1, 0)])
     twice = run_json("slim", pruned["gated slim"], "--mask", tmp_path / "m.json", "-o", tmp_path / "twice.pt")
     once = run_json("slim", pruned["gated"], "--mask", tmp_path / "m.json", "-o", tmp_path / "once.pt")
     assert (twice["removed"], twice["removed_before"], once["removed"]) == (1, 7, 8)
@@ -180,18 +176,20 @@ def test_the_other_verbs_know_slim_checkpoints(pruned, tmp_path):
     ]  # fmt: skip
     study += ["--order", tmp_path / "s", "-o", tmp_path / "study", "--resamples", "10"]
     assert [point["pruned"] for point in run_json(*study)["curves"]["all"]] == [0, 2, 4, 5]
-    call = [pruned["data"], "--path", pruned["gated slim"], "--cpu", *TASK, "--head-mask", tmp_path / "m.json"]
-    assert generated("H", *call) == generated("H", pruned["data"], "--path", tmp_path / "once.pt", "--cpu", *PLUGIN)
+    call = [pruned["data"], "--path", pruned["gated slim"], "--cpu", *tiny.TASK, "--head-mask", tmp_path / "m.json"]
+    assert generated("H", *call) == generated(
+        "H", pruned["data"], "--path", tmp_path / "once.pt", "--cpu", *tiny.PLUGIN
+    )
 
 
 def test_the_mask_in_the_checkpoint_is_the_default(pruned, tmp_path):
-    arch = ["--arch", "transformer_gated_tiny", *TASK, "--head-mask", pruned["mask"]]
+    arch = [*tiny.GATED, "--head-mask", pruned["mask"]]
     tiny.train(pruned["data"], tmp_path, *arch)
     report = run_json("slim", tmp_path / "checkpoint_last.pt", "-o", tmp_path / "slim.pt")
     assert report["removed"] == 7 and report["mask"]["path"] == str(pruned["mask"])
     assert not any("head_keep" in name for name in read_state(tmp_path / "slim.pt")["model"])
-    expected = generated("H", pruned["data"], "--path", tmp_path / "checkpoint_last.pt", "--cpu", *TASK)
-    assert generated("H", pruned["data"], "--path", tmp_path / "slim.pt", "--cpu", *PLUGIN) == expected
+    expected = generated("H", pruned["data"], "--path", tmp_path / "checkpoint_last.pt", "--cpu", *tiny.TASK)
+    assert generated("H", pruned["data"], "--path", tmp_path / "slim.pt", "--cpu", *tiny.PLUGIN) == expected
 
 
 def test_a_mask_that_keeps_everything(pruned, tmp_path, capsys):
@@ -243,7 +241,7 @@ def test_no_verb_writes_over_what_it_reads(pruned, tmp_path, capsys):
     """The files stay as they were, whatever name leads to them."""
     path, mask, link = tmp_path / "model.pt", tmp_path / "mask.json", tmp_path / "link"
     path.write_bytes(pruned["gated"].read_bytes())
-    MASK.save(mask)
+    tiny.FEW.save(mask)
     before = sha256(path), sha256(mask)
     link.symlink_to(path)
     profile = ["profile", pruned["data"], "--path", path, "--cpu"]

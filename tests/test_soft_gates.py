@@ -8,7 +8,7 @@ import math
 
 import pytest
 import torch
-from slim_models import SETTINGS, incremental, lively, rebuild, state_of
+from slim_models import SETTINGS, lively, rebuild, same_on_every_path, state_of
 from test_saved_gates import HEADS, L0_WEIGHTS, learner, save_with
 from verbs import refused, run_json
 
@@ -50,12 +50,7 @@ def test_folded_gates_are_the_gated_model(settings, batch):
     slim = rebuild(remove_heads(state_of(model), gates=gates).state)
     hard = rebuild(remove_heads(state_of(model), gates.mask()).state)
     assert find_gates(slim).layout().to_dict() == find_gates(hard).layout().to_dict() and gates.soft()
-    with torch.no_grad():
-        expected, found, binary = (m(**batch["net_input"])[0] for m in (gated(model, gates), slim, hard))
-        assert torch.allclose(found, expected, atol=1e-5, rtol=1e-5)
-        assert not torch.allclose(binary, expected, atol=1e-2)
-        steps = [incremental(m, batch) for m in (slim, gated(model, gates))]
-    assert torch.allclose(*steps, atol=1e-5, rtol=1e-5)
+    same_on_every_path(slim, gated(model, gates), batch, unlike=hard)
     names = {name for name, value in slim.state_dict().items() if not torch.equal(value, hard.state_dict()[name])}
     assert names and all(name.endswith("out_proj.weight") for name in names)
 
@@ -67,9 +62,7 @@ def test_baked_and_slim_checkpoints_take_gates_too(batch):
     first = remove_heads(state_of(model), gates.mask()).state
     before = copy.deepcopy(first["model"])
     for removed in (remove_heads(first, gates=gates), remove_heads(state_of(model), gates=gates, bake=True)):
-        with torch.no_grad():
-            outputs = [m(**batch["net_input"])[0] for m in (rebuild(removed.state), expected)]
-        assert torch.allclose(*outputs, atol=1e-5, rtol=1e-5)
+        same_on_every_path(rebuild(removed.state), expected, batch, unlike=model)
     assert all(torch.equal(value, before[name]) for name, value in first["model"].items())  # the input stays
 
 
@@ -82,9 +75,7 @@ def test_masked_feed_forward_parts_are_not_lost(batch):
     with pytest.raises(ValueError, match="remove those first"):
         remove_heads(state_of(model), gates=gates)
     slim = remove_heads(remove_heads(state_of(model), mask, ffn=True).state, gates=gates).state
-    with torch.no_grad():
-        outputs = [m(**batch["net_input"])[0] for m in (rebuild(slim), gated(model, gates))]
-    assert torch.allclose(*outputs, atol=1e-5, rtol=1e-5)
+    same_on_every_path(rebuild(slim), gated(model, gates), batch, unlike=gated(lively(SETTINGS[0]), gates))
 
 
 def test_half_precision_is_rounded_once():
@@ -130,9 +121,7 @@ def test_the_gates_of_an_l0_training_become_a_slim_model(saved, tmp_path, batch,
     assert "gates of 4 heads are folded into the columns of out_proj" in slimmed["notes"]
     state = read_state(tmp_path / "slim.pt")
     assert stored_layout(state).mask() == gates.mask()
-    with torch.no_grad():
-        outputs = [m(**batch["net_input"])[0] for m in (rebuild(state), gated(lively({}), gates))]
-    assert torch.allclose(*outputs, atol=1e-5, rtol=1e-5)
+    same_on_every_path(rebuild(state), gated(lively({}), gates), batch, unlike=lively({}))
 
 
 def test_heads_without_a_gate_have_one(saved, tmp_path):

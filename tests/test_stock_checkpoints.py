@@ -14,7 +14,7 @@ from verbs import run_json
 
 from fairseq_headprune.checkpoints import allow_settings, read_state
 
-STOCK = ["--arch", "transformer_tiny", "--task", "translation", "--user-dir", tiny.ROOT / "fairseq_headprune"]
+STOCK = ["--arch", "transformer_tiny", "--task", "translation", *tiny.PLUGIN]
 BLEU = ["--eval-bleu", "--eval-bleu-args", '{"beam": 1, "max_len_b": 5}', "--best-checkpoint-metric", "bleu"]
 
 #: each optimizer, scheduler and criterion of the installed fairseq that can train this model on a CPU, at least once
@@ -63,7 +63,7 @@ def test_metrics_of_eval_bleu_are_data(with_bleu):
 
 def test_fairseqs_commands_and_our_verbs_read_it(with_bleu, tmp_path, monkeypatch):
     data, path = with_bleu
-    plugin = ["--user-dir", tiny.ROOT / "fairseq_headprune", "--cpu", "--path", path]
+    plugin = [*tiny.PLUGIN, "--cpu", "--path", path]
     assert "D-0\t" in tiny.fairseq_here("generate", data, *plugin, "--beam", "1")
     tiny.fairseq_here(
         "validate", data, *plugin, "--task", "translation", "--valid-subset", "valid", "--batch-size", "8"

@@ -6,12 +6,9 @@ import re
 import sys
 
 import pytest
-import tiny
+import tables
 
 from fairseq_headprune.report.tables import Marked, Table, paper_head_table, render_parts
-
-sys.path.insert(0, str(tiny.ROOT / "scripts"))
-import tables  # noqa: E402
 
 # Michel et al. (2019), Table 1: layer 1, heads 5 to 8, and layer 5, heads 1 and 3; marks and a pruned head added here.
 DELTAS = [[0.03, -0.53, 0.09, -0.33], [-0.31, None, -0.04]]

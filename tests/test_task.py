@@ -1,66 +1,20 @@
 """``--task translation_headprune`` through fairseq's own programs."""
 
 import json
-import logging
 import shutil
-import sys
-from contextlib import contextmanager, redirect_stdout
-from importlib import import_module
-from io import StringIO
-from unittest.mock import patch
 
 import pytest
 import torch
 from fairseq import checkpoint_utils
-from fairseq.logging import metrics
+from logged import OURS, program, training
+from tiny import DROPPED, SHAPE
 
 from fairseq_headprune.files import sha256
 from fairseq_headprune.modules.attach import find_gates
 from fairseq_headprune.parts import Mask, Part
 
-#: transformer_tiny: 2 + 2 layers with 2 heads each
-SHAPE = {"enc_self": [2, 2], "enc_dec": [2, 2], "dec_self": [2, 2]}
-DROPPED = [Part("enc_self", 0, 1), Part("enc_dec", 1, 0), Part("dec_self", 0, 0), Part("dec_self", 0, 1)]
 #: heads of each component that DROPPED leaves, counted by hand
 ACTIVE = {"heads_enc_self": 3, "heads_enc_dec": 3, "heads_dec_self": 2}
-OURS = ["--task", "translation_headprune", "--cpu", "--num-workers", "0"]
-
-
-@contextmanager
-def log_lines():
-    """The messages that fairseq logs meanwhile."""
-    lines: list[str] = []
-    handler = logging.Handler()
-    handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
-    root, level = logging.getLogger(), logging.getLogger().level
-    root.addHandler(handler)
-    root.setLevel(logging.INFO)
-    try:
-        yield lines
-    finally:
-        root.removeHandler(handler)
-        root.setLevel(level)
-
-
-def program(verb, *arguments):
-    """Run ``fairseq-<verb>`` in this process (a fresh one takes seconds to start): its log and its output."""
-    metrics.reset()
-    output, before = StringIO(), sys.argv
-    sys.argv = [f"fairseq-{verb}", *map(str, arguments)]
-    try:
-        # fairseq-validate removes every other handler of the root logger, whoever's it is.
-        with patch("fairseq_cli.validate.reset_logging"), log_lines() as lines, redirect_stdout(output):
-            import_module(f"fairseq_cli.{verb}").cli_main()
-    finally:
-        sys.argv = before
-        metrics.reset()
-    return lines, output.getvalue()
-
-
-def training(data, save, *arguments):
-    base = [data, "--save-dir", save, "--optimizer", "adam", "--lr", "0.01", "--batch-size", "16", "--seed", "1", *OURS]
-    base += ["--no-epoch-checkpoints", "--share-all-embeddings", "--log-format", "json", "--log-interval", "1"]
-    return program("train", *base, *arguments)
 
 
 def hypotheses(data, checkpoint, *arguments):

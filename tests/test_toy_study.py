@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import sacrebleu
+import tiny
 import toys
 
 from fairseq_headprune.parts.scores import Scores
@@ -155,7 +156,7 @@ def test_chrf_stands_beside_bleu(tmp_path):
     # Source: sacrebleu, on the translations in the folder.
     session, how = toys.ToySession(), Comparison(resamples=20)
     references = session.evaluator("test").references
-    ranking = {c: [[float(i + j) for j in range(2)] for i in range(2)] for c in toys.SHAPE}
+    ranking = {c: [[float(i + j) for j in range(2)] for i in range(2)] for c in tiny.SHAPE}
     settings = PruneSettings(**asdict(how), order="file", step=Fraction(1, 2))
     studies = [
         Ablate.of(session, "test", "all", how),

@@ -1,11 +1,11 @@
 """Statistics over trainings: against scipy, statsmodels, closed forms, and simulations of their errors."""
 
-import sys
-
 import numpy as np
 import pytest
 import tiny
+import type_1_errors
 from scipy import stats
+from type_1_errors import by_seed, mean, system
 
 from fairseq_headprune.evaluation import trainings
 from fairseq_headprune.evaluation.p_values import corrected, holm
@@ -18,10 +18,6 @@ from fairseq_headprune.evaluation.trainings import (
     welch,
 )
 from fairseq_headprune.files import read_json
-
-sys.path.insert(0, str(tiny.ROOT / "scripts"))
-import type_1_errors  # noqa: E402
-from type_1_errors import by_seed, mean, system  # noqa: E402
 
 ERRORS = tiny.ROOT / "examples" / "questions" / "results" / "type-1-errors.json"
 BASE, MINE = [40.1, 39.4, 40.9, 40.2], [38.0, 38.3, 39.9, 38.1]

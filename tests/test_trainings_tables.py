@@ -1,12 +1,7 @@
 """The tables of comparisons over trainings, from made-up results. Sources: means, deviations and counts by hand."""
 
-import sys
-
-import tiny
+import shown_trainings
 from reports import texts
-
-sys.path.insert(0, str(tiny.ROOT / "scripts"))
-import shown_trainings  # noqa: E402
 
 
 def test_unequal_numbers_of_trainings_stand_in_the_cells():

@@ -81,7 +81,7 @@ def test_parameters_initial_values_and_output_are_those_of_stock(ours, theirs, b
 )
 def test_other_settings_equal_stock(settings, batch):
     stock = tiny.make_model("transformer_tiny", **settings)
-    gated = tiny.make_model("transformer_gated_tiny", **settings)
+    gated = tiny.make_model(**settings)
     real = batch["target"].ne(1)
     found, extra = gated(**batch["net_input"])
     expected, expected_extra = stock(**batch["net_input"])
@@ -103,7 +103,7 @@ def test_dropout_draws_as_in_stock_outside_attention(batch):
 
 
 def test_stock_weights_load_strictly_and_ours_load_into_stock(batch):
-    stock, gated = tiny.make_model("transformer_tiny", seed=4), tiny.make_model("transformer_gated_tiny", seed=5)
+    stock, gated = tiny.make_model("transformer_tiny", seed=4), tiny.make_model(seed=5)
     gated.load_state_dict(stock.state_dict())
     expected = logits(stock, batch)
     assert torch.allclose(logits(gated, batch), expected, atol=1e-5)
@@ -118,18 +118,18 @@ def test_stock_weights_load_strictly_and_ours_load_into_stock(batch):
 
 def test_old_checkpoints_with_fused_projections_load():
     # Before 2019 fairseq stored query, key and value as one matrix; its upgrade splits it by name.
-    gated = tiny.make_model("transformer_gated_tiny", seed=4)
+    gated = tiny.make_model(seed=4)
     state = dict(gated.state_dict())
     place = "encoder.layers.0.self_attn."
     for kind in ("weight", "bias"):
         state[f"{place}in_proj_{kind}"] = torch.cat([state.pop(f"{place}{p}_proj.{kind}") for p in "qkv"])
-    fresh = tiny.make_model("transformer_gated_tiny", seed=5)
+    fresh = tiny.make_model(seed=5)
     fresh.load_state_dict(state)
     assert all(torch.equal(a, b) for a, b in zip(fresh.parameters(), gated.parameters(), strict=True))
 
 
 def test_alignment_is_left_out_in_training_only(batch):
-    model = tiny.make_model("transformer_gated_tiny")
+    model = tiny.make_model()
     assert model(**batch["net_input"])[1]["attn"][0].shape == (3, 6, 7)  # (batch, target, source)
     model.train()
     assert model(**batch["net_input"])[1]["attn"] == [None]

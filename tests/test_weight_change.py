@@ -5,7 +5,8 @@ import math
 import pytest
 import tiny
 import torch
-from verbs import SHAPE, refused, run_json
+from tiny import SHAPE
+from verbs import refused, run_json
 
 from fairseq_headprune.cli import main
 from fairseq_headprune.parts import Mask, Part

@@ -17,8 +17,26 @@ from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
 import fairseq_headprune  # noqa: F401  (registers the gated architectures)
+from fairseq_headprune.parts import Mask, Part
 
 ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = ROOT / "fairseq_headprune"
+
+#: fairseq's flags: of the plugin; of our task, too; of a training of a gated model
+PLUGIN = ["--user-dir", PACKAGE]
+TASK = [*PLUGIN, "--task", "translation_headprune"]
+GATED = ["--arch", "transformer_gated_tiny", *TASK]
+#: what --train-flags of our studies needs
+TRAIN = "--arch transformer_gated_tiny --share-all-embeddings --optimizer adam --lr 0.01 --batch-size 16 --cpu "
+TRAIN += "--num-workers 0"
+
+#: heads of transformer_tiny, whose width is 64
+SHAPE = {"enc_self": [2, 2], "enc_dec": [2, 2], "dec_self": [2, 2]}
+#: heads that are pruned: unevenly, and all of a layer
+DROPPED = [Part("enc_self", 0, 1), Part("enc_dec", 1, 0), Part("dec_self", 0, 0), Part("dec_self", 0, 1)]
+#: ES=01 ED=12 DS=10, so 5 of 12 heads stay: a layer of each kind of self-attention is empty
+FEW = Mask({"enc_self": [[0, 0], [0, 1]], "enc_dec": [[0, 1], [1, 1]], "dec_self": [[1, 0], [0, 0]]})
+
 WORDS = [f"w{i}" for i in range(20)]
 
 #: (source, target) word numbers: sentence 2 is the short one, so it is the padded one.

@@ -3,12 +3,11 @@
 import argparse
 import contextlib
 
+import tiny
 import torch
 
 from fairseq_headprune.evaluation.statistics import corpus_metric
 from fairseq_headprune.parts import Mask, all_heads
-
-SHAPE = {"enc_self": [2, 2], "enc_dec": [2, 2], "dec_self": [2, 2]}
 
 #: Masks answered in each call, of all sessions of a test.
 PACKS = []
@@ -72,7 +71,7 @@ class ToySession:
     device = torch.device("cpu")
 
     def __init__(self, shape=None, masks_at_once=0):
-        self.gates = ToyGates(shape or SHAPE)
+        self.gates = ToyGates(shape or tiny.SHAPE)
         self.args = argparse.Namespace(masks_at_once=masks_at_once, quiet=True)
 
     def data(self, split):

@@ -14,8 +14,6 @@ from fairseq_headprune.jobs.claims import lock_is_held
 from fairseq_headprune.parts import Mask
 from fairseq_headprune.session import Session, parse_generation_args
 
-#: heads of transformer_tiny
-SHAPE = {"enc_self": [2, 2], "enc_dec": [2, 2], "dec_self": [2, 2]}
 BEAM = ["--beam", "2", "--max-len-b", "10", "--cpu"]
 
 
@@ -51,15 +49,25 @@ def living_workers(study):
 
 def refused(capsys, *argv):
     """Run ``headprune …``, which has to refuse its input: status 2, no result, one line of error, which is returned."""
+    return _refused(capsys, "headprune ", main, argv)
+
+
+def refused_script(capsys, name, *words):
+    """The same of a script in scripts/."""
+    script = tiny.ROOT / "scripts" / f"{name}.py"
+    return _refused(capsys, f"{name}.py: ", lambda given: tiny.run_script(script, *given), words)
+
+
+def _refused(capsys, start, run, words):
     capsys.readouterr()
     try:
-        status = main([*map(str, argv)])
+        status = run([*map(str, words)])
     except SystemExit as leave:  # as argparse leaves
         status = leave.code
     out, err = capsys.readouterr()
     *logs, line = err.splitlines()
-    assert (status, out) == (2, "") and line.startswith("headprune "), (status, out, err)
-    assert not any(log.startswith(("headprune ", "usage", "Traceback")) for log in logs), err
+    assert (status, out) == (2, "") and line.startswith(start), (status, out, err)
+    assert not any(log.startswith((start, "usage", "Traceback")) for log in logs), err
     return line
 
 
