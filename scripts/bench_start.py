@@ -4,9 +4,9 @@ Each is started both ways: as a fork of the template, and as a process of its ow
 """
 
 import argparse
+import contextlib
 import os
 import resource
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -16,6 +16,7 @@ import benchmarks
 import script_flags
 from shown import START, tell
 
+from fairseq_headprune.corpus import Settings, make_corpus
 from fairseq_headprune.files import read_json, write_json
 from fairseq_headprune.jobs import processes, template
 from fairseq_headprune.jobs.training import Run, TrainingJob
@@ -78,10 +79,8 @@ def _arguments() -> argparse.Namespace:
 def _prepare(folder: Path, args: argparse.Namespace) -> dict[str, str]:
     """Write the corpus and a study's folder with a trained model; return the argument of each kind of job."""
     StudyFolder.open(folder, {})
-    words = ["-m", "fairseq_headprune", "make-corpus", str(folder / "corpus"), "--binarise"]
-    subprocess.run(
-        [sys.executable, *words], env=processes.with_package(os.environ), stdout=subprocess.DEVNULL, check=True
-    )
+    with contextlib.redirect_stdout(sys.stderr):
+        make_corpus(folder / "corpus", Settings(), binarise=True)
     data, device = str(folder / "corpus" / "data-bin"), ["--cpu"] if args.cpu else ["--fp16"]
     flags = ["--arch", args.arch, *_RECIPE.split(), *device]
     for name in ("trained", "measured"):

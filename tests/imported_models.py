@@ -1,6 +1,5 @@
 """Imported models for the tests: a folder, what ``headprune import`` makes of it, and both as models."""
 
-import os
 import subprocess
 import sys
 
@@ -55,6 +54,6 @@ class Imported:
 
 
 def prepare(out, data, *arguments):
-    environment = {**os.environ, "PYTHON": sys.executable, "PYTHONPATH": str(tiny.ROOT), "OMP_NUM_THREADS": "1"}
+    environment = tiny.environment(PYTHON=sys.executable)
     command = ["bash", str(out / "prepare.sh"), "--destdir", str(data), *map(str, arguments)]
     return subprocess.run(command, check=True, env=environment, capture_output=True, text=True).stdout

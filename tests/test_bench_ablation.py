@@ -1,11 +1,11 @@
 """The benchmark of the ablation grid: what it says of equal translations. Source: by hand, sacrebleu, and float32."""
 
-import sys
 from types import SimpleNamespace
 
 import bench_ablation
 import pytest
 import sacrebleu
+import tiny
 from verbs import write_lively
 
 from fairseq_headprune.evaluation.statistics import corpus_metric
@@ -22,8 +22,7 @@ def bench(trained, tmp_path, monkeypatch, capsys):
         argv = [lively["data"], "--path", lively["checkpoint"], "--cpu", "--gen-subset", "test", "--beam", "2"]
         argv += ["--max-len-b", "9", "--max-len-a", "0", "--batch-sizes", "4", "--rounds", "1", "--threads", "1"]
         argv += ["--masks", "5", "--sentences", "6", "--output", tmp_path / "found.json", *flags]
-        monkeypatch.setattr(sys, "argv", ["bench_ablation.py", *map(str, argv)])
-        bench_ablation.main()
+        tiny.run_main(bench_ablation, *argv)
         return read_json(tmp_path / "found.json"), capsys.readouterr().out
 
     return run

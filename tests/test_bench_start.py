@@ -1,10 +1,10 @@
 """``scripts/bench_start.py`` on a tiny model."""
 
 import os
-import sys
 
 import bench_start
 import pytest
+import tiny
 
 from fairseq_headprune.files import read_json
 from fairseq_headprune.jobs.template import CAN_FORK
@@ -13,13 +13,12 @@ pytestmark = [pytest.mark.slow, pytest.mark.skipif(not CAN_FORK, reason="jobs ar
 
 
 def test_both_ways_are_measured_and_forks_do_not_import(tmp_path, monkeypatch, capsys):
-    words = ["--arch", "transformer_gated_tiny", "--rounds", "1", "--cpu", "--output", str(tmp_path / "found.json")]
-    monkeypatch.setattr(sys, "argv", ["bench_start.py", *words])
     # What is found by the caller's PYTHONPATH only, is found by the processes, too.
     (tmp_path / "sitecustomize.py").write_text(f"open({str(tmp_path / 'started')!r}, 'a').write('x')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
-    bench_start.main()
-    assert len((tmp_path / "started").read_text()) >= 4  # the corpus, the template, a job of each kind
+    words = ["--arch", "transformer_gated_tiny", "--rounds", "1", "--cpu", "--output", tmp_path / "found.json"]
+    tiny.run_main(bench_start, *words)
+    assert len((tmp_path / "started").read_text()) >= 4  # the training, the template, a job of each kind
     value = read_json(tmp_path / "found.json")
     rows = {
         (row["job"], row["start"]): {part: row[part]["median"] for part in bench_start.PARTS} for row in value["rows"]

@@ -1,12 +1,12 @@
 """``bench_sweep.py`` on a model of two epochs, ``bench_find.py``, what ``bench_train.py --whole`` writes: by hand."""
 
 import shutil
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 import bench_find
 import bench_sweep
+import tiny
 import whole_trainings
 
 from fairseq_headprune.files import read_json, sha256
@@ -21,8 +21,7 @@ def test_both_sides_do_all_epochs(trained, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(bench_sweep.prune, "run", lambda argv: done.append(argv[argv.index("--path") + 1]))
     monkeypatch.setattr(bench_sweep.sweep_epochs, "run", lambda argv: done.append(argv[argv.index("--epochs") + 1]))
     words = [trained["data"], "--checkpoints", tmp_path, "--epochs", "1,2", "--cpu", "--rounds", "2", "--step", "50%"]
-    monkeypatch.setattr(sys, "argv", ["bench_sweep.py", *map(str, words), "--output", str(tmp_path / "found.json")])
-    bench_sweep.main()
+    tiny.run_main(bench_sweep, *words, "--output", tmp_path / "found.json")
     first, second = (str(tmp_path / f"checkpoint{epoch}.pt") for epoch in (1, 2))
     # The second round starts with the other side.
     assert done == [first, "1,2", first, second, first, second, "1,2"]
@@ -44,9 +43,7 @@ def test_a_search_is_timed_as_a_command(trained, tmp_path, monkeypatch, capsys):
 
     monkeypatch.setattr(bench_find, "subprocess", SimpleNamespace(run=find, DEVNULL=None))
     path, data = str(trained["checkpoint"]), str(trained["data"])
-    words = [data, "--paths", path, "--mode", "both", "--cpu", "--output", str(tmp_path / "found.json")]
-    monkeypatch.setattr(sys, "argv", ["bench_find.py", *words])
-    bench_find.main()
+    tiny.run_main(bench_find, data, "--paths", path, "--mode", "both", "--cpu", "--output", tmp_path / "found.json")
     assert [call[:7] for call in calls] == [["find", data, "--paths", path, "--mode", "both", "--cpu"]] * 2
     value = read_json(tmp_path / "found.json")
     assert value["models"] == [{"sha256": sha256(path), "updates": 5}] and value["device"] == "cpu"

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import check_gpu
 import check_graphs
 import pytest
+import tiny
 from fairseq import options
 from verbs import refused_script
 
@@ -39,9 +40,7 @@ def check(tmp_path, monkeypatch, capsys):
         monkeypatch.setattr(check_gpu, "run_commands", run)
         monkeypatch.setattr(check_gpu, "make_corpus", lambda *_, **__: None)
         monkeypatch.setattr(check_gpu.benchmarks, "environment", lambda *_: {"gpu": "made up"})
-        argv = ["check_gpu.py", "--work", str(tmp_path / "work"), "--verbs", verbs, "--json"]
-        monkeypatch.setattr(sys, "argv", argv)
-        status = check_gpu.main()
+        status = tiny.run_main(check_gpu, "--work", tmp_path / "work", "--verbs", verbs, "--json")
         return status, {c["name"]: c for c in json.loads(capsys.readouterr().out)["checks"]}
 
     return check
@@ -135,10 +134,9 @@ def test_trainings_and_what_is_made_of_them_take_their_flags(work, tmp_path, mon
     assert check_gpu._run(tmp_path / "script", made) == []
     for name in ("train", "train-bert", "train-l0", "train-dsp", "train-ste"):
         module, words = found[name][:2], found[name][2:]
-        monkeypatch.setattr(sys, "argv", ["fairseq-train", *words])
-        assert module == ["-m", "fairseq_cli.train"] and options.parse_args_and_arch(
-            options.get_training_parser(), words
-        )
+        with tiny.called("fairseq-train", *words):
+            assert options.parse_args_and_arch(options.get_training_parser(), words)
+        assert module == ["-m", "fairseq_cli.train"]
     words = found["train"]
     assert json.loads(words[words.index("--eval-bleu-args") + 1])["beam"] == 2
     Path("slim.pt").unlink()
@@ -146,8 +144,8 @@ def test_trainings_and_what_is_made_of_them_take_their_flags(work, tmp_path, mon
         assert found[name][:2] == ["-m", "fairseq_headprune"] and main(found[name][2:]) == 0
     with pytest.raises(Opened):
         main(found["order"][2:])
-    monkeypatch.setattr(sys, "argv", [str(word) for word in found[check_gpu.GRAPHS]])
-    assert Path(sys.argv[0]).is_file() and check_graphs._arguments().json
+    with tiny.called(*found[check_gpu.GRAPHS]):
+        assert Path(sys.argv[0]).is_file() and check_graphs._arguments().json
 
 
 def test_wrong_input_in_one_line(capsys, tmp_path):

@@ -1,4 +1,4 @@
-""""""
+"""Heads chosen by chance, by numbers a layer, and by score. Sources: hand counts, scipy, tables of the papers."""
 
 from collections import Counter
 from fractions import Fraction

@@ -1,7 +1,6 @@
 """Whole trainings with ``--cuda-graphs``, on the CPU, where a recording is run anew. Reference: those without."""
 
 import json
-import sys
 
 import check_graphs
 import fairseq_cli.train
@@ -196,12 +195,10 @@ def test_fairseqs_buckets_are_refused_in_words_where_they_fail(data_bin, tmp_pat
 @pytest.mark.slow
 def test_the_check_of_a_gpu_runs_and_finds_a_difference(recorded, monkeypatch, capsys):
     flags = ["--cpu", "--json", "--arch", "tiny", "--max-tokens", "200", "--batches", "1"]
-    monkeypatch.setattr(sys, "argv", ["check_graphs.py", *flags, "--cases", "fp32,fp32-dsp,fp32-dropout"])
-    assert check_graphs.main() == 0
+    assert tiny.run_main(check_graphs, *flags, "--cases", "fp32,fp32-dsp,fp32-dropout") == 0
     assert [check["ok"] for check in json.loads(capsys.readouterr().out)] == [True] * 3
     monkeypatch.setattr(check_graphs, "LIMITS", {"fp32": (1e-5, 0.0)})
-    monkeypatch.setattr(sys, "argv", ["check_graphs.py", *flags, "--cases", "fp32"])
-    assert check_graphs.main() == 1
+    assert tiny.run_main(check_graphs, *flags, "--cases", "fp32") == 1
 
 
 def test_an_optimizer_state_goes_over_to_a_training_without(data_bin, tmp_path, recorded):

@@ -1,7 +1,6 @@
 """scripts/draw_results.py draws what a result holds; every picture that a README shows is in the repository."""
 
 import re
-import sys
 
 import draw_results
 import pytest
@@ -29,10 +28,9 @@ FILES = {
 
 
 @pytest.mark.slow
-def test_every_kind_is_drawn(tmp_path, monkeypatch, capsys):
+def test_every_kind_is_drawn(tmp_path):
     paths = [str(ROOT / "examples" / f"{name}.json") for name in FILES]
-    monkeypatch.setattr(sys, "argv", ["draw_results.py", *paths, "--out", str(tmp_path)])
-    draw_results.main()
+    tiny.run_main(draw_results, *paths, "--out", tmp_path)
     found = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.png")}
     assert found == {f"{name}{more}.png" for name, stems in FILES.items() for more in stems}
 

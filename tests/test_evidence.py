@@ -1,12 +1,19 @@
 """The examples' scripts that train: on a tiny model, as results are made."""
 
+import io
+import os
 import shutil
+import subprocess
+from contextlib import redirect_stdout
 
 import pytest
 import tiny
 from test_stored_results import commits
+from trainings import Here
 
+from fairseq_headprune.cli import main
 from fairseq_headprune.files import read_json
+from fairseq_headprune.jobs import processes
 from fairseq_headprune.studies.stored import recomputed_p
 
 #: of the examples' own architectures, two layers of two heads
@@ -31,18 +38,28 @@ def prepared(data_bin, tmp_path):
     return folder
 
 
-def run(script, monkeypatch, *words):
-    """Run the main function of an example's script, and return its status."""
-    monkeypatch.setattr("sys.argv", ["script.py", *map(str, words)])
-    return script.main()
+def done_here(command):
+    """Do a job of evidence.py: trainings in a process of their own, the rest in this one, which saves seconds."""
+    words = command.words[len(processes.leashed([])) :]
+    if words[0] == "bash":
+        subprocess.run(words, env=processes.with_package(os.environ) | command.settings, check=True)
+        return
+    module, words = words[2], words[3:]
+    with redirect_stdout(io.StringIO()) as output:
+        if module == "fairseq_cli.generate":
+            print(tiny.fairseq_here("generate", *words))
+        else:
+            assert main(words) == 0
+    command.output.parent.mkdir(exist_ok=True)
+    command.output.write_text(output.getvalue())
 
 
-def test_trainings_in_several_precisions(data_bin, tmp_path, monkeypatch, capsys):
+def test_trainings_in_several_precisions(data_bin, tmp_path):
     precision = tiny.example_script("multi30k/precision.py")
     precision.HEADS = 6
     places = ["--prepared", data_bin.parent, "--work", tmp_path / "work", "--out", tmp_path]
     words = [*places, "--updates", "3", "--train-flags=--arch transformer_gated_tiny"]
-    assert run(precision, monkeypatch, *words) == 0
+    assert tiny.run_main(precision, *words) == 0
     found = read_json(tmp_path / "precision.json")
     plain, brain = found["runs"]
     # By hand: one update of the gates for each of the model.
@@ -52,14 +69,14 @@ def test_trainings_in_several_precisions(data_bin, tmp_path, monkeypatch, capsys
     assert "xla_device" in brain["error"]
     assert "--heads-kept 6" in plain["command"] and str(tmp_path) not in str(found["runs"])
     assert {"dict.xx.txt", "train.xx-yy.xx.bin", "valid.xx-yy.yy.idx", "test.xx-yy.xx.bin"} <= set(found["data_files"])
-    assert found["environment"]["command"].startswith("script.py") and found["environment"]["git"]
+    assert found["environment"]["command"].startswith("precision.py") and found["environment"]["git"]
 
 
-def test_gates_at_two_lambdas(prepared, tmp_path, monkeypatch):
+def test_gates_at_two_lambdas(prepared, tmp_path):
     gates = tiny.example_script("multi30k/gates.py")
     places = ["--prepared", prepared, "--work", tmp_path / "work", "--out", tmp_path]
     few = ["--updates", "4", "--jobs", "2", "--counts", "--lambdas", "0.01", "0.1"]
-    run(gates, monkeypatch, *places, *few, f"--train-flags={SMALL}")
+    tiny.run_main(gates, *places, *few, f"--train-flags={SMALL}")
     found = read_json(tmp_path / "lambda.json")
     # Source: the flags; 12 heads in all.
     assert [point["penalty"] for point in found["heads_by_penalty"]] == [0.01, 0.1]
@@ -68,12 +85,14 @@ def test_gates_at_two_lambdas(prepared, tmp_path, monkeypatch):
     assert str(tmp_path) not in str(found)
 
 
-def test_all_stages_at_once_and_again(prepared, tmp_path, monkeypatch, capsys):
+def test_all_stages_at_once_and_again(prepared, tmp_path):
     evidence = tiny.example_script("multi30k/evidence.py")
     evidence.SETS, evidence.STUDIES = {"test2016": "test"}, {"prune-all": ["--components", "all"]}
     places = ["--prepared", prepared, "--work", tmp_path / "work", "--out", tmp_path / "results"]
     words = ["train", "evaluate", "prune", *places, "--seeds", "1", f"--train-flags={SMALL}"]
-    run(evidence, monkeypatch, *words)
+    jobs = Here(done_here)
+    with jobs.instead():
+        tiny.run_main(evidence, *words)
     found = {path.stem: read_json(path) for path in (tmp_path / "results").glob("*.json")}
     assert set(found) == {"train", "compare-models", "compare-steps", "scores", "prune-all"}
     assert all(list(commits(value)) for value in found.values())
@@ -88,7 +107,8 @@ def test_all_stages_at_once_and_again(prepared, tmp_path, monkeypatch, capsys):
         assert len(recomputed_p(found[name])) == tests
     assert str(tmp_path) not in str(found)
     # Again: the models are there, only what is missing is made.
-    capsys.readouterr()
+    jobs.started.clear()
     (tmp_path / "work" / "compare-steps.json").unlink()
-    run(evidence, monkeypatch, *words)
-    assert [line for line in capsys.readouterr().err.splitlines() if "starts" in line] == ["compare-steps starts"]
+    with jobs.instead():
+        tiny.run_main(evidence, *words)
+    assert jobs.started == ["compare-steps"]

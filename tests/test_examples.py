@@ -126,8 +126,7 @@ def test_every_step_finds_the_callers_packages_behind_this_one(tmp_path, monkeyp
     run = lambda command, env, **rest: found.append(env["PYTHONPATH"])  # noqa: E731
     monkeypatch.setattr(michel, "subprocess", SimpleNamespace(run=run))
     monkeypatch.setenv("PYTHONPATH", "/callers")
-    monkeypatch.setattr("sys.argv", ["michel.py", "--out", f"{tmp_path}/out", "--results", f"{tmp_path}/times.json"])
-    michel.main()
+    tiny.run_main(michel, "--out", tmp_path / "out", "--results", tmp_path / "times.json")
     assert found == [f"{tiny.ROOT}{os.pathsep}/callers"] * 6
 
 

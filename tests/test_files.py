@@ -201,9 +201,8 @@ def test_what_a_living_process_holds_stays(tmp_path):
     code = "import os, sys; from pathlib import Path; sys.argv[0] = 'headprune'\n"
     code += "from fairseq_headprune.leftovers import temporary_file\n"
     code += "temporary_file(Path('o.pt').absolute()); print('ready', flush=True); sys.stdin.read()"
-    env = {**os.environ, "PYTHONPATH": str(tiny.ROOT)}
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path, env=env, **pipes) as other:
+    with subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path, env=tiny.environment(), **pipes) as other:
         assert other.stdout.readline() == b"ready\n"
         write_text(tmp_path / "o.pt", "x")
         remove_leftovers(tmp_path)

@@ -2,7 +2,6 @@
 
 import json
 import logging
-import os
 import signal
 import subprocess
 import sys
@@ -194,10 +193,9 @@ PROGRAM = "from fairseq_cli.train import cli_main; cli_main()"
 
 def start(data, save, *more):
     """Start fairseq-train in a process of its own."""
-    env = {**os.environ, "PYTHONPATH": str(tiny.ROOT), "OMP_NUM_THREADS": "1"}
     words = [data, *tiny.PLUGIN, "--save-dir", save, *flags(*more)]
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
-    return subprocess.Popen([sys.executable, "-c", PROGRAM, *map(str, words)], env=env, **quiet)
+    return subprocess.Popen([sys.executable, "-c", PROGRAM, *map(str, words)], env=tiny.environment(), **quiet)
 
 
 def kill_at(process, log, update):

@@ -79,8 +79,7 @@ def test_pruned_weights_are_zero_before_and_after_training(study, trained):
     state = read_state(folder / "lively.pt")
     state["model"] |= {name: state["model"][name] * mask for name, mask in kept.items()}
     torch.save(state, folder / "sparse-model.pt")
-    task = ["--user-dir", "fairseq_headprune", "--task", "translation_headprune"]
-    expected = generated("D", trained["data"], "--path", folder / "sparse-model.pt", *task, *BEAM[:-1])
+    expected = generated("D", trained["data"], "--path", folder / "sparse-model.pt", *tiny.TASK, *BEAM[:-1])
     assert read_lines(folder / "s" / "hyps" / "pruned-sparse.txt") == expected
 
 

@@ -2,7 +2,6 @@
 
 import argparse
 import copy
-import sys
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Optional
@@ -98,11 +97,10 @@ def test_the_number_of_updates_reaches_every_module_that_takes_it():
     assert "set_num_updates" not in vars(other)
 
 
-def test_the_benchmark_of_the_host_measures_both_parts(tmp_path, monkeypatch, capsys):
+def test_the_benchmark_of_the_host_measures_both_parts(tmp_path, capsys):
     # By hand: two sides, two parts of an update, both above 0; a recorded pass is not run again.
-    words = ["bench_host.py", "--sides", "no gates,dsp4", "--updates", "3", "--rounds", "2", "--output"]
-    monkeypatch.setattr(sys, "argv", [*words, str(tmp_path / "found.json")])
-    bench_host.main()
+    words = ["--sides", "no gates,dsp4", "--updates", "3", "--rounds", "2", "--output", tmp_path / "found.json"]
+    tiny.run_main(bench_host, *words)
     rows = read_json(tmp_path / "found.json")["rows"]
     assert [row["side"] for row in rows] == ["no gates", "dsp4"] and "dsp4" in capsys.readouterr().out
     assert all(row[part]["min"] > 0 and row[part]["runs"] == 2 for row in rows for part in ("waits", "works"))

@@ -1,4 +1,4 @@
-""""""
+"""``headprune random-study`` on a tiny checkpoint; trainings and translations run in this process."""
 
 import json
 import shutil
@@ -20,8 +20,6 @@ from fairseq_headprune.jobs.claims import Claims
 from fairseq_headprune.jobs.training import Run
 from fairseq_headprune.parts import Mask
 from fairseq_headprune.studies.folder import StudyFolder
-
-TASK = ["--user-dir", "fairseq_headprune", "--task", "translation_headprune"]
 
 
 @pytest.fixture(scope="module")
@@ -56,12 +54,12 @@ def test_translations_are_those_of_the_tuned_models(study, trained):
     for seed in (0, 1):
         name = f"random-50%-{seed}"
         checkpoint = study["folder"] / "runs" / name / "checkpoint_best.pt"
-        expected = generated("D", trained["data"], "--path", checkpoint, *TASK, *BEAM)
+        expected = generated("D", trained["data"], "--path", checkpoint, *tiny.TASK, *BEAM)
         assert read_lines(study["folder"] / "hyps" / f"{name}.txt") == expected
 
 
 def test_mean_and_standard_deviation(study, trained):
-    references = generated("T", trained["data"], *TASK, "--path", trained["checkpoint"], *BEAM)
+    references = generated("T", trained["data"], *tiny.TASK, "--path", trained["checkpoint"], *BEAM)
     hypotheses = [read_lines(study["folder"] / "hyps" / f"random-50%-{seed}.txt") for seed in (0, 1)]
     scores = [sacrebleu.corpus_bleu(lines, [references]).score for lines in hypotheses]
     [item] = study["document"]["items"]
@@ -74,7 +72,7 @@ def test_mean_and_standard_deviation(study, trained):
 
 
 def test_the_control_of_the_same_seeds_as_baseline(flags, trained, tmp_path, capsys):
-    references = generated("T", trained["data"], *TASK, "--path", trained["checkpoint"], *BEAM)
+    references = generated("T", trained["data"], *tiny.TASK, "--path", trained["checkpoint"], *BEAM)
     #: sentences that the "tuned" model of a cell gets wrong
     wrong = {"control-0": 1, "control-1": 2, "random-50%-0": 4, "random-50%-1": 6}
     bleu = {}

@@ -1,15 +1,14 @@
 """The tables of the READMEs, from made-up results. Sources: means, deviations and counts by hand."""
 
 import shlex
-import sys
 
-import pytest
 import shown
 import shown_models
 import shown_studies
 import tables
 import tiny
 from reports import texts
+from verbs import refused_script
 
 from fairseq_headprune.files import read_json, write_json
 from fairseq_headprune.studies.samplings import items
@@ -242,16 +241,12 @@ def test_tables_are_written_between_their_markers(tmp_path, monkeypatch, capsys)
         ([marker.replace("slim*", "x*"), *lines[2:]], "line 1: there is no examples/multi30k/results/x"),
     ]:
         (tmp_path / "F.md").write_text("\n".join(wrong))
-        monkeypatch.setattr(sys, "argv", ["tables.py", "--write", str(tmp_path / "F.md")])
-        with pytest.raises(SystemExit, match="2"):
-            tables.main()
-        assert why in capsys.readouterr().err
+        assert why in refused_script(capsys, "tables", "--write", tmp_path / "F.md")
 
 
-def test_one_table_of_results_of_your_own(monkeypatch, capsys):
+def test_one_table_of_results_of_your_own(capsys):
     path = _EXAMPLES / "quickstart" / "results" / "prune.json"
-    monkeypatch.setattr(sys, "argv", ["tables.py", "curves", str(path)])
-    tables.main()
+    tiny.run_main(tables, "curves", path)
     assert capsys.readouterr().out.startswith("| pruned | Enc-Enc | Enc-Dec | Dec-Dec |")
 
 

@@ -1,35 +1,20 @@
 """The comparison of a decoder step's products in the loop and in a batch of many masks."""
 
-import sys
-
 import pytest
 import rounding
+import tiny
 import torch
 from verbs import write_lively
 
 from fairseq_headprune.files import read_json
 
 
-def test_products_are_the_same_but_for_rounding(trained, tmp_path, monkeypatch, capsys):
+def test_products_are_the_same_but_for_rounding(trained, tmp_path, capsys):
     # Source: both sides compute the same function; float32 has a relative precision of 6e-8 an operation.
     lively, output = write_lively(trained, tmp_path), tmp_path / "found.json"
-    argv = [lively["data"], "--path", lively["checkpoint"], "--cpu", "--beam", "3", "--tokens", "7"]
-    argv += [
-        "--sentences",
-        "4",
-        "2",
-        "--masks",
-        "3",
-        "--translated-masks",
-        "3",
-        "--gen-subset",
-        "test",
-        "--max-len-b",
-        "9",
-    ]
-    argv += ["--output", output]
-    monkeypatch.setattr(sys, "argv", ["rounding.py", *map(str, argv)])
-    rounding.main()
+    argv = [lively["data"], "--path", lively["checkpoint"], *"--cpu --beam 3 --tokens 7 --sentences 4 2".split()]
+    argv += "--masks 3 --translated-masks 3 --gen-subset test --max-len-b 9 --output".split()
+    tiny.run_main(rounding, *argv, output)
     value, printed = read_json(output), capsys.readouterr().out
     assert [row["sentences"] for row in value["rows"]] == [4] * 11 + [2] * 11 and printed.count("%") == 2 * 22 + 14
     assert all(row[side]["largest"] < 1e-5 for row in value["rows"] for side in ("batch", "half"))

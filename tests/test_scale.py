@@ -19,12 +19,10 @@ from fairseq_headprune.evaluation.translate import Translator
 from fairseq_headprune.jobs import processes, submitted
 from fairseq_headprune.studies.folder import StudyFolder
 
-ENVIRONMENT = {**os.environ, "PYTHONPATH": str(tiny.ROOT), "OMP_NUM_THREADS": "1"}
-
 
 def start(*argv, run=("-m", "fairseq_headprune")):
     command = [sys.executable, *run, *map(str, argv)]
-    return subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(command, env=tiny.environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def same_study(found, expected):
@@ -178,7 +176,7 @@ def slurm(tmp_path_factory):
 def test_a_real_slurm_runs_the_study_and_a_killed_job_is_replaced(slurm, flags, ablated, tmp_path):
     folder = tmp_path / "s"
     argv = ["ablate", *flags, "-o", folder, "--launcher", "slurm", "--partition", "short", "--time", "10", "--json"]
-    environment = {**ENVIRONMENT, **{name: os.environ[name] for name in ("SLURM_CONF", "PATH")}}
+    environment = tiny.environment()
     command = [sys.executable, "-m", "fairseq_headprune", *map(str, argv)]
     study = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     wait_for(lambda: done(folder) >= 2, study)

@@ -3,10 +3,10 @@
 import csv
 import random
 import re
-import sys
 
 import pytest
 import tables
+from verbs import refused_script
 
 from fairseq_headprune.report.tables import Marked, Table, paper_head_table, render_parts
 
@@ -169,8 +169,4 @@ def test_results_that_make_no_table_are_refused_in_one_line(text, said, tmp_path
     monkeypatch.chdir(tmp_path)
     if text is not None:
         (tmp_path / "a.json").write_text(text)
-    monkeypatch.setattr(sys, "argv", ["tables.py", "heads", "a.json"])
-    with pytest.raises(SystemExit) as leave:
-        tables.main()
-    [line] = capsys.readouterr().err.splitlines()
-    assert leave.value.code == 2 and line.startswith(f"tables.py: {said}")
+    assert refused_script(capsys, "tables", "heads", "a.json").startswith(f"tables.py: {said}")

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from argparse import Namespace
 from pathlib import Path
+from unittest.mock import patch
 
 import torch
 from fairseq.data import Dictionary, LanguagePairDataset
@@ -97,10 +98,15 @@ def make_batch(sentences=SENTENCES) -> dict:
     return data.collater([data[i] for i in range(len(data))])
 
 
-def run_python(*arguments: str, cwd=None, **environment: str) -> subprocess.CompletedProcess:
-    """Run this Python in a fresh process that finds the repository's package, and capture its output."""
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **environment}
-    return subprocess.run([sys.executable, *map(str, arguments)], cwd=cwd, env=env, capture_output=True, text=True)
+def environment(**more: str) -> dict[str, str]:
+    """Return the variables of a fresh process that finds the repository's package."""
+    return {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **more}
+
+
+def run_python(*arguments: str, cwd=None, **more: str) -> subprocess.CompletedProcess:
+    """Run this Python in such a process, and capture its output."""
+    command = [sys.executable, *map(str, arguments)]
+    return subprocess.run(command, cwd=cwd, env=environment(**more), capture_output=True, text=True)
 
 
 def fairseq_command(verb: str, *arguments, cwd=None) -> subprocess.CompletedProcess:
@@ -111,16 +117,16 @@ def fairseq_command(verb: str, *arguments, cwd=None) -> subprocess.CompletedProc
 def fairseq_here(verb: str, *arguments) -> str:
     """Run ``fairseq-<verb>`` in this process, which saves the seconds of starting one, and return its stdout."""
     module = importlib.import_module(f"fairseq_cli.{verb}")
-    before, output = sys.argv, io.StringIO()
     # A worker process for eight sentences takes longer to start than all the rest.
     workers = ["--num-workers", "0"] if verb in ("generate", "validate", "interactive") else []
-    sys.argv = [f"fairseq-{verb}", *workers, *map(str, arguments)]
-    try:
-        with contextlib.redirect_stdout(output):
-            module.cli_main()
-    finally:
-        sys.argv = before
+    with called(f"fairseq-{verb}", *workers, *arguments), contextlib.redirect_stdout(io.StringIO()) as output:
+        module.cli_main()
     return output.getvalue()
+
+
+def called(program, *words):
+    """Context manager: the command line of this process is that of a program."""
+    return patch.object(sys, "argv", [str(program), *map(str, words)])
 
 
 def example_script(place):
@@ -133,14 +139,18 @@ def example_script(place):
 
 def run_script(path, *words) -> int:
     """Run a script in this process and return its exit status."""
-    before, sys.argv = sys.argv, [str(path), *map(str, words)]
-    try:
-        runpy.run_path(str(path), run_name="__main__")
-    except SystemExit as leave:
-        return leave.code or 0
-    finally:
-        sys.argv = before
+    with called(path, *words):
+        try:
+            runpy.run_path(str(path), run_name="__main__")
+        except SystemExit as leave:
+            return leave.code or 0
     return 0
+
+
+def run_main(script, *words):
+    """Run the main function of a script that is imported already, and return what it returns."""
+    with called(script.__file__, *words):
+        return script.main()
 
 
 def write_data(folder: Path) -> Path:
