@@ -154,6 +154,7 @@ def test_translations_are_fairseq_s(run):
     argv = [run["data"], "--path", work / "runs/joint-dsp-5-1/checkpoint_best.pt", "--task", "translation_headprune"]
     lines = generated("D", *argv, *BEAM, "--gen-subset", "valid")
     assert read_lines(work / "hyps" / "joint-dsp-5-1@valid.txt") == lines
+    assert lines != generated("D", *argv, *BEAM, "--gen-subset", "valid", "--head-mask", "none")
 
 
 def test_started_again_it_does_what_is_missing_and_no_more(run, capsys):

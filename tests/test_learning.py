@@ -156,7 +156,8 @@ def test_slimming_carries_the_choice_out(joint, tmp_path):
     assert not gate_state(state) and "head_gates" not in state["model"]._metadata
     assert len(stored_layout(state).kept()) == 5  # --heads-kept
     base = [joint["data"], "--task", "translation_headprune", "--cpu", "--max-len-b", "12", "--path"]
-    assert generated("D", *base, checkpoint) == generated("D", *base, slim)
+    masked = generated("H", *base, checkpoint)
+    assert masked == generated("H", *base, slim) != generated("H", *base, checkpoint, "--head-mask", "none")
 
 
 def test_a_slim_model_learns_gates_for_the_heads_it_has(joint, tmp_path):

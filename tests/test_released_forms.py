@@ -11,7 +11,7 @@ import pytest
 import tiny
 import torch
 from omegaconf import OmegaConf
-from verbs import generated, refused, run_json
+from verbs import generated, refused, run_json, write_lively
 
 from fairseq_headprune.checkpoints import allow_settings
 
@@ -32,10 +32,11 @@ SIZES = ("embed_dim", "ffn_embed_dim", "layers", "attention_heads")
 
 
 @pytest.fixture(scope="module")
-def whole(trained_stock):
-    """A checkpoint of today's stock fairseq, and its data."""
+def whole(trained_stock, tmp_path_factory):
+    """A checkpoint of today's stock fairseq, whose translations depend on every mask, and its data."""
     allow_settings()
-    return torch.load(trained_stock["checkpoint"], weights_only=False), trained_stock["data"]
+    lively = write_lively(trained_stock, tmp_path_factory.mktemp("whole"))
+    return torch.load(lively["checkpoint"], weights_only=False), lively["data"]
 
 
 def old_form(state, data):
@@ -87,6 +88,7 @@ def test_old_forms_are_read(form, whole, tmp_path):
     task = [*tiny.TASK, "--cpu"]
     under_mask = generated("H", *flags["old"], *task, "--head-mask", mask)
     assert under_mask == generated("H", data, "--path", tmp_path / "slim.pt", *task)
+    assert under_mask != generated("H", *flags["old"], *task)
 
 
 def test_an_ensemble_is_read_by_fairseq_and_refused_by_studies(whole, tmp_path, capsys):
