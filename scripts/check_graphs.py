@@ -27,6 +27,8 @@ LIMITS = {"fp32": (1e-5, 1e-5), "fp16": (1e-3, 1e-3), "bf16": (1e-3, 2e-2)}
 #: largest acceptable ratio of graphs' error to eager training's own
 MARGIN = 1.25
 _GATES = {"l0": ("l0", ""), "dsp": ("dsp", "6"), "ste": ("ste", "6")}
+#: a precision, and what else is not as in a plain training
+_KNOWN = [*LIMITS, *(f"{precision}-{what}" for precision in LIMITS for what in ("mask", *_GATES, "dropout"))]
 CASES = ["fp32", "fp16", "bf16", "fp16-mask", "fp16-l0", "fp16-dsp", "fp16-ste", "fp32-dsp", "fp16-dropout"]
 _NO_DROPOUT = ["--dropout", "0", "--attention-dropout", "0", "--activation-dropout", "0", "--activation-fn", "gelu"]
 
@@ -44,7 +46,7 @@ def main() -> int:
 def _arguments() -> argparse.Namespace:
     parser = script_flags.new_parser(__doc__)
     add = parser.add_argument
-    add("--cases", type=script_flags.some_of(CASES), default=",".join(CASES), help="some of these, comma-separated")
+    add("--cases", type=script_flags.some_of(_KNOWN), default=",".join(CASES), help="some of these, comma-separated")
     add("--arch", default="iwslt_de_en", help="transformer_gated_ARCH")
     add("--batches", type=int, default=4, help="batches of each case")
     add("--max-tokens", type=int, default=4096, help="tokens a batch")

@@ -147,8 +147,26 @@ def test_another_mask_makes_recordings_void_and_the_same_one_does_not():
         passes.run(tiny.make_batch(), Shape(16, 8, 8))
         counts.append(work.numbers[0].item())
     assert counts[0] == counts[1] != counts[2] == counts[3] == counts[4]
-    learned = Passes(work, model, PlainRecorder(), 1, 2, learned=True)
-    assert "head_keep" not in {name for _, name in learned._places}
+
+
+@pytest.mark.parametrize(("learned", "made"), [(False, 2), (True, 1)])
+def test_masks_of_learned_gates_leave_recordings_as_they_are(learned, made):
+    """They change with every validation, and have no effect in training."""
+    model, recorded = make_model(), []
+
+    class Counting(PlainRecorder):
+        def record(self, work):
+            recorded.append(work)
+            return work
+
+    work = make_passes(model)[1]
+    passes = Passes(work, model, Counting(), DICTIONARY.pad(), DICTIONARY.eos(), learned)
+    gates = find_gates(model)
+    for mask in (gates.full(), gates.full().without([Part("dec_self", 1, 0)])):
+        gates.set_mask(mask)
+        for _ in range(3):
+            passes.run(tiny.make_batch(), Shape(16, 8, 8))
+    assert len(recorded) == made
 
 
 def test_what_cannot_be_recorded_runs_all_the_same():
