@@ -5,7 +5,6 @@ import logging
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 import tiny
@@ -13,6 +12,7 @@ import torch
 from fairseq.checkpoint_utils import load_model_ensemble_and_task
 from fairseq.logging import metrics
 from learning import DSP, L0, flags, gate_state, same, train, weights
+from living import happens
 from logged import OURS, program
 from tiny import SHAPE
 from verbs import generated
@@ -201,13 +201,13 @@ def start(data, save, *more):
 
 def kill_at(process, log, update):
     """SIGKILL a training once its log tells that an update is done."""
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline and process.poll() is None:
+
+    def is_done():
         lines = log.read_text().splitlines() if log.exists() else []
-        if any(json.loads(line).get("update", 0) >= update for line in lines if line.endswith("}")):
-            process.send_signal(signal.SIGKILL)
-            break
-        time.sleep(0.01)
+        return any(json.loads(line).get("update", 0) >= update for line in lines if line.endswith("}"))
+
+    if happens(is_done, process=process):
+        process.send_signal(signal.SIGKILL)
     process.wait()
     assert process.returncode == -signal.SIGKILL, process.stderr.read().decode()[-2000:]
 

@@ -5,13 +5,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 import slurm_node
 import tiny
 import torch
+from living import happens
 from verbs import BEAM, living_workers, refused, run_json
 
 from fairseq_headprune.cli import main
@@ -41,14 +41,6 @@ def never(*_):
     raise AssertionError("this process has nothing to compute")
 
 
-def wait_for(good, process=None, seconds=120.0):
-    end = time.monotonic() + seconds
-    while not good():
-        assert process is None or process.poll() is None, process.communicate()
-        assert time.monotonic() < end, "it did not happen in time"
-        time.sleep(0.002)
-
-
 def done(folder):
     path = folder / "cells.jsonl"
     return path.read_bytes().count(b"\n") if path.exists() else 0
@@ -58,11 +50,11 @@ def test_a_killed_study_takes_its_workers_along_and_goes_on(flags, ablated, tmp_
     folder = tmp_path / "s"
     for cells in (1, 4):
         study = start("ablate", *flags, "-o", folder, "--jobs", "2")
-        wait_for(lambda cells=cells: done(folder) >= cells, study)
+        assert happens(lambda cells=cells: done(folder) >= cells, process=study)
         study.kill()
         study.communicate()
         # Whatever its worker was about, it ends with its parent.
-        wait_for(lambda: not living_workers(folder))
+        assert happens(lambda: not living_workers(folder))
     document, expected = run_json("ablate", *flags, "-o", folder), ablated["document"]
     assert same_study(folder, ablated["folder"]) and document["found"] == expected["found"]
     assert [c["p_holm"] for c in document["cells"]] == [c["p_holm"] for c in expected["cells"]]
@@ -77,7 +69,7 @@ def test_jobs_start_workers_that_get_their_share_of_gpus_or_threads(tmp_path):
         assert [entry.get("CUDA_VISIBLE_DEVICES") for entry in settings] == expected
         assert all("OMP_NUM_THREADS" in entry for entry in settings) == (not devices)
     with processes.processes([sys.executable, "-c", code], 1, study.path, ["7"], 1):
-        wait_for(lambda: processes.last_line(study.path / "workers" / "1.log"))
+        assert happens(lambda: processes.last_line(study.path / "workers" / "1.log"))
     assert processes.last_line(study.path / "workers" / "1.log") == "['7', '2']"
 
 
@@ -179,7 +171,7 @@ def test_a_real_slurm_runs_the_study_and_a_killed_job_is_replaced(slurm, flags, 
     environment = tiny.environment()
     command = [sys.executable, "-m", "fairseq_headprune", *map(str, argv)]
     study = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    wait_for(lambda: done(folder) >= 2, study)
+    assert happens(lambda: done(folder) >= 2, process=study)
     # SIGKILL to the job's processes: the worker and submitit's process that started it. Neither can report anything.
     [name] = living_workers(folder)
     worker = int(name.split("-")[-2])
@@ -202,7 +194,7 @@ def test_the_queue_knows_which_jobs_are_left(slurm):
     job = sent.stdout.strip()
     assert submitted.queued([job, "99999"]) == {job} and submitted.queued(["99999"]) == set()
     subprocess.run(["scancel", job], check=True)
-    wait_for(lambda: submitted.queued([job]) == set())
+    assert happens(lambda: submitted.queued([job]) == set())
 
 
 @pytest.mark.parametrize(

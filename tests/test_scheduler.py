@@ -7,11 +7,11 @@ import sys
 import time
 from collections import Counter
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from clock import Clock
+from living import CLIMB, happens, running
 
 from fairseq_headprune.jobs import processes
 from fairseq_headprune.jobs.claims import Claims
@@ -122,18 +122,6 @@ def test_more_is_asked_for_when_a_place_is_free(tmp_path):
     assert names == ["a", "b", "c"]
 
 
-#: Adds a line to a file, its progress, then kills itself unless there are three lines.
-CLIMB = """
-import os, pathlib, signal
-path = pathlib.Path({path!r})
-lines = path.read_text() if path.exists() else ""
-path.write_text(lines + "line\\n")
-if lines.count("line") < 2:
-    print("killed", flush=True)
-    os.kill(os.getpid(), signal.SIGKILL)
-"""
-
-
 def test_a_command_that_dies_is_started_again_as_long_as_it_gets_further(tmp_path, capsys):
     steps = tmp_path / "steps"
     climbing = command(
@@ -201,22 +189,6 @@ def test_a_leashed_command_s_status_is_told(tmp_path):
     commands = [Command(name, leashed(["sh", "-c", f"exit {name}"]), tmp_path / "log") for name in "03"]
     with pytest.raises(RuntimeError, match=r"1 failed \(3\)"):
         list(run_commands(commands, 1))
-
-
-def running(process):
-    """Whether a process is there that has not ended (one that nobody has waited for counts as ended)."""
-    try:
-        return "\nState:\tZ" not in Path(f"/proc/{process}/status").read_text()
-    except OSError:
-        return False
-
-
-def happens(what, seconds=60):
-    """Whether it happens in so many seconds."""
-    deadline = time.monotonic() + seconds
-    while not what() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return bool(what())
 
 
 @pytest.mark.parametrize(("jobs", "found", "expected"), [("3", 0, [("first GPU", 4)]), ("1", 0, []), ("3", 100, [])])

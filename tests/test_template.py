@@ -7,7 +7,7 @@ import sys
 from dataclasses import replace
 
 import pytest
-from test_scheduler import CLIMB, happens, running
+from living import CLIMB, happens, running
 
 from fairseq_headprune.files import read_json
 from fairseq_headprune.jobs import processes, template
