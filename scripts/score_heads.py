@@ -1,10 +1,6 @@
 """Importance of every attention head; runs ``headprune score`` from a clone without installing."""
 
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from fairseq_headprune.cli import main  # noqa: E402  (from this clone)
+import run_verb
 
 if __name__ == "__main__":
-    sys.exit(main(["score", *sys.argv[1:]]))
+    run_verb.run("score")
