@@ -1,15 +1,10 @@
 """The tables of lottery tickets, from made-up results. Sources: means, deviations and counts by hand."""
 
-import sys
-
+import shown_lottery
 import tiny
 from reports import texts
 
 from fairseq_headprune.files import read_json
-
-sys.path.insert(0, str(tiny.ROOT / "examples" / "lottery"))
-import gather  # noqa: E402
-import shown_lottery
 
 
 def lottery():
@@ -121,5 +116,7 @@ def test_survivors_of_lottery_tickets_and_their_attention():
 
 def test_gathered_results_name_no_place(tmp_path):
     command = f"headprune lottery table {tmp_path}/a/1 --bert=/elsewhere/model a/2 1/2"
-    found = gather.without_places({"command": command, "path": [f"{tmp_path}/a/1", "/x/y", 3]}, tmp_path)
+    found = tiny.example_script("lottery/gather.py").without_places(
+        {"command": command, "path": [f"{tmp_path}/a/1", "/x/y", 3]}, tmp_path
+    )
     assert found == {"command": "headprune lottery table a/1 --bert=model a/2 1/2", "path": ["a/1", "y", 3]}
