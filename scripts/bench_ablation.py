@@ -15,13 +15,14 @@ can time some of them. (With ``--max-len-a`` the maximum length also depends on 
 
 import argparse
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import benchmarks
 import script_flags
 import shown
 import torch
+from gpu_profile import operations_on_gpu
 from torch.utils.flop_counter import FlopCounterMode
 
 from fairseq_headprune.evaluation.translate import Translator
@@ -76,7 +77,7 @@ def main() -> None:
     operations = counter.get_total_flops()
     peak = _matmul_peak(session.device, torch.float16 if session.cfg.common.fp16 else torch.float32)
     floor = {"operations": operations, "peak_operations_per_second": peak, "floor_seconds": operations / peak}
-    profile = {"gpu": _operations_on_gpu(lambda: in_packs(many, masks, args.masks_at_once))} if cuda else {}
+    profile = {"gpu": operations_on_gpu(lambda: in_packs(many, masks, args.masks_at_once))} if cuda else {}
     result = benchmarks.write_document(args, "ablation", **about, **measured, **compared, **floor, **profile)
     shown.tell(shown.ABLATION, result)
 
@@ -247,30 +248,6 @@ def _matmul_peak(device: torch.device, precision: torch.dtype) -> float:
     factor = torch.randn(size, size, device=device, dtype=precision)
     times = [benchmarks.seconds(lambda: factor @ factor, device.type == "cuda") for _ in range(10)]
     return 2 * size**3 / min(times)
-
-
-def _operations_on_gpu(work: Callable[[], object], most: int = 20) -> dict[str, Any]:
-    """Profile one call on CUDA.
-
-    Returns:
-        ``seconds``: sum over all operations, on the device; what the call takes beyond it, the device is idle;
-        ``operations``: the ones that take most, with their number of calls.
-    """
-    from torch.profiler import ProfilerActivity, profile
-
-    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as found:
-        benchmarks.seconds(work, True)
-    rows = [(row.self_device_time_total / 1e6, row.count, row.key) for row in found.key_averages() if _is_called(row)]
-    top = sorted(rows, reverse=True)[:most]
-    return {
-        "seconds": sum(row[0] for row in rows),
-        "operations": [{"name": name, "calls": calls, "seconds": took} for took, calls, name in top],
-    }
-
-
-def _is_called(row: Any) -> bool:
-    """Whether a row of a profile is an operation, not one of its kernels, whose time it includes."""
-    return row.device_type.name == "CPU" and row.self_device_time_total > 0
 
 
 if __name__ == "__main__":

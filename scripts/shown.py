@@ -64,6 +64,7 @@ TRAIN = Described(
         Column("speed (gated = 1)", "speed_to_gated", ",.2f"),
         Column("speed (graphs = 1)", "speed_to_gated-graphs", ",.2f"),
         Column("operations", "operations_an_update", ","),
+        Column("the GPU works, ms", "gpu_ms_per_update", ",.1f"),
         Column("median update, ms", "median_update_ms", ",.1f"),
         Column("stalled in an epoch, s", "stalled_seconds", ",.2f"),
         Column("validation, s", "validation_seconds", ",.2f"),
