@@ -30,7 +30,8 @@ class Gradients:
         self.parameters = list(parameters)
         self._views: list[Tensor] = [torch.empty(0)] * len(self.parameters)
         self._flat: list[Tensor] = []
-        self._reached = [False] * len(self.parameters)
+        #: place of a parameter that a pass has reached -> parameter, view
+        self._reached: dict[int, tuple[nn.Parameter, Tensor]] = {}
         alike: dict[tuple, list[int]] = {}
         for place, parameter in enumerate(self.parameters):
             alike.setdefault((parameter.dtype, parameter.device), []).append(place)
@@ -43,31 +44,26 @@ class Gradients:
                 self._views[place] = part.view_as(parameter)
 
     def clear(self) -> None:
-        """Begin an update: set every gradient to 0."""
+        """Begin an update, after the optimizer has dropped the gradients: set all to 0, and give them back to it."""
         for flat in self._flat:
             flat.zero_()
-        self.attach()
-
-    def attach(self) -> None:
-        """Make the views the parameters' gradients again; gradients that replaced them meanwhile are added to them."""
-        for place, (parameter, view) in enumerate(zip(self.parameters, self._views, strict=True)):
-            if self._reached[place] and parameter.grad is not view:
-                self._attach(place)
-
-    def _attach(self, place: int) -> None:
-        parameter, view = self.parameters[place], self._views[place]
-        if parameter.grad is not None:
-            view.add_(parameter.grad)
-        parameter.grad = view
+        for parameter, view in self._reached.values():
+            parameter.grad = view
 
     def add(self, found: Sequence[Optional[Tensor]]) -> None:
         """Add the gradients of one pass; None for parameters that it did not reach."""
         for place, gradient in enumerate(found):
-            if gradient is not None and not self._reached[place]:
-                self._reached[place] = True
-                self._attach(place)
+            if gradient is not None and place not in self._reached:
+                self._reach(place)
         views = [view for view, gradient in zip(self._views, found, strict=True) if gradient is not None]
         torch._foreach_add_(views, [gradient for gradient in found if gradient is not None])
+
+    def _reach(self, place: int) -> None:
+        parameter, view = self.parameters[place], self._views[place]
+        if parameter.grad is not None:  # of a pass of this update that ran eagerly
+            view.add_(parameter.grad)
+        parameter.grad = view
+        self._reached[place] = parameter, view
 
 
 #: Attributes of gated modules that a recording depends on; learned gates are read from a tensor instead.
