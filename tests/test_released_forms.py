@@ -11,7 +11,7 @@ import pytest
 import tiny
 import torch
 from omegaconf import OmegaConf
-from verbs import generated, refused, run_json, write_lively
+from verbs import BEAM, generated, refused, run_json, write_lively
 
 from fairseq_headprune.checkpoints import allow_settings
 
@@ -78,14 +78,14 @@ def test_old_forms_are_read(form, whole, tmp_path):
     state, data = whole
     torch.save(form(state, data), tmp_path / "old.pt")
     torch.save(state, tmp_path / "new.pt")
-    flags = {name: [data, "--path", tmp_path / f"{name}.pt", "--cpu"] for name in ("old", "new")}
+    flags = {name: [data, "--path", tmp_path / f"{name}.pt", *BEAM] for name in ("old", "new")}
     old, new = (run_json("score", *flags[name], "--score-sentences", "8") for name in flags)
     assert old["scores"] == new["scores"]
     masked = run_json("ablate", *flags["old"], "--components", "dec_self", "-o", tmp_path / "study")
     assert len(masked["cells"]) == 5
     mask = tmp_path / "study" / "masks" / "dec_self-0-0.json"
     run_json("slim", tmp_path / "old.pt", "--mask", mask, "-o", tmp_path / "slim.pt")
-    task = [*tiny.TASK, "--cpu"]
+    task = [*tiny.TASK, *BEAM]
     under_mask = generated("H", *flags["old"], *task, "--head-mask", mask)
     assert under_mask == generated("H", data, "--path", tmp_path / "slim.pt", *task)
     assert under_mask != generated("H", *flags["old"], *task)
@@ -98,7 +98,7 @@ def test_an_ensemble_is_read_by_fairseq_and_refused_by_studies(whole, tmp_path, 
     both = f"{tmp_path / 'model1.pt'}:{tmp_path / 'model2.pt'}"
     line = refused(capsys, "score", data, "--path", both, "--cpu")
     assert "one checkpoint is wanted here, not an ensemble of 2" in line
-    task = [*tiny.TASK, "--cpu"]
+    task = [*tiny.TASK, *BEAM]
     assert generated("H", data, "--path", both, *task) == generated("H", data, "--path", tmp_path / "model1.pt", *task)
 
 
