@@ -8,6 +8,7 @@ import pytest
 import torch
 from scipy.stats import chisquare
 from slim_models import SETTINGS, lively, state_of
+from tiny import PAPER
 from verbs import refused, run_json
 
 from fairseq_headprune.choosing.per_layer import keep_per_layer, mirrored, parse_layers, picking_by_chance, prune_layers
@@ -18,7 +19,6 @@ from fairseq_headprune.parts.notation import check_config, format_config, parse_
 from fairseq_headprune.parts.scores import Scores
 from fairseq_headprune.removal.checkpoint import slim_checkpoint
 
-PAPER = Mask.full({component: [8] * 6 for component in HEADS})
 TINY = Mask.full({"enc_self": [3, 2], "enc_dec": [2]})
 PICK = picking_by_chance(PAPER, 1)
 HALF = TINY.without(TINY.kept(["enc_dec"]))

@@ -1,7 +1,6 @@
 """Many masks in one batch: the translations of one run a mask, and a mask for each row."""
 
 from argparse import Namespace
-from functools import partial
 
 import pytest
 import tiny
@@ -179,24 +178,31 @@ def test_a_token_after_which_nothing_is_finite_leaves_other_hypotheses(lively):
     # Source: fairseq's own generator, which gives every hypothesis keys and values of its own.
     loaded, found = session(lively, "--beam", "4", "--max-len-b", "10"), 0
     translator, full = Translator(loaded, "test"), loaded.gates.full()
-    for token in range(4, 13):
-        hook = loaded.model.decoder.embed_tokens.register_forward_hook(partial(not_finite, token))
-        try:
-            expected = one_by_one(loaded, translator, [full])
-        except FloatingPointError:  # nothing is left of a sentence
+    for expected in without_a_token(loaded, translator, range(4, 13)):
+        if expected is None:
             with pytest.raises(FloatingPointError):
                 translator.answers_of([full])
         else:
             assert translator.answers_of([full]) == expected
             found += 1
-        hook.remove()
     assert found > 2
 
 
-def not_finite(token, module, inputs, output):
-    """Embed a token as NaN in the decoder, which reads one token a step (the encoder may share the embedding)."""
-    [tokens] = inputs
-    return output.masked_fill(tokens.eq(token)[..., None], torch.nan) if tokens.size(1) == 1 else output
+def without_a_token(loaded, translator, tokens):
+    """Yield fairseq's translations while each token is NaN in the decoder; None if nothing is left of a sentence."""
+    for token in tokens:
+
+        def not_finite(module, inputs, output, token=token):
+            # The decoder reads one token a step; the encoder may share the embedding.
+            return output.masked_fill(inputs[0].eq(token)[..., None], torch.nan) if inputs[0].size(1) == 1 else output
+
+        hook = loaded.model.decoder.embed_tokens.register_forward_hook(not_finite)
+        try:
+            expected = one_by_one(loaded, translator, [loaded.gates.full()])
+        except FloatingPointError:
+            expected = None
+        yield expected
+        hook.remove()
 
 
 def test_a_head_that_is_not_finite_is_silenced_in_its_rows_only(lively):

@@ -6,12 +6,13 @@ import pytest
 import tiny
 import torch
 import verbs
+from tiny import PAPER
 
 from fairseq_headprune.cli import main
 from fairseq_headprune.files import sha256, write_json
 from fairseq_headprune.importance.normalize import TIED
 from fairseq_headprune.modules.attach import find_gates
-from fairseq_headprune.parts import HEADS, Mask, Part
+from fairseq_headprune.parts import Mask, Part
 from fairseq_headprune.parts.notation import format_config
 from fairseq_headprune.parts.scores import Scores
 
@@ -21,7 +22,6 @@ SHAPE = {"enc_self": [3, 2], "enc_dec": [2], "dec_self": [2]}
 SCORES = {"enc_self": [[0.1, 0.5, 0.1], [0.9, 0.0]], "enc_dec": [[0.5, 0.1]], "dec_self": [[0.3, 0.2]]}
 
 #: The paper's model (Budhraja et al. 2020, §2.2): 144 heads.
-PAPER = Mask.full({component: [8] * 6 for component in HEADS})
 CONFIG = "ES=777322 ED=233777 DS=777332"
 
 

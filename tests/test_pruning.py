@@ -20,7 +20,7 @@ def test_a_step_is_read_exactly(text, value):
 
 
 def test_a_step_that_is_no_share_is_refused():
-    for text in ("0", "0%", "-10%", "150%", "1.5", "10", "1e-9"):
+    for text in ("0", "0%", "0.0999%", "-10%", "150%", "1.5", "10", "1e-9"):
         with pytest.raises(ValueError, match=f"--step {text} is out of range: .* 0.1% .* 100%"):
             parse_step(text)
     for text in ("nan", "inf", "ten", "", "%", "1/0", "10 %%"):
@@ -41,7 +41,7 @@ def test_the_last_step_is_always_all_heads():
     # Source: by hand; 0.3 does not divide 1. Three times 1/3 is exactly 1, which no float would give.
     assert [(s.percent, s.pruned) for s in steps(10, Fraction(3, 10))] == [(0, 0), (30, 3), (60, 6), (90, 9), (100, 10)]
     assert [s.pruned for s in steps(9, Fraction(1, 3))] == [0, 3, 6, 9]
-    assert [s.pruned for s in steps(5, Fraction(1))] == [0, 5]
+    assert [s.pruned for s in steps(5, Fraction(1))] == [0, 5] and steps(1, Fraction(1))[1].pruned == 1
     # More steps than heads: some prune nothing new.
     assert [s.pruned for s in steps(2, Fraction(1, 5))] == [0, 0, 1, 1, 2, 2]
 

@@ -1,13 +1,13 @@
 """What a study of random pruning draws, and the paper's tables. Source: Budhraja et al. 2020, Tables 1 to 6."""
 
 import pytest
+from tiny import PAPER
 
 from fairseq_headprune.parts import HEADS, Mask
 from fairseq_headprune.report.marks import TrainingTests
 from fairseq_headprune.studies.random_tables import paper_tables
 from fairseq_headprune.studies.samplings import Item, facts, items, samplings
 
-PAPER = Mask.full({component: [8] * 6 for component in HEADS})
 CONFIG = "ES=777322 ED=233777 DS=777332"
 
 #: what a mean has beside its item
@@ -30,7 +30,11 @@ def test_masks_of_items():
         assert Item("control").mask(PAPER, seed) == PAPER
         assert len(Item("random", "60%").mask(PAPER, seed).kept()) == 58
         one = Item("random", "87.5%:at-least-one").mask(PAPER, seed)
-        assert facts(Item("random"), seed, PAPER, one)["config"] == {"ES": "111111", "ED": "111111", "DS": "111111"}
+        assert facts(Item("random"), seed, PAPER, one)["config"] == {
+            "ES": "111111",
+            "ED": "111111",
+            "DS": "111111",
+        }
         layers = Item("layers", "middle:2,top:1").mask(PAPER, seed)
         assert facts(Item("layers"), seed, PAPER, layers)["config"] == dict.fromkeys(("ES", "ED", "DS"), "880080")
         twin = Item("config", CONFIG, mirror=True)

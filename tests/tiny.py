@@ -18,7 +18,7 @@ from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
 import fairseq_headprune  # noqa: F401  (registers the gated architectures)
-from fairseq_headprune.parts import Mask, Part
+from fairseq_headprune.parts import HEADS, Mask, Part
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "fairseq_headprune"
@@ -42,6 +42,9 @@ WORDS = [f"w{i}" for i in range(20)]
 
 #: (source, target) word numbers: sentence 2 is the short one, so it is the padded one.
 SENTENCES = [([1, 2, 3, 4, 5, 6], [6, 5, 4, 3, 2]), ([7, 8, 9, 1, 2, 3], [3, 2, 1, 9, 8]), ([4, 5, 6], [6, 5])]
+
+#: all heads of a model of 6 + 6 layers with 8 heads each
+PAPER = Mask.full({component: [8] * 6 for component in HEADS})
 
 
 class Bomb:
