@@ -166,7 +166,7 @@ def test_wrong_input_is_refused_and_nothing_is_written(flags, lively, tmp_path, 
     assert not (tmp_path / "s").exists()
 
 
-def test_a_model_that_is_not_finite_is_refused_with_the_head(flags, lively, tmp_path, capsys):
+def test_a_model_that_is_not_finite_is_refused_with_the_head(lively, tmp_path, capsys):
     state = torch.load(lively["checkpoint"], weights_only=False)
     bad = tmp_path / "bad.pt"
     state["model"]["encoder.layers.0.self_attn.v_proj.weight"][0, 0] = float("nan")
@@ -187,7 +187,7 @@ def test_a_model_that_is_not_finite_is_refused_with_the_head(flags, lively, tmp_
     assert "fairseq's search found no translation" in capsys.readouterr().err.splitlines()[-1]
 
 
-def test_a_folder_of_another_study_is_refused(ablated, flags, lively, trained, capsys):
+def test_a_folder_of_another_study_is_refused(ablated, flags, trained, capsys):
     before = lines(ablated["folder"])
     for argv, name in (
         ([*flags, "--gen-subset", "valid"], "data.split"),

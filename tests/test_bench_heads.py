@@ -61,7 +61,7 @@ def test_all_heads_are_one_mask():
     assert draw_masks(FULL, 12, 4, 3) == {3: FULL}
 
 
-def test_parameters_and_files_by_level(measured, call, tmp_path):
+def test_parameters_and_files_by_level(measured, call):
     value = read_json(measured / "speed-by-heads-cpu.json")
     whole, size = value["unpruned"], read_state(call[2])["model"]
     # Parameters of the checkpoint: all tensors but the buffers, of which BERT has none.

@@ -115,7 +115,7 @@ def work(trained, tuned, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("side", check_gpu.SIDES)
 @pytest.mark.parametrize("name", check_gpu.COMPARED | check_gpu.RUN)
-def test_every_verb_takes_the_flags_that_it_is_given(work, name, side, capsys):
+def test_every_verb_takes_the_flags_that_it_is_given(work, name, side):
     line = check_gpu.words_of((check_gpu.COMPARED | check_gpu.RUN)[name], check_gpu.SIDES[side], "own")
     with pytest.raises(Opened):
         main([*shlex.split(line), "--json"])

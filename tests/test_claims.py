@@ -201,7 +201,7 @@ def test_what_is_released_is_free_and_what_is_done_is_not(tmp_path):
     assert study.claims.take(["a", "b"], study.cells, 2) == ["a"]
 
 
-def test_one_who_only_watches_takes_nothing(tmp_path, monkeypatch):
+def test_one_who_only_watches_takes_nothing(tmp_path):
     study = StudyFolder.open(tmp_path / "s", {"seed": 0})
     calls = []
 

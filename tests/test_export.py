@@ -195,7 +195,7 @@ def test_models_of_other_kinds(settings, target, tmp_path):
         assert row == pytest.approx(expected, abs=1e-5, rel=2e-6)
 
 
-def test_the_check_notices_another_model(run, reference):
+def test_the_check_notices_another_model(reference):
     with pytest.raises(RuntimeError, match="differ from fairseq's by up to 0.5"):
         check(reference, lambda pairs: [[x + 0.5 for x in row] for row in fairseq_log_probs(reference, pairs)])
 

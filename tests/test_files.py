@@ -126,7 +126,7 @@ def test_what_is_not_json_or_nested_too_deep_names_the_file(tmp_path):
         assert ("(nested more than 100 deep)" in str(error.value)) == (content in DEEP)
 
 
-def test_json_at_the_limits_and_integers_beyond(tmp_path):
+def test_json_at_the_limits_and_integers_beyond():
     assert files.parse_json("[" * 100 + str(2**64) + "]" * 100, "x")
     with pytest.raises(ValueError, match=r"x: not a JSON file \(an integer of 5,000 digits: 11111111\.\.\.\)"):
         files.parse_json('{"a": ' + "1" * 5000 + "}", "x")

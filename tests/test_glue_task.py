@@ -52,7 +52,7 @@ def load(path):
     return models[0].eval(), task
 
 
-def test_a_batch_has_berts_own_ids_and_is_padded_on_the_right(data, tmp_path):
+def test_a_batch_has_berts_own_ids_and_is_padded_on_the_right(tmp_path):
     """a is 5, cat is c ##a ##t (7, 31, 50), good 57, it's: i ' s; counted from PIECES."""
     vocabulary = bert_models.vocabulary(tmp_path)
     (tmp_path / "dev.tsv").write_text(
@@ -172,7 +172,7 @@ def test_every_epoch_of_training_has_batches_of_its_own(data, tmp_path):
     assert orders[0] != orders[1] and sorted(orders[0]) == list(range(56))
 
 
-def test_a_score_is_of_the_batches_of_all_ranks(run, data, monkeypatch):
+def test_a_score_is_of_the_batches_of_all_ranks(run, monkeypatch):
     """A second rank that has predicted 1, 1, 0 where 1, 0, 0 is right; and one whose batch was a dummy."""
     save, _ = run
     model, task = load(save / "checkpoint_best.pt")

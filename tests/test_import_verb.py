@@ -36,7 +36,7 @@ def test_check_compares_with_transformers(marian, tmp_path):
     assert found["logits"] < 1e-4
 
 
-def test_check_finds_another_model(marian, monkeypatch):
+def test_check_finds_another_model(marian):
     # The negative control: transformers computes without the bias of the logits.
     model, _ = hf.load(marian.folder)
     model.final_logits_bias.zero_()

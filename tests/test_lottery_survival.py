@@ -218,7 +218,7 @@ def test_two_tasks_and_two_kinds(studies, tmp_path, capsys):
     assert entry["pictures"][0]["caption"].startswith("Tickets") and entry["kind"] == "lottery table"
 
 
-def test_wrong_input_is_one_line(studies, tmp_path, capsys):
+def test_wrong_input_is_one_line(studies, capsys):
     assert "two seeds or more" in refused(capsys, "lottery", "table", studies[0])
     assert "same checkpoint" in refused(capsys, "lottery", "table", studies[0], studies[0])
     cells = studies[1] / "cells.jsonl"

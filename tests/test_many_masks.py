@@ -127,7 +127,7 @@ def test_the_mask_in_force_does_not_count_and_comes_back(lively):
     assert all(module.row_keep is None for _, _, module in loaded.gates.items())
 
 
-def test_the_encoder_is_computed_once_for_all_masks_of_the_decoder(lively, monkeypatch):
+def test_the_encoder_is_computed_once_for_all_masks_of_the_decoder(lively):
     loaded = session(lively, "--beam", "2", "--max-len-b", "3")
     full = loaded.gates.full()
     translator, rows = Translator(loaded, "test"), []

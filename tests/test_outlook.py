@@ -102,7 +102,7 @@ def test_a_study_says_what_it_would_do_and_writes_nothing(trained, tmp_path, mon
     assert "is a file; name a folder" in refused(capsys, "prune", *model, "-o", tmp_path / "file", "--dry-run")
 
 
-def test_a_study_that_trains_measures_a_training(trained, tmp_path, monkeypatch, capsys):
+def test_a_study_that_trains_measures_a_training(trained, tmp_path, capsys):
     flags = "--arch transformer_gated_tiny --optimizer adam --lr 0.01 --batch-size 16 --num-workers 0 --cpu "
     flags += "--criterion label_smoothed_cross_entropy"
     model = [trained["data"], "--path", trained["checkpoint"], *BEAM, "--train-flags", flags, "-o", tmp_path / "r"]

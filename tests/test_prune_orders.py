@@ -48,7 +48,7 @@ def test_reestimated_importance_decides_the_next_step(flags, tmp_path, monkeypat
         assert set(smaller) < set(larger)
 
 
-def test_reestimated_scores_are_those_of_the_pruned_model(flags, tmp_path, monkeypatch):
+def test_reestimated_scores_are_those_of_the_pruned_model(flags, tmp_path):
     # Source: headprune score under the mask of the step before.
     folder = tmp_path / "study"
     argv = ["prune", *flags, "-o", folder, "--components", "dec_self", "--step", "50%", "--reestimate"]

@@ -37,7 +37,7 @@ def each(flags, tmp_path_factory):
     return {"folder": folder, "document": run_json("prune", *flags, *argv)}
 
 
-def test_the_study_folder(joint, lively):
+def test_the_study_folder(joint):
     folder = joint["folder"]
     ids = ["unpruned", "all-01", "all-02", "all-03", "all-04"]
     found = cells(folder)

@@ -62,7 +62,7 @@ def test_gradients_of_kept_heads_are_the_masked_models(settings, tmp_path, batch
         assert torch.allclose(zero if found is None else found, expected, atol=1e-5, rtol=1e-4), name
 
 
-def test_parameters_fall_by_the_hand_count(tmp_path):
+def test_parameters_fall_by_the_hand_count():
     # 8 -> 2 heads in all 6 attention modules, d = 64, hd = 8: 6 * hd * (4 d + 3) = 12432 each.
     model = tiny.make_model(encoder_attention_heads=8, decoder_attention_heads=8)
     mask = Mask({c: [[0, 1, 0, 0, 0, 0, 1, 0]] * 2 for c in ("enc_self", "enc_dec", "dec_self")})
@@ -144,7 +144,7 @@ def test_masks_and_scores_speak_original_numbers(tmp_path, batch):
     assert find_gates(rebuild(remove_heads(again).state)).mask() == fewer
 
 
-def test_tied_embeddings_are_stored_once(tmp_path):
+def test_tied_embeddings_are_stored_once():
     model = tiny.make_model(share_all_embeddings=True)
     state = state_of(model)
     # As written from a GPU: every name has a copy of its own.
@@ -157,7 +157,7 @@ def test_tied_embeddings_are_stored_once(tmp_path):
     assert slim.decoder.output_projection.weight is slim.encoder.embed_tokens.weight
 
 
-def test_baked_weights_are_a_stock_model(tmp_path, batch):
+def test_baked_weights_are_a_stock_model(batch):
     full = lively(SETTINGS[3])
     mask = uneven(full, 5)
     masked = copy.deepcopy(full)

@@ -104,7 +104,7 @@ def saved(tmp_path):
     return lambda made: save_with(lively({}), made, tmp_path / "learned.pt")
 
 
-def test_the_gates_of_an_l0_training_become_a_slim_model(saved, tmp_path, batch, capsys):
+def test_the_gates_of_an_l0_training_become_a_slim_model(saved, tmp_path, batch):
     path = saved(learner(L0Rule(HEADS, penalty=0.01), L0_WEIGHTS))
     value = run_json("mask", "--from-checkpoint", path, "--soft", "-o", tmp_path / "g.json")
     gates = SoftGates.load(tmp_path / "g.json")

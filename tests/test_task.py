@@ -152,7 +152,7 @@ def test_other_dictionaries_of_the_same_size_are_refused(masked_run, tmp_path):
         hypotheses(other, masked_run["checkpoint"])
 
 
-def test_validation_sees_the_mask(masked_run, tmp_path):
+def test_validation_sees_the_mask(masked_run):
     def loss(checkpoint, *arguments):
         call = ["--path", checkpoint, "--batch-size", "8", "--log-format", "json", *OURS, *arguments]
         lines, _ = program("validate", masked_run["data"], *call)

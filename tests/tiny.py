@@ -43,7 +43,7 @@ WORDS = [f"w{i}" for i in range(20)]
 #: (source, target) word numbers: sentence 2 is the short one, so it is the padded one.
 SENTENCES = [([1, 2, 3, 4, 5, 6], [6, 5, 4, 3, 2]), ([7, 8, 9, 1, 2, 3], [3, 2, 1, 9, 8]), ([4, 5, 6], [6, 5])]
 
-#: all heads of a model of 6 + 6 layers with 8 heads each
+#: all 144 heads of the model of Budhraja et al. 2020 (§2.2)
 PAPER = Mask.full({component: [8] * 6 for component in HEADS})
 
 
