@@ -8,7 +8,7 @@ import pytest
 import torch
 from scipy.stats import chisquare
 
-from fairseq_headprune.gates.l0 import HardConcrete
+from fairseq_headprune.gates.l0 import HardConcrete, TargetPenalty
 from fairseq_headprune.gates.learner import GateLearner
 from fairseq_headprune.gates.rules import L0Rule, SubsetRule, uniform
 from fairseq_headprune.gates.subset import Temperature, gumbel, soft_top_k, top_k
@@ -230,6 +230,25 @@ def test_a_target_is_reached_within_one_head(target, scale):
         learner.step(-use * (1.5 - gates) + rng.normal(size=len(HEADS)) * scale / 2)
         if update >= 1450:
             assert abs(int(learner.hard().sum()) - target) <= 1
+
+
+def test_prices_of_a_target_by_hand():
+    """Groups of 4 heads, of which 1 is wanted after 10 updates, and of 2; rate 0.5, damping 50, past 0.98."""
+    penalty = TargetPenalty([(np.arange(4), 1), (np.arange(4, 6), 2)], warm_up=10)
+    hard = np.array([1, 1, 1, 1, 1, 0])
+    # All 4 and 2 are wanted at first: errors 0 of 4 and -1 of 2. The unit is the mean absolute gradient.
+    penalty.adapt(hard, 0, np.array([1.0, -1, 1, -1, 4, -4]))
+    assert penalty.multipliers == pytest.approx([0, -0.25, 2])
+    # Half-way 2.5 are wanted of the first: an error of 1.5 of 4.
+    penalty.adapt(hard, 5, np.zeros(6))
+    assert penalty.multipliers == pytest.approx([0.1875, -0.5, 1.96])
+    expected = [1.96 * (0.1875 + 50 * 0.375)] * 4 + [1.96 * (-0.5 - 50 * 0.5)] * 2
+    assert penalty.prices(hard, 5) == pytest.approx(expected)
+    assert penalty.stats() == {"l0_price": pytest.approx(1.96 * (0.1875 - 0.5) / 2)}
+    assert [penalty.keep_schedule(saved) for saved in ({}, {"warm_up": 10}, {"warm_up": 20})] == [False, False, True]
+    assert penalty.description() == {"warm_up": 20}
+    # Later the number is the target's: 3 of 4 are too many.
+    assert penalty.prices(hard, 30)[0] == pytest.approx(1.96 * (0.1875 + 50 * 0.75))
 
 
 def test_wrong_settings_and_states_are_refused():

@@ -175,8 +175,9 @@ def test_t_where_all_differences_are_equal():
     same = paired_t_test([0.1, 0.7, 0.3], [0.1, 0.7, 0.3])
     assert (same.t, same.p, same.mean_difference) == (None, 1, 0) and "equal on every example" in same.note
     # 0.1 + 0.2 is not 0.3: rounding is no variance.
-    rounded = paired_t_test([0.3, 0.3, 0.3], [0.1 + 0.2, 0.3, 0.3])
-    assert (rounded.t, rounded.p) == (None, 1)
+    for scale in (1, 1e9):
+        rounded = paired_t_test([0.3 * scale] * 3, [(0.1 + 0.2) * scale, 0.3 * scale, 0.3 * scale])
+        assert (rounded.t, rounded.p) == (None, 1)
     shifted = paired_t_test([0, 0, 0], [1, 1, 1])
     assert (shifted.t, shifted.p, shifted.mean_difference) == (None, None, 1) and "no variance" in shifted.note
 
