@@ -241,6 +241,8 @@ def test_the_lowest_scores_go_until_the_model_is_small_enough(share, kept, left)
 def test_heads_that_are_masked_count_as_gone_and_removed_ones_cost_nothing():
     start = FULL.without([Part("enc_self", 0, 1)])
     assert keep_within(start, SCORES, 100, COSTS, Fraction(9, 10))[1] == 90
+    # Nor has a head to go where 10 parameters of feed-forward parts do.
+    assert keep_within(start, SCORES, 100, COSTS, Fraction(8, 10), other=10) == (start, 80)
     costs = {head: 10 for head in start.kept()}
     assert keep_within(start, SCORES, 100, costs, Fraction(9, 10))[1] == 90  # another head had to go
 

@@ -40,6 +40,11 @@ def test_heads_that_are_gone_stay_gone():
     assert {c: len(found.kept([c])) for c in SHAPE} == {"enc_self": 12, "enc_dec": 0, "dec_self": 0}
 
 
+def test_of_equal_totals_the_fewest_heads_are_kept():
+    nothing = Scores({c: [[0.0] * n for n in rows] for c, rows in SHAPE.items()}, "test")
+    assert uniform_mask(Mask.full(SHAPE), nothing, 30).kept() == []
+
+
 def test_wrong_input():
     with pytest.raises(ValueError, match="cannot keep -1 heads"):
         uniform_mask(Mask.full(SHAPE), scores_of(1), -1)
