@@ -44,7 +44,7 @@ class Gradients:
                 self._views[place] = part.view_as(parameter)
 
     def clear(self) -> None:
-        """Begin an update, after the optimizer has dropped the gradients: set all to 0, and give them back to it."""
+        """Begin an update, after the optimizer has dropped the gradients: set all to 0, and attach them again."""
         for flat in self._flat:
             flat.zero_()
         for parameter, view in self._reached.values():
