@@ -6,6 +6,7 @@ import numpy
 import pytest
 
 from fairseq_headprune.parts import COMPONENTS, FFN, HEADS, Mask, Part, all_heads, parse_components
+from fairseq_headprune.parts.layout import Layout
 from fairseq_headprune.parts.mask import SoftGates
 from fairseq_headprune.parts.scores import Scores
 
@@ -206,3 +207,19 @@ def test_given_lists_are_copied():
     rows["enc_self"][0][0] = 0
     mask.to_dict()["parts"]["enc_self"][0][1] = 0
     assert mask.rows == {"enc_self": [[1, 1]]}
+
+
+def test_layouts_are_equal_or_differ_in_layers():
+    # Source: by hand; where a layout is from does not count.
+    counts = {"enc_self": [3, 2], "enc_ffn": [4]}
+    one = Layout(counts, {"enc_self": [[0, 2], [0, 1]], "enc_ffn": [None]})
+    other = Layout(counts, {"enc_self": [[0, 1], [0, 1]], "enc_ffn": [[0, 1, 2, 3]]})
+    assert one == Layout(counts, one.stored_rows(), {"command": "another"}) and one != other
+    assert list(one.differences(one)) == []
+    assert list(one.differences(other)) == [
+        "enc_self layer 0 has the heads [0, 2] in one and [0, 1] in the other",
+        "they have other feed-forward blocks or units (enc_ffn layer 0)",
+    ]
+    assert list(one.differences(Layout({"enc_self": [3]}, {"enc_self": [[0, 2]]}))) == [
+        "enc_self has 2 layers in one and 1 in the other", "enc_ffn has 1 layers in one and 0 in the other",
+    ]  # fmt: skip
