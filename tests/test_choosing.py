@@ -103,6 +103,8 @@ def test_one_head_in_every_layer():
     masks = [prune_random(PAPER, parse_amount("126"), [HEADS], seed, at_least_one=True) for seed in range(30)]
     assert all(set(format_config(mask).values()) == {"111111"} for mask in masks)
     assert len({tuple(mask.kept()) for mask in masks}) == 30
+    # All heads are as many as can be kept.
+    assert all(keep_random(PAPER, {"enc_self": 48}, 1, each) == PAPER for each in (False, True))
     for seed in range(30):
         mask = prune_random(PAPER, parse_amount("81%"), [HEADS], seed, at_least_one=True)
         assert len(mask.kept()) == 27 and "0" not in "".join(format_config(mask).values())
@@ -196,6 +198,7 @@ def test_complement():
         (lambda: prune_random(PAPER, parse_amount("0.1%"), [HEADS], 1), "prunes no head of 144"),
         (lambda: prune_random(PAPER, parse_amount("99.9%"), [HEADS], 1), "prunes all heads of 144"),
         (lambda: prune_random(PAPER, parse_amount("0"), [HEADS], 1), "prunes no head of 144"),
+        (lambda: parse_amount("1").of(1), "all heads of 1"),
         (lambda: prune_random(PAPER, parse_amount("-5%"), [HEADS], 1), "prunes no head of 144"),
         (lambda: prune_random(PAPER, parse_amount("200"), [HEADS], 1), "more than all heads of 144"),
         (lambda: prune_random(PAPER, parse_amount("127"), [HEADS], 1, True), "each of 18 layers with 17 of 144"),

@@ -189,12 +189,24 @@ def test_wrong_texts_are_refused(references, systems, message):
         paired_bootstrap("bleu", references, systems)
 
 
+def test_the_interval_covers_the_share_that_was_asked_for():
+    # Source: numpy's quantiles of the means of all resamples.
+    values = np.random.default_rng(1).normal(size=10)
+    system = np.column_stack([values, np.ones(10)])
+    [found] = bootstrap_statistics(lambda sums: sums[..., 0] / sums[..., 1], {"a": system}, 200, seed=3, alpha_ci=0.2)
+    means = np.concatenate(list(draw_counts(10, 10, 200, 3))) @ values / 10
+    assert found.ci == pytest.approx(np.quantile(means, [0.1, 0.9]))
+    # Two sentences and one resample are the least.
+    assert bootstrap_statistics(lambda sums: sums[..., 0], {"a": system[:2]}, 1)[0].ties == 1
+
+
 @pytest.mark.parametrize(
     "setting, message",
     [
         ({"resamples": 0}, "resamples must be at least 1, got 0"),
         ({"seed": -1}, "seed must be 0 or more, got -1"),
         ({"alpha_ci": 0.0}, "alpha_ci must be between 0 and 1"),
+        ({"alpha_ci": 1.0}, "alpha_ci must be between 0 and 1"),
         ({"sample_fraction": 1.5}, "sample fraction .* got 1.5"),
         ({"sample_fraction": float("nan")}, "sample fraction .* got nan"),
     ],
