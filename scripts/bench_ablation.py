@@ -103,10 +103,7 @@ def _measure(
         "loop": lambda: _replace(expected, one_by_one(session, loop, chosen)),
     }
     half = translator_of(session, session.cfg.dataset.gen_subset, range(count // 2), None)
-    halves = {
-        "half_masks": (masks[: len(masks) // 2], count, many),
-        "half_sentences": (masks, count // 2, half),
-    }
+    halves = {"half_masks": (masks[: len(masks) // 2], count, many), "half_sentences": (masks, count // 2, half)}
     for name, (some, _, translator) in halves.items():
         sides[name] = lambda some=some, translator=translator: in_packs(translator, some, args.masks_at_once)
     times, peaks = benchmarks.interleave(sides, args.rounds, session.device.type == "cuda")

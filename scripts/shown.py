@@ -100,11 +100,7 @@ START = Described(
 )
 
 HOST = Described(
-    [
-        Column("side", "side"),
-        Column("the GPU waits, ms", "waits", ".2f"),
-        Column("the GPU works, ms", "works", ".2f"),
-    ],
+    [Column("side", "side"), Column("the GPU waits, ms", "waits", ".2f"), Column("the GPU works, ms", "works", ".2f")],
     rows="rows",
     align="l",
     note="The host's work in an update on one CPU core: median (min-max) of {rounds} rounds' medians over {updates} "

@@ -66,11 +66,7 @@ DIFFERENCES = Described(
 )
 
 #: The same, with methods side by side.
-BY_HEADS = replace(
-    DIFFERENCES,
-    columns=[_HEADS, _OF_ONE],
-    across=Column("", "method"),
-)
+BY_HEADS = replace(DIFFERENCES, columns=[_HEADS, _OF_ONE], across=Column("", "method"))
 
 #: The same in the mean over all numbers of heads, against one method in each file.
 MEANS = replace(

@@ -12,13 +12,7 @@ import script_flags
 from shown import TYPE_1_ERRORS, tell
 
 from fairseq_headprune.evaluation.significance import bootstrap_statistics
-from fairseq_headprune.evaluation.trainings import (
-    against_value,
-    hierarchical_bootstrap,
-    mixed_model,
-    paired,
-    welch,
-)
+from fairseq_headprune.evaluation.trainings import against_value, hierarchical_bootstrap, mixed_model, paired, welch
 from fairseq_headprune.files import write_json
 from fairseq_headprune.provenance import script_environment
 

@@ -46,8 +46,7 @@ def test_maps_of_a_model_equal_a_slow_computation():
     gates, sample, inputs = find_gates(model), tiny.make_batch(), {}
     hooks = [
         module.register_forward_hook(
-            lambda _, __, kwargs, ___, at=(c, i): inputs.update({at: kwargs["key"]}),
-            with_kwargs=True,
+            lambda _, __, kwargs, ___, at=(c, i): inputs.update({at: kwargs["key"]}), with_kwargs=True
         )
         for c, i, module in gates.items()
     ]

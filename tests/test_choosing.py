@@ -233,8 +233,7 @@ COSTS = dict.fromkeys(FULL.kept(), 10)
 
 
 @pytest.mark.parametrize(
-    "share, kept, left",
-    [("1", [0, 1, 2, 3], 100), ("0.9x", [0, 2, 3], 90), ("85%", [0, 2], 80), ("0.6", [], 60)],
+    "share, kept, left", [("1", [0, 1, 2, 3], 100), ("0.9x", [0, 2, 3], 90), ("85%", [0, 2], 80), ("0.6", [], 60)]
 )
 def test_the_lowest_scores_go_until_the_model_is_small_enough(share, kept, left):
     mask, found = keep_within(FULL, SCORES, 100, COSTS, parse_share(share))

@@ -52,11 +52,7 @@ def test_a_verb_gets_its_arguments_and_gives_the_status(verb):
         (ValueError("K is 0, give 1 or more"), 2, "headprune make-it: K is 0, give 1 or more"),
         (KeyError("unknown component 'x'"), 2, "headprune make-it: unknown component 'x'"),
         (FileNotFoundError(2, "No such file", "a.pt"), 2, "headprune make-it: a.pt: there is no such file or folder"),
-        (
-            OSError(28, "No space left on device", "out"),
-            2,
-            "headprune make-it: out: No space left on device",
-        ),
+        (OSError(28, "No space left on device", "out"), 2, "headprune make-it: out: No space left on device"),
         (PermissionError(13, "cannot write to a"), 2, "headprune make-it: cannot write to a"),
         (RuntimeError("two\nlines"), 1, "headprune make-it: two lines"),
         (ZeroDivisionError(), 1, "headprune make-it: ZeroDivisionError"),

@@ -192,8 +192,7 @@ def test_binary_data_is_what_fairseq_preprocess_makes(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "flags, said",
-    [(["--seed", "-1"], "seed -1"), (["--test", "0"], "test 0"), (["--vocab", "5"], "vocab 5")],
+    "flags, said", [(["--seed", "-1"], "seed -1"), (["--test", "0"], "test 0"), (["--vocab", "5"], "vocab 5")]
 )
 def test_wrong_settings(tmp_path, capsys, flags, said):
     assert said in refused(capsys, "make-corpus", tmp_path / "c", *flags)

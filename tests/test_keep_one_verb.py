@@ -100,10 +100,7 @@ def test_the_table_of_the_paper():
         ("enc_dec", 1, 15, -13.56, 0.005, 0.02), ("dec_self", 1, 2, 0.24, 0.2, 1.0),
     ]  # fmt: skip
     names = ("component", "layer", "head", "delta", "p", "p_holm")
-    skipped = [
-        {"component": "enc_dec", "layer": 0, "heads": [7]},
-        {"component": "enc_self", "layer": 1, "heads": []},
-    ]
+    skipped = [{"component": "enc_dec", "layer": 0, "heads": [7]}, {"component": "enc_self", "layer": 1, "heads": []}]
     cells = [dict(zip(names, row, strict=True)) for row in rows]
     table = layer_table(cells, skipped, Family(0.01, 1000, 1, 4))
     assert table.render("markdown").splitlines() == [

@@ -26,7 +26,4 @@ def test_differences_are_counted_by_row():
     # By hand: one of two rows differs, by 3 where the root mean square of (0, 0, 3, 3, 3, 3) is sqrt(6).
     expected = torch.tensor([[0.0, 0.0, 3.0], [3.0, 3.0, 3.0]])
     found = torch.tensor([[0.0, 0.0, 3.0], [3.0, 6.0, 3.0]])
-    assert rounding._difference(found, expected) == {
-        "differing_rows": 0.5,
-        "largest": pytest.approx(3 / 6**0.5),
-    }
+    assert rounding._difference(found, expected) == {"differing_rows": 0.5, "largest": pytest.approx(3 / 6**0.5)}

@@ -30,11 +30,7 @@ def test_masks_of_items():
         assert Item("control").mask(PAPER, seed) == PAPER
         assert len(Item("random", "60%").mask(PAPER, seed).kept()) == 58
         one = Item("random", "87.5%:at-least-one").mask(PAPER, seed)
-        assert facts(Item("random"), seed, PAPER, one)["config"] == {
-            "ES": "111111",
-            "ED": "111111",
-            "DS": "111111",
-        }
+        assert facts(Item("random"), seed, PAPER, one)["config"] == {"ES": "111111", "ED": "111111", "DS": "111111"}
         layers = Item("layers", "middle:2,top:1").mask(PAPER, seed)
         assert facts(Item("layers"), seed, PAPER, layers)["config"] == dict.fromkeys(("ES", "ED", "DS"), "880080")
         twin = Item("config", CONFIG, mirror=True)

@@ -9,12 +9,7 @@ import pytest
 from sacrebleu.metrics import BLEU
 
 from fairseq_headprune.evaluation.compare_mt import compare_mt_bootstrap
-from fairseq_headprune.evaluation.significance import (
-    _kept_draws,
-    bootstrap_statistics,
-    draw_counts,
-    paired_bootstrap,
-)
+from fairseq_headprune.evaluation.significance import _kept_draws, bootstrap_statistics, draw_counts, paired_bootstrap
 
 REFERENCES = [
     "the cat sat on the mat today", "a dog runs very fast in the park", "we saw it all before noon",

@@ -13,10 +13,7 @@ from fairseq_headprune.files import read_json
 from fairseq_headprune.jobs import processes, template
 from fairseq_headprune.jobs.scheduler import Command, run_commands
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(not template.CAN_FORK, reason="jobs are forked on Linux only"),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(not template.CAN_FORK, reason="jobs are forked on Linux only")]
 
 
 @pytest.fixture(scope="module", autouse=True)
