@@ -1,13 +1,9 @@
 """The summary of a profile of a GPU."""
 
-import sys
 from types import SimpleNamespace
 
+import gpu_profile
 import pytest
-import tiny
-
-sys.path.insert(0, str(tiny.ROOT / "scripts"))
-import gpu_profile  # noqa: E402
 
 
 def row(key, device, microseconds, marked=False):
