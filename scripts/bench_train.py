@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import Any
 
 import benchmarks
+import script_flags
 import shown
 import torch
 import whole_trainings
@@ -104,7 +105,7 @@ def _about(args: argparse.Namespace, cuda: bool, unit: str, done: dict[str, int]
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser = script_flags.new_parser(__doc__)
     benchmarks.add_model_flags(parser)
     parser.add_argument("--updates", type=int, default=50, help="updates a round, one on each batch")
     parser.add_argument("--warm-up", type=int, default=50, help="updates of every side before the first round")
@@ -113,8 +114,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--workers", type=int, default=4, help="processes that load batches, with --whole")
     args = parser.parse_args()
     args.variants = args.variants.split(",")
-    if min(args.updates, args.rounds, args.warm_up) < 1:
-        parser.error("--updates, --rounds and --warm-up must be at least 1")
+    script_flags.check(args, "updates", "rounds", "warm_up")
     for name in args.variants:
         kind, *options = name.split("-")
         known = all(_OPTIONS.fullmatch(option) for option in options)
@@ -172,4 +172,4 @@ def _side(args: argparse.Namespace, times: dict, name: str, tokens: int) -> dict
 
 
 if __name__ == "__main__":
-    main()
+    script_flags.run(main)

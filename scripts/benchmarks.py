@@ -212,14 +212,14 @@ def draw_batches(task: Any, count: int, max_positions: Any = None, **size: int) 
         size: ``max_tokens`` or ``max_sentences`` per batch.
 
     Raises:
-        SystemExit: the training set has fewer batches.
+        ValueError: the training set has fewer batches.
     """
     epoch = task.get_batch_iterator(
         task.dataset("train"), **size, max_positions=max_positions, seed=SEED, epoch=1
     ).next_epoch_itr(shuffle=True)
     if len(epoch) < count:
         what = ", ".join(f"{name} {value}" for name, value in size.items())
-        raise SystemExit(f"the training set has {len(epoch)} batches of {what}, {count} are needed")
+        raise ValueError(f"the training set has {len(epoch)} batches of {what}, {count} are needed")
     return [next(epoch) for _ in range(count)]
 
 

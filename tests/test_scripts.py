@@ -47,6 +47,8 @@ def test_a_script_is_its_verb_from_the_clone(script, verb, monkeypatch):
     ("bench_host", "--sides walk", "--sides: walk: known are fairseq, no gates, l0"),
     ("bench_score", "--data none --cpu", "none/dict.de.txt: there is no such file or folder"),
     ("bench_score", "--synthetic --cpu --output none/new.json", "none/new.json: there is no folder none; make it"),
+    ("bench_train", "--synthetic --variants stock,walk", "unknown variant 'walk': stock, or gated with mask, ones"),
+    ("bench_train", "--data none --cpu", "none/dict.de.txt: there is no such file or folder"),
     ("bench_start", "--rounds 0", "--rounds 0: it must be at least 1"),
     ("bench_sweep", "none --checkpoints none --epochs 1 --cpu", "none/checkpoint1.pt: there is no such checkpoint"),
     ("check_graphs", "--cases walk", "--cases: walk: known are fp32"),
