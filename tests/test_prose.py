@@ -59,7 +59,6 @@ ELSEWHERE = {
         "0.24": "median of `importance` in CoLA-survivors.json",
     },
     "docs/papers/li2021.md": {"0.13": "the paper, Table 3b", "11.2": "the paper, Table 3b", "1.6": "= 89.22 - 87.61"},
-    "docs/speed.md": {"1.25": "the limit of scripts/check_gpu.py"},
     "examples/lottery/README.md": {
         "2.7": "largest difference of `scores` by seed in multi30k.json",
         "3.9": "= 33.21 - 29.36",
