@@ -18,8 +18,8 @@ GLUE="${1:?usage: random.sh GLUE}"
 TASK="${TASK:-SST-2}"
 BATCH="${BATCH:-32}"
 EPOCHS="${EPOCHS:-3}"
-OUT="${OUT:-$HERE/out/random-$TASK}"
-RESULTS="${RESULTS:-$HERE/results}"
+OUT="$(here "${OUT:-$HERE/out/random-$TASK}")"
+RESULTS="$(here "${RESULTS:-$HERE/results}")"
 mkdir -p "$OUT" "$RESULTS"
 SEARCH=() FLAGS=()
 devices
