@@ -140,8 +140,8 @@ def _arguments() -> tuple[argparse.Namespace, list[str]]:
     args, flags = parser.parse_known_args()
     if args.sentences == 1 or args.masks == 1:
         raise ValueError("--masks and --sentences must be at least 2, since half of them is timed, too")
-    script_flags.check(args, "rounds", "threads")
-    script_flags.check(args, "masks", "sentences", "masks_at_once", "control_masks", "loop_masks", least=0)
+    others = {"masks": 0, "sentences": 0, "masks_at_once": 0, "control_masks": 0, "loop_masks": 0}
+    script_flags.check(args, "rounds", "threads", **others)
     return args, flags
 
 

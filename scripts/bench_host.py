@@ -72,8 +72,7 @@ def _arguments() -> argparse.Namespace:
     add("--updates", type=int, default=100, help="updates of a round")
     script_flags.add_run_flags(parser, rounds=9)
     args = parser.parse_args()
-    script_flags.check(args, "rounds")
-    script_flags.check(args, "updates", least=2)
+    script_flags.check(args, "rounds", updates=2)
     vars(args).update(DATA)
     return args
 

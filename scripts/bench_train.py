@@ -10,8 +10,7 @@ file is written after every round, with ``--whole`` after every training, so tha
 
 import argparse
 import re
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
+from collections.abc import Callable
 from typing import Any
 
 import benchmarks
@@ -51,32 +50,26 @@ def _alone(args: argparse.Namespace, cuda: bool) -> dict[str, Any]:
     benchmarks.warm_up(first, cuda, f"{args.warm_up} updates")
     timed = batches[: args.updates]
     sides = {name: _updates(trainer, timed) for name, trainer in trainers.items()}
-    counts = {name: operations(_updates(trainer, timed[:1])) for name, trainer in trainers.items()}
+    more: dict[str, dict[str, Any]] = {
+        name: {"operations_an_update": operations(_updates(trainer, timed[:1]))} for name, trainer in trainers.items()
+    }
     tokens = sum(batch["ntokens"] for batch in timed)
 
-    def write(times: dict[str, list[float]], profiles: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
+    def write(times: dict[str, list[float]]) -> dict[str, Any]:
         return benchmarks.write_document(
             args,
             "train",
             **_about(args, cuda, f"{args.updates} updates", {name: len(mine) for name, mine in times.items()}),
             updates=args.updates,
             batches=benchmarks.describe_batches(args, timed),
-            sides={
-                name: {
-                    **_side(args, times, name, tokens),
-                    "operations_an_update": counts[name],
-                    **_profile(args, profiles.get(name)),
-                }
-                for name in times
-            },
+            sides={name: {**_side(args, times, name, tokens), **more[name]} for name in times},
         )
 
     times, _ = benchmarks.interleave(sides, args.rounds, cuda, write)
-    return write(times, {name: operations_on_gpu(side) for name, side in sides.items()} if cuda else {})
-
-
-def _profile(args: argparse.Namespace, found: dict[str, Any] | None) -> dict[str, Any]:
-    return {} if found is None else {"gpu_ms_per_update": 1000 * found["seconds"] / args.updates, "gpu": found}
+    for name, side in sides.items() if cuda else ():
+        found = operations_on_gpu(side)
+        more[name] |= {"gpu_ms_per_update": 1000 * found["seconds"] / args.updates, "gpu": found}
+    return write(times)
 
 
 def _whole(args: argparse.Namespace, cuda: bool) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from unittest.mock import patch
 
 import bench_ablation
 import benchmarks
+import script_flags
 import shown
 import torch
 import torch.nn.functional as F
@@ -71,12 +72,12 @@ def _arguments() -> tuple[argparse.Namespace, list[str]]:
     add("--sentences", type=int, nargs="+", default=[1000, 32, 4], help=text)
     add("--masks", type=int, default=16, help="in the batch of many masks")
     add("--tokens", type=int, default=20, help="length of the hypotheses and of the sources")
-    add("--rounds", type=int, default=3, help="draws of the random rows")
     add("--translated-masks", type=int, default=8, help="translate under this many masks of the ablation grid")
-    add("--output", help="write the result to this JSON file")
+    script_flags.add_run_flags(parser, rounds=3, what="draws of the random rows")
     args, flags = parser.parse_known_args()
-    if min(args.sentences) < 2 or min(args.masks, args.tokens, args.rounds, args.translated_masks) < 1:
-        parser.error("--sentences must be at least 2, the other numbers at least 1")
+    if min(args.sentences) < 2:
+        raise ValueError(f"--sentences {min(args.sentences)}: it must be at least 2")
+    script_flags.check(args, "masks", "tokens", "rounds", "translated_masks")
     return args, flags
 
 
@@ -253,4 +254,4 @@ def _over_rounds(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    main()
+    script_flags.run(main)

@@ -62,14 +62,18 @@ def some_of(known: Sequence[str]) -> Callable[[str], list[str]]:
     return read
 
 
-def check(args: argparse.Namespace, *counts: str, least: int = 1) -> None:
+def check(args: argparse.Namespace, *counts: str, **least: int) -> None:
     """Check numbers, by their names among the flags, and that ``--output`` can be written before anything is measured.
 
+    Args:
+        counts: flags whose numbers are at least 1.
+        least: flag -> the least number, for the others.
+
     Raises:
-        ValueError, OSError: a number is less than ``least``, or the file cannot be written.
+        ValueError, OSError: a number is less than that, or the file cannot be written.
     """
-    for name in counts:
-        if getattr(args, name) < least:
-            raise ValueError(f"--{name.replace('_', '-')} {getattr(args, name)}: it must be at least {least}")
+    for name, limit in {**dict.fromkeys(counts, 1), **least}.items():
+        if getattr(args, name) < limit:
+            raise ValueError(f"--{name.replace('_', '-')} {getattr(args, name)}: it must be at least {limit}")
     if args.output:
         check_output(args.output)

@@ -86,8 +86,8 @@ def _epochs(cfg: Any, cuda: bool) -> list[dict[str, float]]:
         before = trainer.get_num_updates()
         start = _now(cuda)
         result = train(cfg, trainer, *rest)
-        found.append({"seconds": _now(cuda) - start, "updates": trainer.get_num_updates() - before})
-        found[-1] |= {**of_updates(starts), "validation": sum(validations)}
+        seconds, updates = _now(cuda) - start, trainer.get_num_updates() - before
+        found.append({"seconds": seconds, "updates": updates, **of_updates(starts), "validation": sum(validations)})
         return result
 
     def timed_validate(*given: Any) -> Any:

@@ -156,6 +156,8 @@ def test_gates_of_feed_forward_parts_are_folded_into_the_weights(batch):
     heads = {c: [list(map(float, row)) for row in rows] for c, rows in find_gates(model).full().rows.items()}
     slim = rebuild(remove_heads(state_of(model), gates=SoftGates({**heads, **gates}), ffn=True).state)
     encoder, decoder = model.encoder.layers, model.decoder.layers
+    # By hand: of 64 units those with a gate other than 0 are left.
+    assert [layer.fc2.in_features for layer in (slim.encoder.layers[0], slim.decoder.layers[1])] == [32, 64]
     with torch.no_grad():
         encoder[0].fc2.weight *= torch.tensor(gates["enc_ffn"][0])
         decoder[1].fc2.weight *= torch.tensor(gates["dec_ffn"][1])

@@ -53,6 +53,8 @@ def test_a_script_is_its_verb_from_the_clone(script, verb, monkeypatch):
     ("bench_sweep", "none --checkpoints none --epochs 1 --cpu", "none/checkpoint1.pt: there is no such checkpoint"),
     ("check_graphs", "--cases walk", "--cases: walk: known are fp32"),
     ("draw_results", "none", "none: there is no such file or folder"),
+    ("rounding", "none --path none.pt --sentences 8 1", "--sentences 1: it must be at least 2"),
+    ("rounding", "none --path none.pt --tokens 0", "--tokens 0: it must be at least 1"),
     ("tables", "--write none", "none: there is no such file or folder"),
     ("type_1_errors", "--output none/new.json", "none/new.json: there is no folder none; make it first"),
 ])  # fmt: skip
