@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from fairseq_headprune.files import PathLike, check_format, identified, read_json, write_json
-from fairseq_headprune.parts.components import COMPONENTS, FFN, HEADS, Part, Shape, all_heads, check_component, noun
+from fairseq_headprune.parts.components import COMPONENTS, FFN, HEADS, Part, Shape, check_component, noun
 
 Entry = TypeVar("Entry")
 
@@ -99,14 +99,23 @@ class Table(Generic[Entry]):
 
     def kept(self, components: Iterable[str] = HEADS) -> list[Part]:
         """List the parts of these components that are not pruned, in the fixed order."""
-        return [part for part in self._parts(components) if self[part] != self.DROPPED]
+        return self._where(components, pruned=False)
 
     def dropped(self, components: Iterable[str] = HEADS) -> list[Part]:
         """List the pruned parts of these components, in the fixed order."""
-        return [part for part in self._parts(components) if self[part] == self.DROPPED]
+        return self._where(components, pruned=True)
 
-    def _parts(self, components: Iterable[str]) -> list[Part]:
-        return all_heads(self.shape, [check_component(component) for component in components])
+    def _where(self, components: Iterable[str], pruned: bool) -> list[Part]:
+        wanted = {check_component(component) for component in components}
+        # A model has thousands of units: an object for each would have all of memory searched for garbage.
+        return [
+            Part(component, layer, index)
+            for component, rows in self.rows.items()
+            if component in wanted
+            for layer, row in enumerate(rows)
+            for index, value in enumerate(row)
+            if (value == self.DROPPED) is pruned
+        ]
 
     def without(self, parts: Iterable[Part]) -> Self:
         """Return a copy in which these parts are also pruned; already pruned ones stay pruned.
