@@ -60,14 +60,18 @@ def half_precision(parameters, flat):
     return FP16Optimizer(cfg, parameters, make_adam([whole]), {None: whole})
 
 
+@pytest.mark.parametrize("sizes", [(3, 50, 7), (16, 48, 8)])
 @pytest.mark.parametrize("flat", [False, True])
 @pytest.mark.parametrize("max_norm", [0.0, 0.5])
-def test_half_precision_updates_are_fairseqs(flat, max_norm):
+def test_half_precision_updates_are_fairseqs(flat, max_norm, sizes):
     torch.manual_seed(1)
-    sides = [[torch.nn.Parameter((torch.arange(1.0, n + 1) / n).bfloat16()) for n in (3, 50, 7)] for _ in range(2)]
+    sides = [[torch.nn.Parameter((torch.arange(1.0, n + 1) / n).bfloat16()) for n in sizes] for _ in range(2)]
     stock, quick = (half_precision(side, flat) for side in sides)
     readings = Readings()
     speed_up(quick, readings)
+    # In one tensor every parameter must begin at a multiple of 16 bytes, 8 numbers.
+    together = len({parameter.untyped_storage().data_ptr() for parameter in sides[1]}) == 1
+    assert together == (flat and sizes == (16, 48, 8))
     for step in range(5):
         gradients = [torch.randn_like(p) for p in sides[0]]
         logged = {"loss": torch.tensor(2.5), "ntokens": 7, "count": torch.tensor(3)}
@@ -77,7 +81,7 @@ def test_half_precision_updates_are_fairseqs(flat, max_norm):
             if optimizer is quick:
                 readings.note(logged)
             for parameter, gradient in zip(side, gradients, strict=True):
-                parameter.grad = None if step == 2 and len(gradient) == 7 else gradient.clone()
+                parameter.grad = None if step == 2 and len(gradient) == sizes[-1] else gradient.clone()
             optimizer._needs_sync = True
             optimizer.multiply_grads(1 / 3)
             norms.append(float(optimizer.clip_grad_norm(max_norm)))

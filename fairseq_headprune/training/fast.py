@@ -1,6 +1,8 @@
 """Implementation of ``--cuda-graphs``: where it is supported, and what the task calls before each micro-batch."""
 
 import logging
+from collections.abc import Callable
+from functools import partial
 from typing import Any, Optional
 
 import torch
@@ -14,7 +16,7 @@ from torch import nn
 
 from fairseq_headprune.cuda_graphs import CudaRecorder
 from fairseq_headprune.training.optimizer import Readings, speed_up
-from fairseq_headprune.training.passes import Passes, Work
+from fairseq_headprune.training.passes import Gradients, Passes, Work
 from fairseq_headprune.training.quick import ModeSwitch, QuickSeed, QuickSettings, UpdateCount
 from fairseq_headprune.training.recording import INPUTS, PADDING, padded, shape_of
 
@@ -144,13 +146,7 @@ class FastTraining:
         self._scale = 1.0
         self._logs_likelihood, self._by_sentence = hasattr(criterion, "eps"), criterion.sentence_avg
         self.passes = Passes(self._work, model, CudaRecorder(), self._pad, self._eos, gates is not None)
-        zero = optimizer.zero_grad
-
-        def zero_grad() -> None:
-            zero()
-            self._work.gradients.clear()
-
-        optimizer.zero_grad = zero_grad
+        optimizer.zero_grad = partial(_clear, optimizer, optimizer.zero_grad, self._work.gradients)
         ModeSwitch.install(model)
         UpdateCount.install(model)
         QuickSeed.install()
@@ -202,6 +198,21 @@ class FastTraining:
         """Call after any micro-batch: its losses are read later, together with the gradient norm."""
         if self._reads:
             self._readings.note(logged)
+
+
+def _clear(optimizer: Any, zero: Callable[[], None], gradients: Gradients) -> None:
+    """Begin an update: gradients that passes have reached stay attached, and become 0."""
+    if isinstance(optimizer, FP16Optimizer):
+        # It would drop them one by one, to be attached again.
+        every, optimizer.fp16_params = optimizer.fp16_params, gradients.unreached()
+        try:
+            zero()
+        finally:
+            optimizer.fp16_params = every
+    else:
+        zero()
+        gradients.attach()
+    gradients.clear()
 
 
 def _of_model(optimizer: Any) -> list[nn.Parameter]:

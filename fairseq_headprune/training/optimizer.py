@@ -6,7 +6,7 @@ from typing import Any, Optional
 import torch
 from fairseq.optim import FP16Optimizer
 from fairseq.optim.adam import Adam
-from torch import Tensor
+from torch import Tensor, nn
 
 
 class Readings:
@@ -87,6 +87,21 @@ def total_norm(gradients: list[Tensor]) -> Tensor:
     return norms[0] if len(norms) == 1 else torch.linalg.vector_norm(torch.stack(norms))
 
 
+#: kernels read this many bytes at once, from a multiple of them
+_ALIGNED = 16
+
+
+def _in_one_tensor(parameters: list[nn.Parameter]) -> Optional[Tensor]:
+    """Move parameters into one tensor, in their order; None, and no change, if some would not be aligned."""
+    alike = len({(p.dtype, p.device) for p in parameters}) == 1
+    if not alike or any(p.nbytes % _ALIGNED for p in parameters):
+        return None
+    whole = torch.cat([p.detach().flatten() for p in parameters])
+    for parameter, part in zip(parameters, whole.split([p.numel() for p in parameters]), strict=True):
+        parameter.data = part.view_as(parameter)
+    return whole
+
+
 class _Copies:
     """Copies all gradients to float32 and all parameters back, at once."""
 
@@ -94,6 +109,8 @@ class _Copies:
         self._optimizer = optimizer
         self._model = [p for p in optimizer.fp16_params if p.requires_grad]
         self._master: Optional[list[tuple[Tensor, Tensor]]] = None
+        #: the model's parameters, if they stand in the order of flat float32 ones
+        self._whole = _in_one_tensor(self._model) if optimizer.has_flat_params else None
 
     def _pairs(self) -> list[tuple[Tensor, Tensor]]:
         """Return the float32 parameter and gradient of each model parameter (views if they are flat)."""
@@ -127,6 +144,9 @@ class _Copies:
     @torch.no_grad()
     def parameters(self) -> None:
         """Copy the float32 parameters into the model."""
+        if self._whole is not None:
+            self._whole.copy_(next(iter(self._optimizer.fp32_params.values())))
+            return
         torch._foreach_copy_(self._model, [value for value, _ in self._pairs()])
 
 

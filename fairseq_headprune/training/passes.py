@@ -44,11 +44,20 @@ class Gradients:
                 self._views[place] = part.view_as(parameter)
 
     def clear(self) -> None:
-        """Begin an update, after the optimizer has dropped the gradients: set all to 0, and attach them again."""
+        """Begin an update: set all to 0."""
         for flat in self._flat:
             flat.zero_()
+
+    def attach(self) -> None:
+        """Attach them again, if the optimizer has dropped them."""
         for parameter, view in self._reached.values():
             parameter.grad = view
+
+    def unreached(self) -> list[nn.Parameter]:
+        """Return the parameters that no pass has reached."""
+        if len(self._reached) == len(self.parameters):
+            return []
+        return [p for place, p in enumerate(self.parameters) if place not in self._reached]
 
     def add(self, found: Sequence[Optional[Tensor]]) -> None:
         """Add the gradients of one pass; None for parameters that it did not reach."""
