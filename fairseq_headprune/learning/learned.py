@@ -59,15 +59,16 @@ class LearnedGates:
             self._leaf = torch.from_numpy(self.learner.begin()).float().to(device)
             self._leaf.requires_grad_(self.learner.needs_gradient)
         else:
-            # Every update waits for the device before its step, so the last update's asynchronous copy has finished.
+            # Every update waits for the device before its step, so the last update's asynchronous copies have finished.
             self._staged_values[:] = self.learner.begin()
             self._leaf = self._place
-            self._values.copy_(self._staged, non_blocking=True)
         return self._leaf
 
     def put(self) -> Tensor:
         """Apply the present update's gates to the heads, for one forward and backward pass, and return them."""
         leaf = self.begin()
+        if self._place is not None:
+            self._values.copy_(self._staged, non_blocking=True)  # recorded with the pass
         weights = [module.out_proj.weight for module, _ in self._modules]
         scaled = gate_columns(leaf, weights, [count for _, count in self._modules])
         for (module, _), weight in zip(self._modules, scaled, strict=True):
