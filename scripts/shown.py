@@ -192,35 +192,6 @@ ABLATION = Described(
     "batch sizes, on the control masks; BLEU differs by: at most, over the masks.",
 )
 
-
-def _differ(found: list[Row]) -> str:
-    (row,) = found
-    largest = f" by {row['batch']['largest']:.0e}" if row["batch"]["differing_rows"] else ""
-    return f"{row['batch']['differing_rows']:.1%}{largest} ({row['half']['differing_rows']:.1%})"
-
-
-#: What rounding.py found: of products, and of translations.
-ROUNDING = Described(
-    [Column("product", "product"), Column("", form=_differ, over=True)],
-    rows="rows",
-    across=Column("", "sentences", lambda count: f"{count} sentences"),
-    align="l",
-    note="{precision}; rows of the loop that differ in a step of {masks} masks, and by how much at most, relative to "
-    "the product's root mean square; in parentheses in the loop's step of half of the sentences. Beam {beam}, {tokens} "
-    "tokens; {rounds} draws of the inputs.",
-)
-ROUNDED = Described(
-    [
-        Column("way to translate", "way"),
-        Column("equal to the loop's", "identical_hypotheses", ".3%"),
-        Column("differ", "differing_hypotheses", "d"),
-    ],
-    rows="translated",
-    align="l",
-    note="{precision}; {translated[0][masks]} masks of the ablation grid. Many rows: rows of zeros are added where a "
-    "linear layer gets few, in the loop, too.",
-)
-
 FINETUNE = Described(
     [
         _DEVICE,

@@ -16,6 +16,7 @@ from typing import Any
 import shown
 import shown_lottery
 import shown_models
+import shown_rounding
 import shown_studies
 import shown_trainings
 
@@ -68,8 +69,8 @@ KINDS: dict[str, Make] = {
     "pruners": _made(shown_studies.pruners),
     "pruners-costs": _made(shown_studies.pruners_costs),
     "random": shown_studies.random,
-    "rounding": _made(shown.ROUNDING.table),
-    "rounding-translations": _made(shown.ROUNDED.table),
+    "rounding": _made(shown_rounding.ROUNDING.table),
+    "rounding-translations": _made(shown_rounding.ROUNDED.table),
     "settings": _made(shown_trainings.settings),
     "slim": _made(shown_models.SLIM.table),
     "speed": _made(shown.SPEED.table),
