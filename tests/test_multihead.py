@@ -206,3 +206,14 @@ def test_a_beam_reorder_keeps_each_sentences_source():
     attention.set_beam_size(1)
     expected, _ = attention(x[1:, order], wide[:, order], wide[:, order], static_kv=True)
     assert close(found, expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_does_not_depend_on_the_layout_of_the_input(dtype):
+    # An encoder's first layer gets a view, (batch, time, d) transposed; where masks are mixed, it gets a copy.
+    module = gated(stock(self_attention=True)).to(dtype)
+    (x,) = inputs((B, T, D))
+    view = x.to(dtype).transpose(0, 1)
+    found, _ = module(view, view, view, need_weights=False)
+    copy = view.contiguous()
+    assert not view.is_contiguous() and torch.equal(module(copy, copy, copy, need_weights=False)[0], found)

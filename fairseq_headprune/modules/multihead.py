@@ -178,7 +178,7 @@ class GatedMultiheadAttention(GatedModule, MultiheadAttention):
         learned = self.learned_weight if self.training else None
         if learned is None:
             heads = apply_gate(heads, self.head_gate, self.head_keep if self.row_keep is None else self.row_keep)
-        merged = heads.permute(2, 0, 1, 3).flatten(2)
+        merged = heads.permute(2, 0, 1, 3).flatten(2).contiguous()  # see _project
         return self.out_proj(merged) if learned is None else F.linear(merged, learned, self.out_proj.bias)
 
     @staticmethod
@@ -196,7 +196,9 @@ class GatedMultiheadAttention(GatedModule, MultiheadAttention):
     def _project(self, query, key, value, key_padding_mask, incremental_state, static_kv):
         """Return queries, keys and values of each head; keys and values are None if a static cache holds them."""
         if self.self_attention:
-            key = value = query
+            # Of an input in another layout torch copies the numbers for each product, and adds the bias after rounding:
+            # in half precision results would depend on whether a mask has made a copy before.
+            key = value = query = query.contiguous()
         elif self.encoder_decoder_attention:
             if static_kv and "prev_key" in self._get_input_buffer(incremental_state):
                 return self._heads_first(self.q_proj(query)), None, None, key_padding_mask
