@@ -70,6 +70,8 @@ KINDS: dict[str, Make] = {
     "pruners-costs": _made(shown_studies.pruners_costs),
     "random": shown_studies.random,
     "rounding": _made(shown_rounding.ROUNDING.table),
+    "rounding-kernels": _made(shown_rounding.KERNELS.table),
+    "rounding-layouts": _made(shown_rounding.LAYOUTS.table),
     "rounding-translations": _made(shown_rounding.ROUNDED.table),
     "settings": _made(shown_trainings.settings),
     "slim": _made(shown_models.SLIM.table),
