@@ -5,6 +5,7 @@ import gzip
 import pytest
 from bert_models import hugging_face_folder
 from glue_data import write_glue
+from test_compare_outlook import estimate
 from test_compare_pruners import script
 from trainings import Here
 
@@ -25,7 +26,8 @@ def run(tmp_path_factory):
     words += ["--recipe", RECIPE, "--splits", "dev", "--sentences", "20", "--resamples", "50", "--generate-flags=--cpu"]
     with Here().instead() as here:
         assert script(*words) == 0
-    return {"folder": folder, "value": read_json(folder / "r" / "sst-2.json"), "started": here.started}
+    value = read_json(folder / "r" / "sst-2.json")
+    return {"folder": folder, "arguments": words, "value": value, "started": here.started}
 
 
 def test_every_method_keeps_the_heads_asked_for_and_is_scored(run):
@@ -52,6 +54,15 @@ def test_results_say_what_was_measured_and_hold_no_places(run):
     assert "--task glue --glue-task SST-2" in command and "--bert hf" in command
     assert "--criterion sentence_prediction_dsp --heads-kept 5 --preset dsp-bert" in command
     assert str(run["folder"]) not in str([value["settings"], value["rows"]])
+
+
+def test_dry_run_counts_a_part_of_train(run, tmp_path, capsys):
+    words = [*run["arguments"], "--work", tmp_path / "work", "--splits", "dev,valid"]
+    valid = []
+    value = estimate(capsys, words, lambda session, split: valid.append(len(session.dataset("valid"))))
+    # By hand: four trainings and a ranking, each on both splits; write_glue has 12 examples of dev.
+    assert (value["cells"], value["answers"]) == (10, 5 * (12 + valid[0]))
+    assert value["notes"][1:] == [f"with 1 ({split}, an untrained model of this size)" for split in ("dev", "valid")]
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,6 @@ from fairseq_headprune.jobs import train as jobs_train
 from fairseq_headprune.jobs.methods import DEFAULT
 from fairseq_headprune.jobs.training import Run, TrainingJob
 from fairseq_headprune.parts import Mask
-from fairseq_headprune.studies import outlook
 from fairseq_headprune.studies.folder import StudyFolder
 from fairseq_headprune.studies.pruners.answers import random_mask
 from fairseq_headprune.studies.stored import recomputed_p
@@ -255,23 +254,6 @@ def test_other_settings_need_another_folder(run, capsys):
 def test_wrong_flags_are_refused_before_anything_starts(data_bin, tmp_path, capsys, more, message):
     assert script(*arguments(data_bin, tmp_path), *more) == 2
     assert message in capsys.readouterr().err.splitlines()[-1] and not (tmp_path / "work").exists()
-
-
-def test_dry_run_prints_the_commands(data_bin, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(outlook, "time_training", lambda job: (3.0, 2.0, 0.05, 4, 2**30))
-    assert script(*arguments(data_bin, tmp_path), "--dry-run", "--json") == 0
-    value = json.loads(capsys.readouterr().out)
-    assert value["shape"] == SHAPE and not (tmp_path / "work").exists()
-    # By hand: six trainings, and three masks of the unpruned model, on two splits of 8 pairs.
-    assert (value["cells"], value["done"], value["answers"]) == (18, 0, 144)
-    assert "their models, which answer, are not there to be measured" in value["notes"][-1]
-    found = {training["name"]: training for training in value["jobs"]}
-    assert value["trainings"] == len(found) == 6 and value["memory"] == 2**30
-    assert list(found) == [f"{name}-1" for name in ("unpruned", "pipelined-dsp-5", "l0-5", "ste-5", "joint-dsp-5",
-                                                    "random-start-5")]  # fmt: skip
-    pipelined = found["pipelined-dsp-5-1"]
-    assert pipelined["after"] == "unpruned-1"
-    assert pipelined["command"][-2:] == ["--finetune-from-model", "runs/unpruned-1/checkpoint_best.pt"]
 
 
 def test_a_training_that_leaves_nothing_fails(tmp_path):

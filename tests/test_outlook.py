@@ -4,12 +4,10 @@ import shutil
 from types import SimpleNamespace
 
 import pytest
-from glue_data import write_glue
 from verbs import BEAM, refused, run_json
 
 from fairseq_headprune.jobs.training import TrainingJob
 from fairseq_headprune.studies import outlook
-from fairseq_headprune.studies.pruners.trainings import Classifying, Translating
 from fairseq_headprune.studies.study import Cell
 
 LOG = """2026 | INFO | fairseq.data.iterators | grouped total_num_itrs = 70
@@ -45,13 +43,6 @@ def test_trainings_are_added_up(monkeypatch):
     found = outlook.trained("study", [job("a")], 1)
     assert found.updates is None and found.seconds is None and "time       unknown" in found.text()
     assert outlook.trained("study", [], 1).seconds == 0
-
-
-def test_sentences_of_a_split_are_counted_without_a_model(data_bin, tmp_path):
-    # tiny.write_data, glue_data.write_glue
-    assert Translating().sentences(data_bin, "test") == 8 and Translating().sentences(data_bin, "none") is None
-    task = Classifying("SST-2", "bert")
-    assert [task.sentences(write_glue(tmp_path), split) for split in ("dev", "test", "valid")] == [12, 12, None]
 
 
 def test_times_are_short():
@@ -130,7 +121,7 @@ def test_trainings_that_others_start_from_are_counted_until_they_are_done(tmp_pa
     )  # fmt: skip
 
     def seen(*finished):
-        monkeypatch.setattr(outlook, "_finished", lambda path: dict.fromkeys(finished))
+        monkeypatch.setattr(outlook, "finished", lambda path: dict.fromkeys(finished))
         found = outlook.of_trainings(study, tmp_path, 1)
         return found.cells, found.trainings, found.updates, found.seconds, found.memory
 

@@ -110,7 +110,7 @@ def _work(args: argparse.Namespace, study: Any) -> None:
 
 def _outlook(args: argparse.Namespace, study: Any) -> int:
     """Print the trainings' commands, and an estimate of their time and memory."""
-    from fairseq_headprune.studies.outlook import of_comparison
+    from fairseq_headprune.studies.pruners.outlook import of_comparison
 
     study.check_folder(args.work)
     found, jobs = of_comparison(study, args.work, trainings_at_once(args))

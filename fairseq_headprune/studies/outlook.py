@@ -19,7 +19,6 @@ from fairseq_headprune.jobs.processes import with_package
 from fairseq_headprune.jobs.template import CAN_FORK
 from fairseq_headprune.jobs.training import Run, TrainingJob
 from fairseq_headprune.studies.folder import StudyFolder
-from fairseq_headprune.studies.pruners.study import ComparePruners
 from fairseq_headprune.studies.study import Study
 
 #: seconds after which a measurement is long enough
@@ -83,7 +82,7 @@ def of_masks(study: Study, paths: Sequence[str | Path], jobs: int, note: str = "
         jobs: processes that share the cells.
     """
     most, bound = study.at_most()
-    done = sum(len(_finished(path)) for path in paths)
+    done = sum(len(finished(path)) for path in paths)
     cells = None if most is None else max(0, len(paths) * most - done)
     each, memory, how = time_answers(study, 1 if study.stepwise else cells or 1)
     sentences = study.session.scored(study.split)["scored"]  # type: ignore[attr-defined]
@@ -95,8 +94,8 @@ def of_masks(study: Study, paths: Sequence[str | Path], jobs: int, note: str = "
 def of_trainings(study: Study, path: str | Path, at_once: int) -> Outlook:
     """Return the outlook of a study that trains, and runs its loaded model or each trained one once on its split."""
     study._folder = SimpleNamespace(path=Path(path))  # type: ignore[assignment]  # which is not made here
-    finished, cells = _finished(path), study.plan()
-    left = [cell for cell in cells if cell.id not in finished]
+    done, cells = finished(path), study.plan()
+    left = [cell for cell in cells if cell.id not in done]
     jobs = [cell.job for cell in left if cell.job is not None]
     if jobs:
         jobs = [*(job for job in study.before() if not Run(Path(path), job.place).done.exists()), *jobs]
@@ -106,18 +105,6 @@ def of_trainings(study: Study, path: str | Path, at_once: int) -> Outlook:
     seconds = None if found.seconds is None else found.seconds + answers * each / at_once
     told = {"answers": answers, "seconds": seconds, "memory": max(memory, found.memory), "notes": [*found.notes, how]}
     return replace(found, cells=len(left), done=len(cells) - len(left), **told)
-
-
-def of_comparison(study: ComparePruners, path: Path, at_once: int) -> tuple[Outlook, list[TrainingJob]]:
-    """Return the outlook of a comparison of pruners, and its trainings that are left."""
-    jobs, finished = [job for job in study.jobs() if not Run(path, job.place).done.exists()], _finished(path)
-    left = [cell for cell in study.plan() if cell.id not in finished]
-    counts = {split: study.how.task.sentences(study.how.data, split) for split in study.how.splits}
-    answers = None if None in counts.values() else sum(counts[cell.facts["split"]] or 0 for cell in left)
-    found = trained(study.name, jobs, at_once)
-    note = "the time is that of the trainings: their models, which answer, are not there to be measured"
-    notes = [*found.notes, *([note] if left else [])]
-    return replace(found, cells=len(left), done=len(finished), answers=answers, notes=notes), jobs
 
 
 def trained(name: str, jobs: Sequence[TrainingJob], at_once: int) -> Outlook:
@@ -229,7 +216,7 @@ def _last(flags: Sequence[str], name: str) -> int | None:
     return int(words[places[-1] + 1]) if places else None
 
 
-def _finished(path: str | Path) -> dict[str, Any]:
+def finished(path: str | Path) -> dict[str, Any]:
     """Return the cells of a study folder that are done, by id; none where there is no study yet."""
     return StudyFolder(path).cells() if (Path(path) / "study.json").is_file() else {}
 

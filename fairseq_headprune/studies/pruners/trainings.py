@@ -71,13 +71,6 @@ class Translating:
         found = {path for pattern in patterns for path in Path(data).glob(pattern)}
         return {path.name: sha256(path) for path in sorted(found)}
 
-    def sentences(self, data: str, split: str) -> int | None:
-        """Return the number of sentences of a split; None: there are no binarised files of it."""
-        from fairseq.data.data_utils import load_indexed_dataset
-
-        found = sorted(Path(data).glob(f"{split}.*-*.*.idx"))
-        return len(load_indexed_dataset(str(found[0].with_suffix("")), None)) if found else None
-
     def metric(self, references: Sequence[str], how: Comparison) -> Any:
         """Return BLEU against these references."""
         from fairseq_headprune.evaluation.statistics import corpus_metric
@@ -136,15 +129,6 @@ class Classifying:
     def hashes_found(self, data: Path | str, splits: Sequence[str]) -> dict[str, str]:
         """Return the hashes of train, which valid is a part of, the predicted splits, and the folder's weights."""
         return self.hashes(Path(data), [split for split in splits if split not in ("train", "valid")])
-
-    def sentences(self, data: str, split: str) -> int | None:
-        """Return the number of examples of a split; None: it may be a part of train, as ``valid``."""
-        from fairseq_headprune.glue.tsv import read_split, split_path
-
-        if split in ("train", "valid"):
-            return None
-        stem = self._task.stem(split)
-        return len(read_split(split_path(data, self._task, stem), self._task, stem)[0])
 
     def metric(self, references: Sequence[str], how: Comparison) -> Any:
         """Return the task's metric for these labels."""
