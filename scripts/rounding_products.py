@@ -106,7 +106,8 @@ def _of_encoder(session: Session, args: argparse.Namespace, drawn: _Drawn) -> di
     fairseq's embeddings are in memory by sentence, and layers are given a view of them by token. Where masks part, the
     batch copies the sentences, which are by token in memory then (see ``row_masks.branching``). On CUDA, heads that
     come out of attention may be in memory by sentence, too. Masked heads are a copy (see ``attention.apply_gate``): in
-    the loop in the layer that a mask prunes, in the batch in each layer that one of its masks prunes.
+    the loop in the layer that a mask prunes, in the batch in each layer that one of its masks prunes. (It does not
+    matter any more, since attention copies what it gives to linear layers; the layers alone still differ.)
     """
     layer, beam, tokens = session.model.encoder.layers[0], session.cfg.generation.beam, args.tokens
     own, cross = layer.self_attn, session.model.decoder.layers[0].encoder_attn
