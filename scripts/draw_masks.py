@@ -5,7 +5,7 @@ from itertools import cycle
 from typing import Any
 
 from matplotlib.axes import Axes
-from shown_trainings import numbers, unnumbered
+from shown_trainings import heads_by_component, unnumbered
 
 from fairseq_headprune.jobs.methods import in_order, title
 from fairseq_headprune.parts import PAPER_NAMES
@@ -38,13 +38,13 @@ def mask_figure(rows: Sequence[Mapping[str, Any]], stem: str, measure: str) -> N
 
 
 def _draw(axes: Axes, rows: Sequence[Mapping[str, Any]]) -> None:
-    columns = sorted({numbers(row["kept"]) for row in rows})
+    columns = sorted({heads_by_component(row["kept"]) for row in rows})
     methods = in_order(unnumbered(row["method"]) for row in rows)
     for place, (method, (colour, marker, _)) in enumerate(zip(methods, cycle(drawing.LOOKS.values()), strict=False)):
         mine = [row for row in rows if unnumbered(row["method"]) == method]
         aside = _APART * (place - (len(methods) - 1) / 2)
         axes.plot(
-            [columns.index(numbers(row["kept"])) + aside for row in mine], [row["score"] for row in mine],
+            [columns.index(heads_by_component(row["kept"])) + aside for row in mine], [row["score"] for row in mine],
             linestyle="none", color=colour, marker=marker, markersize=5, alpha=0.8, markeredgecolor="white",
             markeredgewidth=0.5, label=title(method), gid=method,
         )  # fmt: skip

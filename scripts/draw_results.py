@@ -14,7 +14,7 @@ from typing import Any
 import script_flags
 from draw_masks import mask_figure
 from PIL import Image
-from shown_trainings import numbers
+from shown_trainings import heads_by_component
 
 from fairseq_headprune.cli.results import effects_scatter
 from fairseq_headprune.files import read_json
@@ -85,7 +85,7 @@ def importance(value: dict[str, Any], stem: str) -> None:
 def methods(value: dict[str, Any], stem: str) -> None:
     """The figures of ``compare-pruners``."""
     whole = next(row for row in value["rows"] if row["method"] == "unpruned")
-    total = sum(numbers(whole["kept"]))
+    total = sum(heads_by_component(whole["kept"]))
     comparison_figure(value["points"], stem, total, value["measure"])
     set_figures(value["rows"], stem, total)
     mask_figure(value["rows"], f"{stem}-masks", value["measure"])

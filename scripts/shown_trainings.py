@@ -96,7 +96,7 @@ def unnumbered(method: str) -> str:
     return re.sub(r"\+mask=\d+", "", method)
 
 
-def numbers(kept: Mapping[str, Sequence[str]]) -> tuple[int, ...]:
+def heads_by_component(kept: Mapping[str, Sequence[str]]) -> tuple[int, ...]:
     """Return the number of heads that a mask keeps in each component."""
     return tuple(sum(layer.count("1") for layer in layers) for layers in kept.values())
 
@@ -104,7 +104,7 @@ def numbers(kept: Mapping[str, Sequence[str]]) -> tuple[int, ...]:
 def _of_mask(row: Row) -> str:
     """Return a mask's heads by component, and its score over trainings."""
     found = next(one for one in row["rows"] if (one["method"], one["count"]) == (row["method"], row["heads"]))
-    text = f"{'/'.join(map(str, numbers(found['kept'])))}: {mean_and_sd(row['score'], row['sd'])}"
+    text = f"{'/'.join(map(str, heads_by_component(found['kept'])))}: {mean_and_sd(row['score'], row['sd'])}"
     return text + (f" ({len(row['seeds'])})" if len(_trained(row["points"])) > 1 else "")
 
 

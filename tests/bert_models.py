@@ -8,7 +8,7 @@ from fairseq.models import ARCH_CONFIG_REGISTRY
 
 from fairseq_headprune.export.huggingface import write_folder
 from fairseq_headprune.imports.bert import HEAD
-from fairseq_headprune.imports.wordpieces import Vocabulary
+from fairseq_headprune.imports.wordpieces import WordPieceVocabulary
 from fairseq_headprune.models.bert_gated import BertGatedModel
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
@@ -18,10 +18,10 @@ PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *LETTERS, *(f"##{x}" for
 SMALL = {"encoder_layers": 3, "encoder_embed_dim": 24, "encoder_ffn_embed_dim": 40, "encoder_attention_heads": 4}
 
 
-def vocabulary(folder) -> Vocabulary:
+def vocabulary(folder) -> WordPieceVocabulary:
     """The vocabulary of ``PIECES``, which is left in ``folder/vocab.txt``."""
     (folder / "vocab.txt").write_text("".join(piece + "\n" for piece in PIECES), encoding="utf-8")
-    return Vocabulary.from_folder(folder)
+    return WordPieceVocabulary.from_folder(folder)
 
 
 def settings(labels=("0", "1"), **changed) -> Namespace:
@@ -57,7 +57,7 @@ def hugging_face_folder(folder, labels=("0", "1"), seed=1, **changed):
 
 def from_folder(folder, labels=("0", "1"), **flags):
     """The model that training starts with when it is given a folder, in evaluation mode."""
-    task = SimpleNamespace(labels=list(labels), name="made up", vocabulary=Vocabulary.from_folder(folder))
+    task = SimpleNamespace(labels=list(labels), name="made up", vocabulary=WordPieceVocabulary.from_folder(folder))
     args = Namespace(arch=flags.pop("arch", "bert_gated"), bert=str(folder), **flags)
     ARCH_CONFIG_REGISTRY[args.arch](args)
     model = BertGatedModel.build_model(args, task).eval()

@@ -14,7 +14,7 @@ import sentencepiece
 import torch
 import transformers
 
-from fairseq_headprune.corpus.sentences import draw
+from fairseq_headprune.corpus.sentences import draw_pair
 
 #: what tokenizers trip over: unknown characters, emoji, Japanese, right-to-left, tabs, spaces, nothing, very long lines
 HARD = [
@@ -60,7 +60,7 @@ MBART.pop("forced_bos_token_id")
 def corpus(count=600):
     """German and English sentences, lists of equal length."""
     draws = random.Random(1)
-    pairs = [draw(draws) for _ in range(count)]
+    pairs = [draw_pair(draws) for _ in range(count)]
     return [pair[0] for pair in pairs], [pair[1] for pair in pairs]
 
 

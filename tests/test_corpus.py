@@ -108,7 +108,7 @@ def test_test_set_does_not_depend_on_the_size_of_train():
 
 
 def test_too_many_pairs_are_refused(monkeypatch):
-    monkeypatch.setattr(sentences, "draw", lambda rng: ("Eins.", "One."))
+    monkeypatch.setattr(sentences, "draw_pair", lambda rng: ("Eins.", "One."))
     with pytest.raises(ValueError, match="only 1 distinct sentence pairs were found"):
         generate(SMALL)
 

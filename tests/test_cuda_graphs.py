@@ -16,12 +16,12 @@ from fairseq_headprune.cuda_graphs import AssumePadding, PlainRecorder
 from fairseq_headprune.modules.attach import find_gates
 from fairseq_headprune.parts import Part
 from fairseq_headprune.training import fast
-from fairseq_headprune.training.passes import Passes, Work
+from fairseq_headprune.training.passes import PaddedPass, Passes
 from fairseq_headprune.training.quick import ModeSwitch, QuickSeed
-from fairseq_headprune.training.recording import PaddedBatch, Recordings, Shape, padded, shape_of
+from fairseq_headprune.training.recording import BatchShape, PaddedBatch, Recordings, padded, shape_of
 
 DICTIONARY = tiny.make_dictionary()
-ROWS = Shape(3, 7, 6)
+ROWS = BatchShape(3, 7, 6)
 
 
 def make_criterion():
@@ -31,7 +31,7 @@ def make_criterion():
 
 def make_passes(model, recorder=None):
     """What runs batches of a model, and the work it does with each."""
-    work = Work(model, make_criterion(), [p for p in model.parameters() if p.requires_grad])
+    work = PaddedPass(model, make_criterion(), [p for p in model.parameters() if p.requires_grad])
     return Passes(work, model, recorder, DICTIONARY.pad(), DICTIONARY.eos()), work
 
 
@@ -58,12 +58,12 @@ def eager(model, batch):
     ],
 )
 def test_shapes_are_padded_to_multiples_within_the_models_lengths(shape, expected):
-    assert padded(Shape(*shape), 30, 60) == expected
+    assert padded(BatchShape(*shape), 30, 60) == expected
 
 
 def test_recordings_are_bounded_and_the_least_used_one_goes():
     found = Recordings(kept=2, worth=2, lead=3)
-    often, seldom, third = (Shape(16, 8, 8 * n) for n in range(1, 4))
+    often, seldom, third = (BatchShape(16, 8, 8 * n) for n in range(1, 4))
     assert found.get(often) is None and not found.is_due(often)
     assert found.get(often) is None and found.is_due(often)
     for shape in (often, seldom):
@@ -79,7 +79,7 @@ def test_recordings_are_bounded_and_the_least_used_one_goes():
 def test_more_shapes_than_recordings_do_not_drop_each_other():
     found, recorded = Recordings(kept=2, worth=2, lead=8), []
     for _ in range(50):
-        for shape in (Shape(16, 8, 8 * n) for n in range(1, 4)):
+        for shape in (BatchShape(16, 8, 8 * n) for n in range(1, 4)):
             if found.get(shape) is None and found.is_due(shape):
                 found.add(shape, shape)
                 recorded.append(shape)
@@ -90,7 +90,7 @@ def test_more_shapes_than_recordings_do_not_drop_each_other():
 def test_a_padded_batch_holds_the_sentences_and_rows_of_one_token():
     batch = tiny.make_batch()
     assert shape_of(batch) == ROWS
-    padded_batch = PaddedBatch(Shape(5, 8, 8), batch, DICTIONARY.pad(), DICTIONARY.eos())
+    padded_batch = PaddedBatch(BatchShape(5, 8, 8), batch, DICTIONARY.pad(), DICTIONARY.eos())
     for _ in range(2):  # nothing is left of a batch before
         padded_batch.load(batch)
     inputs, target = padded_batch.sample["net_input"], padded_batch.sample["target"]
@@ -109,7 +109,7 @@ def test_padding_changes_neither_loss_nor_gradients(dtype, limit, pruned):
     model.zero_grad(set_to_none=True)
     passes, work = make_passes(model, PlainRecorder())
     for times in range(1, 4):  # eagerly, recorded, replayed: gradients add up
-        passes.run(tiny.make_batch(), Shape(16, 8, 8))
+        passes.run(tiny.make_batch(), BatchShape(16, 8, 8))
         torch.testing.assert_close(work.numbers[0], logged["loss"].to(work.numbers.dtype), rtol=1e-5, atol=0)
         torch.testing.assert_close(work.numbers[1], logged["nll_loss"].to(work.numbers.dtype), rtol=1e-5, atol=0)
         wanted = times * torch.cat([expected[name].flatten() for name, _ in model.named_parameters()])
@@ -126,7 +126,7 @@ def test_the_loss_scale_is_a_tensor():
     model.zero_grad(set_to_none=True)
     passes, work = make_passes(model)
     work.scale.fill_(64.0)
-    passes.run(tiny.make_batch(), Shape(16, 8, 8))
+    passes.run(tiny.make_batch(), BatchShape(16, 8, 8))
     for name, parameter in model.named_parameters():
         torch.testing.assert_close(parameter.grad, 64 * expected[name], rtol=1e-9, atol=1e-12)
 
@@ -140,7 +140,7 @@ def test_another_mask_makes_recordings_void_and_the_same_one_does_not():
     for changed in (None, None, mask, None, copy.deepcopy(mask)):
         if changed is not None:
             gates.set_mask(changed)
-        passes.run(tiny.make_batch(), Shape(16, 8, 8))
+        passes.run(tiny.make_batch(), BatchShape(16, 8, 8))
         counts.append(work.numbers[0].item())
     assert counts[0] == counts[1] != counts[2] == counts[3] == counts[4]
 
@@ -156,7 +156,7 @@ def test_masks_of_learned_gates_leave_recordings_as_they_are(learned, made, monk
     for mask in (gates.full(), gates.full().without([Part("dec_self", 1, 0)])):
         gates.set_mask(mask)
         for _ in range(3):
-            passes.run(tiny.make_batch(), Shape(16, 8, 8))
+            passes.run(tiny.make_batch(), BatchShape(16, 8, 8))
     assert len(recorded) == made
 
 
@@ -167,7 +167,7 @@ def test_what_cannot_be_recorded_runs_all_the_same():
 
     passes, work = make_passes(make_model(), Failing())
     for _ in range(3):
-        passes.run(tiny.make_batch(), Shape(16, 8, 8))
+        passes.run(tiny.make_batch(), BatchShape(16, 8, 8))
     assert passes.failure == "operation not permitted" and work.numbers[0] > 0 and not passes.recordings
 
 
@@ -192,7 +192,7 @@ def test_where_memory_runs_out_half_as_many_passes_are_recorded(masked, caplog):
             self.made += 1
             return work
 
-    recorder, shapes = Limited(), [Shape(16, 8, 8 + 4 * number) for number in range(4)]
+    recorder, shapes = Limited(), [BatchShape(16, 8, 8 + 4 * number) for number in range(4)]
     passes, work = make_passes(make_model(), recorder)
     plain, expected = make_passes(make_model(), None)
     kept = []

@@ -17,7 +17,7 @@ from fairseq_headprune.learning import training
 from fairseq_headprune.learning.learned import gate_columns
 from fairseq_headprune.parts import Part
 from fairseq_headprune.speed.measure import operations
-from fairseq_headprune.training.passes import Work
+from fairseq_headprune.training.passes import PaddedPass
 
 #: as in transformer_iwslt_de_en: 6 + 6 layers of 4 heads
 HEADS = [Part(c, layer, head) for c in ("enc_self", "enc_dec", "dec_self") for layer in range(6) for head in range(4)]
@@ -143,9 +143,9 @@ def trainers():
 
 def counted(trainer, batch, monkeypatch):
     """Operations of an update inside the recorded pass and outside it, and its waits for the device."""
-    inside, waits, work, to_cpu = [], [], Work.__call__, torch.Tensor.cpu
+    inside, waits, work, to_cpu = [], [], PaddedPass.__call__, torch.Tensor.cpu
     with monkeypatch.context() as patch:
-        patch.setattr(Work, "__call__", lambda self, given: inside.append(operations(lambda: work(self, given))))
+        patch.setattr(PaddedPass, "__call__", lambda self, given: inside.append(operations(lambda: work(self, given))))
         patch.setattr(torch.Tensor, "cpu", lambda self: [waits.append(1), to_cpu(self)][1])
         total = operations(lambda: trainer.train_step([batch]))
     return inside[0], total - inside[0], len(waits)

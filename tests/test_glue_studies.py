@@ -17,14 +17,14 @@ from fairseq_headprune.importance.estimate import estimate
 from fairseq_headprune.importance.settings import ScoreSettings
 from fairseq_headprune.modules.attach import find_gates
 from fairseq_headprune.parts import Mask, Part, all_heads
-from fairseq_headprune.tasks.glue import GlueConfig, GlueTask
+from fairseq_headprune.tasks.glue import GlueConfig, GlueSentencePredictionTask
 
 SHAPE = {"enc_self": [4, 4, 4]}
 CLS, SEP = 2, 3
 
 
 def glue_task(is_regression):
-    task = GlueTask(GlueConfig(glue_task="STS-B" if is_regression else "SST-2"))
+    task = GlueSentencePredictionTask(GlueConfig(glue_task="STS-B" if is_regression else "SST-2"))
     task.vocabulary = SimpleNamespace(pad=0, edges=(CLS, SEP))
     return task
 

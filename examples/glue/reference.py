@@ -29,7 +29,7 @@ from fairseq_headprune.glue.dataset import (  # noqa: E402
 )
 from fairseq_headprune.glue.metrics import metric_of, scores  # noqa: E402
 from fairseq_headprune.glue.predict import predictions  # noqa: E402
-from fairseq_headprune.imports.wordpieces import Vocabulary  # noqa: E402
+from fairseq_headprune.imports.wordpieces import WordPieceVocabulary  # noqa: E402
 from fairseq_headprune.provenance import script_environment  # noqa: E402
 
 #: pieces of an example, as --max-positions of the task glue
@@ -46,7 +46,7 @@ def main() -> None:
         if args.device == "cuda" and not torch.cuda.is_available():
             raise ValueError("--device cuda: torch sees no GPU; choose cpu")
         task = glue_task(args.task)
-        vocabulary = Vocabulary.from_folder(args.bert or packaged_encoder())
+        vocabulary = WordPieceVocabulary.from_folder(args.bert or packaged_encoder())
         data = {
             name: GlueDataset(
                 read(args.glue, task, name, vocabulary, _LIMIT, Holdout()), name, vocabulary.pad, name == "train"

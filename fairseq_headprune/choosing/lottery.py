@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil
 
-from fairseq_headprune.choosing.random_heads import draw
+from fairseq_headprune.choosing.random_heads import draw_heads
 from fairseq_headprune.parts import COMPONENTS, FFN, HEADS, Mask, Part
 
 #: mode of a structured search -> its phases; each step of a phase prunes heads, blocks, or both
@@ -31,7 +31,7 @@ class Move:
     blocks: int
 
 
-class Search:
+class StructuredSearch:
     """A structured search: try each :meth:`move`, :meth:`tell` whether the score held; repeat until None.
 
     A step prunes a share of all heads, one block, or both. A failed joint step ends the joint phase; a failed step of
@@ -135,7 +135,7 @@ def drawn(parts: Sequence[Part], count: int, chance: random.Random) -> list[Part
     """
     if count > len(parts):
         raise ValueError(f"a ticket of {count} parts is larger than the {len(parts)} there are to draw from")
-    return draw(parts, count, chance)
+    return draw_heads(parts, count, chance)
 
 
 def _ticket(start: Mask, chosen: Iterable[Iterable[Part]]) -> Mask:

@@ -154,7 +154,7 @@ def generator(seed: int) -> random.Random:
     return random.Random(seed)
 
 
-def draw(heads: Sequence[Part], count: int, chance: random.Random) -> list[Part]:
+def draw_heads(heads: Sequence[Part], count: int, chance: random.Random) -> list[Part]:
     """Draw ``count`` of these heads without replacement; all sets are equally likely."""
     keys = [chance.random() for _ in heads]
     places = sorted(range(len(heads)), key=keys.__getitem__)[:count]
@@ -183,7 +183,7 @@ def draw_from_each(layers: Sequence[Sequence[Part]], count: int, chance: random.
         while number >= 0:
             here += 1
             number -= comb(len(layer), here) * ways[place + 1][left - here] if here <= left else 0
-        drawn += draw(layer, here, chance)
+        drawn += draw_heads(layer, here, chance)
         left -= here
     return drawn
 

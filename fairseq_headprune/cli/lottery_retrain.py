@@ -11,7 +11,7 @@ from fairseq_headprune.cli.study import (
     check_training_flags,
     fine_tuning,
     generation_flags,
-    run_trainings,
+    run_training_study,
 )
 from fairseq_headprune.cli.study_flags import add_comparison_flags, comparison_settings
 from fairseq_headprune.files import sha256
@@ -45,7 +45,7 @@ def run(argv: list[str]) -> int:
     how = Retraining(tuning, seed, rewind, fresh, kept)
     study = LotteryRetrain.of(session, args.gen_subset, tickets, how, comparison)
     study.generate = generation_flags(argv, _add_flags)
-    return run_trainings("lottery retrain", argv, args, study, WeightWork)
+    return run_training_study("lottery retrain", argv, args, study, WeightWork)
 
 
 def _add_flags(parser: argparse.ArgumentParser) -> None:

@@ -11,7 +11,7 @@ from fairseq_headprune.cli.study import (
     check_training_flags,
     fine_tuning,
     generation_flags,
-    run_trainings,
+    run_training_study,
 )
 from fairseq_headprune.cli.study_flags import (
     add_comparison_flags,
@@ -37,7 +37,7 @@ def run(argv: list[str]) -> int:
     chosen = items(args.random, args.config, args.triple, args.layers, args.mirror, args.control)
     study = RandomStudy.of(Session(args), args.gen_subset, chosen, args.seeds, how, comparison, args.components)
     study.generate, study.base, study.margin = generation_flags(argv, _add_flags), args.baseline, args.margin
-    return run_trainings("random-study", argv, args, study)
+    return run_training_study("random-study", argv, args, study)
 
 
 def parse(argv: list[str]) -> argparse.Namespace:

@@ -212,7 +212,7 @@ def generation_flags(argv: list[str], add_flags: Callable[[argparse.ArgumentPars
     return own.parse_known_args(argv)[1]
 
 
-def run_trainings(verb: str, argv: list[str], args: argparse.Namespace, study: Any, masks: Any = None) -> int:
+def run_training_study(verb: str, argv: list[str], args: argparse.Namespace, study: Any, masks: Any = None) -> int:
     """Run a study that trains and print its document; ``masks`` makes what computes cells without a training."""
     from fairseq_headprune.studies.masked import TrainWork
     from fairseq_headprune.studies.outlook import of_trainings

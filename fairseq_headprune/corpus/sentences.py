@@ -157,7 +157,7 @@ def _fill(rng: random.Random, form: Pair, known: dict[str, Pair] | None = None) 
     return tuple(text.format_map({slot: pair[side] for slot, pair in found.items()}) for side, text in enumerate(form))
 
 
-def draw(rng: random.Random) -> Pair:
+def draw_pair(rng: random.Random) -> Pair:
     """Draw one sentence pair (German, English), capitalised and ending in a full stop."""
     ((_, *form),) = rng.choices(TEMPLATES, weights=[int(weight) for weight, *_ in TEMPLATES])
     return tuple(text[0].upper() + text[1:] for text in _fill(rng, tuple(form)))
@@ -171,7 +171,7 @@ def distinct_pairs(seed: int, patience: int = 10_000) -> Iterator[Pair]:
     """
     rng, seen, misses = random.Random(seed), set[tuple[int, str]](), 0
     while misses < patience:
-        pair, misses = draw(rng), misses + 1
+        pair, misses = draw_pair(rng), misses + 1
         if seen.isdisjoint(enumerate(pair)) and all(len(text.split()) <= 20 for text in pair):
             yield pair
             misses = 0

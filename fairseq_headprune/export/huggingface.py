@@ -19,7 +19,7 @@ from fairseq_headprune.imports.families import family_of
 from fairseq_headprune.imports.folder import read_weights
 from fairseq_headprune.imports.pieces import FOLDER
 from fairseq_headprune.imports.weights import to_fairseq, to_hugging_face
-from fairseq_headprune.imports.wordpieces import Vocabulary
+from fairseq_headprune.imports.wordpieces import WordPieceVocabulary
 from fairseq_headprune.models.bert_gated import LABELS, BertGatedModel
 from fairseq_headprune.models.imported import CONFIG
 from fairseq_headprune.modules.attach import attach_gates
@@ -50,7 +50,7 @@ def reading_note() -> list[str]:
     return []
 
 
-def write_folder(folder: Path, settings: Any, weights: Mapping[str, Tensor], vocabulary: Vocabulary) -> None:
+def write_folder(folder: Path, settings: Any, weights: Mapping[str, Tensor], vocabulary: WordPieceVocabulary) -> None:
     """Write ``config.json``, ``model.safetensors`` and the vocabulary of a classifier.
 
     Args:
@@ -100,7 +100,7 @@ def save_bert(state: State, mask: Mask, folder: Path) -> dict[str, Any]:
             "becomes a Hugging Face folder"
         )
     weights = zeroed_weights(state, mask)
-    write_folder(folder, settings, weights, Vocabulary(text))
+    write_folder(folder, settings, weights, WordPieceVocabulary(text))
     return {
         "labels": getattr(settings, LABELS),
         "zeroed_heads": len(mask.dropped()),

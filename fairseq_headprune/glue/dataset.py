@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from fairseq_headprune.files import PathLike
 from fairseq_headprune.glue.catalogue import GlueTask
 from fairseq_headprune.glue.tsv import Example, read_bytes, read_split, split_path
-from fairseq_headprune.imports.wordpieces import Encoded, Vocabulary
+from fairseq_headprune.imports.wordpieces import Encoded, WordPieceVocabulary
 
 
 @dataclass
@@ -36,7 +36,9 @@ class Split:
     note: str
 
 
-def read(data: PathLike, task: GlueTask, split: str, vocabulary: Vocabulary, limit: int, holdout: "Holdout") -> Split:
+def read(
+    data: PathLike, task: GlueTask, split: str, vocabulary: WordPieceVocabulary, limit: int, holdout: "Holdout"
+) -> Split:
     """Read and encode a split: ``train``, ``valid``, ``dev``, ``test`` or a file stem.
 
     With a holdout, ``valid`` is the held-out part of train, and ``train`` the rest.

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_headprune.importance.losses import ScoredTask
-from fairseq_headprune.importance.ranks import in_order
+from fairseq_headprune.importance.ranks import gather_in_order
 from fairseq_headprune.importance.settings import Values
 from fairseq_headprune.modules.attach import GatedParts, find_gates, without_attention_weights
 
@@ -129,7 +129,7 @@ def confidence(model: nn.Module, batches: Iterable[dict[str, Any]], task: Scored
     sums = {c: [torch.zeros(len(m.indices), dtype=torch.float64) for m in ms] for c, ms in gates.modules.items()}
     queries = {c: 0 for c in gates.modules}
     counts = {"sentences": 0, "tokens": 0, "batches": 0}
-    for found, counted in in_order([_of_batch(model, gates, sample, task) for sample in batches]):
+    for found, counted in gather_in_order([_of_batch(model, gates, sample, task) for sample in batches]):
         counts = {name: number + counted[name] for name, number in counts.items()}
         for component, layer, maxima, number in found:
             sums[component][layer] += maxima

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from fairseq_headprune.importance.losses import Losses
 from fairseq_headprune.importance.part_weights import heads_with_broken_weights
-from fairseq_headprune.importance.ranks import in_order
+from fairseq_headprune.importance.ranks import gather_in_order
 from fairseq_headprune.importance.settings import REDUCTIONS, Values
 from fairseq_headprune.modules.attach import find_gates, without_attention_weights
 
@@ -112,7 +112,7 @@ def gradient_importance(
         raise ValueError(f"unknown reduction {reduction!r}; known are {', '.join(REDUCTIONS)}")
     total: dict[str, list[Any]] = {}
     counts = {"sentences": 0, "tokens": 0, "batches": 0, "source_tokens": 0}
-    for found, counted in in_order([_of_batch(derivatives, sample, reduction, power) for sample in batches]):
+    for found, counted in gather_in_order([_of_batch(derivatives, sample, reduction, power) for sample in batches]):
         counts = {name: number + counted[name] for name, number in counts.items()}
         for component, layers in found.items():
             before = total.get(component, [0.0] * len(layers))

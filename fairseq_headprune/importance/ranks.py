@@ -25,7 +25,7 @@ def own_share(batches: Sequence[Any]) -> Sequence[Any]:
     return batches[dist.get_rank() :: dist.get_world_size()] if dist.is_initialized() else batches
 
 
-def in_order(parts: list[Any]) -> list[Any]:
+def gather_in_order(parts: list[Any]) -> list[Any]:
     """Gather the results of all ranks, in the order of the batches that :func:`own_share` divided, on every rank.
 
     Sums over them do not depend on the number of ranks: the same numbers are added in the same order.

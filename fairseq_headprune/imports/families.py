@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fairseq_headprune.imports.family import Family, shared_vocabulary, single_token
+from fairseq_headprune.imports.family import ModelFamily, shared_vocabulary, single_token
 from fairseq_headprune.imports.folder import optional_json
 from fairseq_headprune.imports.vocabulary import (
     LANGUAGE,
@@ -21,9 +21,9 @@ from fairseq_headprune.imports.vocabulary import (
     cut_by,
     fairseq_order,
     framed,
-    in_order,
     listed_tokens,
     read_numbers,
+    symbols_in_order,
     tokenizer_numbers,
     tokenizer_or_sentencepiece,
 )
@@ -48,9 +48,9 @@ def _marian(folder: Path, config: Mapping[str, Any]) -> Vocabulary:
         what = "separate vocabularies" if separate else "one vocabulary"
         raise ValueError(f"{folder}: the tokenizer has {what}, which contradicts share_encoder_decoder_embeddings")
     size = config["vocab_size"]
-    source = in_order(numbers, size, "vocab.json")
+    source = symbols_in_order(numbers, size, "vocab.json")
     target_size = config.get("decoder_vocab_size") or size
-    target = in_order(others, target_size, "target_vocab.json") if separate else source
+    target = symbols_in_order(others, target_size, "target_vocab.json") if separate else source
     names = {key: target[number] for key, number in _marian_specials(config, len(target)).items()}
     specials = {"bos": None, "pad": names["pad"], "eos": names["eos"], "unk": str(tokenizer.get("unk_token", "<unk>"))}
     frames = framed([], [names["eos"]])
@@ -148,7 +148,7 @@ def _is_fifty(folder: Path, config: Mapping[str, Any]) -> bool:
 
 FAMILIES = {
     # Post-layer norm, sinusoidal positions from 0 (first half sines), padding as start token.
-    "marian": Family(
+    "marian": ModelFamily(
         arch="marian_gated",
         vocabulary=_marian,
         fixed={"imported_positions": "halves"},
@@ -161,7 +161,7 @@ FAMILIES = {
         },
     ),
     # M2M-100 and dense NLLB-200: fairseq's own transformer with pre-layer norm, and language tokens.
-    "m2m_100": Family(
+    "m2m_100": ModelFamily(
         arch="m2m_100_gated",
         vocabulary=_m2m,
         defaults={"activation_function": "relu", "scale_embedding": True},
@@ -169,7 +169,7 @@ FAMILIES = {
         final_norm=True,
     ),
     # Learned positions with an offset of 2, layer norm of the embeddings, byte-level symbols.
-    "bart": Family(
+    "bart": ModelFamily(
         arch="bart_gated",
         vocabulary=_bart,
         refused={
@@ -182,7 +182,7 @@ FAMILIES = {
         learned_positions=True,
     ),
     # cc25 and its descendants, and mBART-50: BART with pre-layer norm, and language tokens.
-    "mbart": Family(
+    "mbart": ModelFamily(
         arch="mbart_gated",
         vocabulary=_mbart,
         refused={"normalize_before": True, "normalize_embedding": True, "static_position_embeddings": False},
@@ -206,7 +206,7 @@ _OTHERS = {
 }
 
 
-def family_of(config: Mapping[str, Any]) -> Family:
+def family_of(config: Mapping[str, Any]) -> ModelFamily:
     """Return the family of a configuration.
 
     Raises:

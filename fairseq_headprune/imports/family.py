@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Optional
 
-from fairseq_headprune.imports.vocabulary import SPECIALS, Vocabulary, about, in_order
+from fairseq_headprune.imports.vocabulary import SPECIALS, Vocabulary, about, symbols_in_order
 
 #: activation in transformers -> fairseq's name of the same function
 _ACTIVATIONS = {
@@ -38,7 +38,7 @@ _DROPOUTS = {"dropout": 0.1, "attention_dropout": 0.0, "activation_dropout": 0.0
 
 
 @dataclass(frozen=True)
-class Family:
+class ModelFamily:
     """One family of models.
 
     Attributes:
@@ -134,9 +134,9 @@ def shared_vocabulary(
         forced: the first token of every translation, as a symbol or an id.
 
     Raises:
-        ValueError: as :func:`in_order`.
+        ValueError: as :func:`symbols_in_order`.
     """
-    symbols = in_order(numbers, config["vocab_size"], str(folder))
+    symbols = symbols_in_order(numbers, config["vocab_size"], str(folder))
     first = symbols[forced] if isinstance(forced, int) else forced
     return Vocabulary(symbols, symbols, about(SPECIALS, frames, forced=first, **notes), pieces)
 

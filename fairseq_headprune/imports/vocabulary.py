@@ -31,7 +31,7 @@ class Vocabulary:
     pieces: dict[str, Any] = field(default_factory=dict)
 
 
-def in_order(numbers: Mapping[str, int], size: int, name: str) -> list[str]:
+def symbols_in_order(numbers: Mapping[str, int], size: int, name: str) -> list[str]:
     """Return symbols in the order of their ids; ids without a symbol get ``madeupword0``, ….
 
     Raises:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fairseq_headprune.imports.family import Family
+from fairseq_headprune.imports.family import ModelFamily
 
 #: weight of an output layer's bias there; in fairseq's form it is part of a linear layer
 _BIAS = ("final_logits_bias", "decoder.output_projection.bias")
@@ -22,7 +22,7 @@ _COMPUTED = ("embed_positions.weights", "embed_positions._float_tensor", "encode
 _TABLE = 1e-3
 
 
-def layer_names(settings: Mapping[str, Any], family: Family) -> dict[str, tuple[int, ...]]:
+def layer_names(settings: Mapping[str, Any], family: ModelFamily) -> dict[str, tuple[int, ...]]:
     """Return the shapes of the parameters with the same name on both sides (in Hugging Face prefixed by ``model.``)."""
     shapes: dict[str, tuple[int, ...]] = {}
     width = settings["encoder_embed_dim"]
@@ -51,7 +51,7 @@ def _layer(place: str, parts: tuple[str, ...], width: int, inner: int) -> dict[s
 
 
 def to_fairseq(
-    weights: Mapping[str, Tensor], settings: Mapping[str, Any], family: Family, sizes: tuple[int, int], ties: tuple
+    weights: Mapping[str, Tensor], settings: Mapping[str, Any], family: ModelFamily, sizes: tuple[int, int], ties: tuple
 ) -> "OrderedDict[str, Tensor]":
     """Convert the weights of a folder to a fairseq checkpoint's, in float32; tied ones are one tensor.
 
@@ -124,7 +124,7 @@ def _embeddings(
     return result
 
 
-def _drop_computed(given: dict[str, Tensor], settings: Mapping[str, Any], family: Family) -> None:
+def _drop_computed(given: dict[str, Tensor], settings: Mapping[str, Any], family: ModelFamily) -> None:
     """Remove computed tables of positions after checking their values."""
     for name in [name for name in given if name.endswith(_COMPUTED)]:
         given.pop(name)
@@ -137,7 +137,7 @@ def _drop_computed(given: dict[str, Tensor], settings: Mapping[str, Any], family
                 raise ValueError(f"{side}.embed_positions.weight is no table of sines and cosines: it was trained")
 
 
-def to_hugging_face(weights: Mapping[str, Tensor], family: Family, ties: tuple[bool, bool]) -> dict[str, Tensor]:
+def to_hugging_face(weights: Mapping[str, Tensor], family: ModelFamily, ties: tuple[bool, bool]) -> dict[str, Tensor]:
     """Return the weights of an unpruned checkpoint by transformers' names; tied ones once."""
     share, tie = ties
     result: dict[str, Tensor] = {}

@@ -21,8 +21,8 @@ class Encoded(NamedTuple):
     is_cut: bool
 
 
-class Vocabulary:
-    """BERT's tokeniser, from the library ``tokenizers``."""
+class WordPieceVocabulary:
+    """BERT's WordPiece vocabulary, which also encodes text, by the library ``tokenizers``."""
 
     def __init__(self, text: str, name: str = "the vocabulary") -> None:
         """Read the text of a ``tokenizer.json``, which :meth:`to_text` returns too.
@@ -50,7 +50,7 @@ class Vocabulary:
         self._tokenizer.no_truncation()
 
     @classmethod
-    def from_folder(cls, path: PathLike) -> "Vocabulary":
+    def from_folder(cls, path: PathLike) -> "WordPieceVocabulary":
         """Read ``tokenizer.json``, or ``vocab.txt`` with ``tokenizer_config.json``, from a folder or a file.
 
         Raises:

@@ -69,7 +69,7 @@ def option(method: str, name: str) -> str | None:
     return next((text.partition("=")[2] for text in options(method) if text.startswith(f"{name}=")), None)
 
 
-def check(method: str) -> None:
+def check_method(method: str) -> None:
     """Check the name of a method or variant.
 
     Raises:

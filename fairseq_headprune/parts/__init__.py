@@ -17,4 +17,4 @@ from fairseq_headprune.parts.components import has_ffn as has_ffn
 from fairseq_headprune.parts.components import noun as noun
 from fairseq_headprune.parts.components import parse_components as parse_components
 from fairseq_headprune.parts.mask import Mask as Mask
-from fairseq_headprune.parts.table import Table as Table
+from fairseq_headprune.parts.table import PartTable as PartTable

@@ -5,10 +5,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Self
 
 from fairseq_headprune.parts.components import COMPONENTS, FFN, HEADS, Part
-from fairseq_headprune.parts.table import Table
+from fairseq_headprune.parts.table import PartTable
 
 
-class Mask(Table[int]):
+class Mask(PartTable[int]):
     """A table of 1 (kept) and 0 (pruned); feed-forward components that are omitted keep everything.
 
     A feed-forward row with the single entry 1 keeps all units that the block still has.
@@ -86,7 +86,7 @@ def _both(mine: list[int], other: list[int]) -> list[int]:
     return [a & b for a, b in zip(mine, other, strict=True)]
 
 
-class SoftGates(Table[float]):
+class SoftGates(PartTable[float]):
     """A gate for every head of a model, and for feed-forward parts if it has rows for them.
 
     A gate of 0 prunes the part, a gate of 1 leaves it unchanged.

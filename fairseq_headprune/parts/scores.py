@@ -6,14 +6,14 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
 from fairseq_headprune.parts.components import HEADS, Part
-from fairseq_headprune.parts.table import Rows, Table
+from fairseq_headprune.parts.table import PartTable, Rows
 
 #: omitted from the file if None
 _OPTIONAL = ("precision", "environment", "origin")
 
 
 @dataclass
-class Scores(Table[float | None]):
+class Scores(PartTable[float | None]):
     """Scores of the parts of a model with their provenance; the score of an already pruned part is None.
 
     Attributes:

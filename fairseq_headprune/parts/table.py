@@ -12,7 +12,7 @@ Entry = TypeVar("Entry")
 Rows = dict[str, list[list[Entry]]]
 
 
-class Table(Generic[Entry]):
+class PartTable(Generic[Entry]):
     """One entry for each part of a model, by original index.
 
     A row of an attention component has one entry per head. A row of a feed-forward component has one entry per unit, or

@@ -22,7 +22,7 @@ class _Wrapper(textwrap.TextWrapper):
 
 
 @dataclass(frozen=True)
-class Column:
+class TextColumn:
     """One column: its title and cells, the significance mark of each, and its alignment (``l``, ``c`` or ``r``).
 
     Marks extend to the right, so that marked and unmarked numbers line up.
@@ -64,7 +64,7 @@ class Column:
         return cells
 
 
-def layout(columns: Sequence[Column]) -> list[str]:
+def layout(columns: Sequence[TextColumn]) -> list[str]:
     """Return the lines of a table, at most ``WIDTH`` wide; empty for no columns.
 
     Columns that do not fit beside each other, even folded, come in blocks below each other. Each block begins with the
@@ -74,7 +74,7 @@ def layout(columns: Sequence[Column]) -> list[str]:
     return [line for number, block in enumerate(blocks) for line in ([""] if number else []) + block]
 
 
-def _blocks(columns: Sequence[Column]) -> list[list[Column]]:
+def _blocks(columns: Sequence[TextColumn]) -> list[list[TextColumn]]:
     if _total(column.least for column in columns) <= WIDTH:
         return [list(columns)]
     labels = [*takewhile(lambda column: column.align == "l", columns)] or [columns[0]]
@@ -88,11 +88,11 @@ def _blocks(columns: Sequence[Column]) -> list[list[Column]]:
     return blocks
 
 
-def _unfolded(column: Column) -> int:
+def _unfolded(column: TextColumn) -> int:
     return min(column.width, _WORD)
 
 
-def _block(columns: Sequence[Column]) -> list[str]:
+def _block(columns: Sequence[TextColumn]) -> list[str]:
     widths = [column.width for column in columns]
     while _total(widths) > WIDTH:
         spare = [i for i, column in enumerate(columns) if widths[i] > column.least]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fairseq_headprune.report.columns import Column, layout
+from fairseq_headprune.report.columns import TextColumn, layout
 
 #: The forms in which a table can be rendered.
 FORMS = ("text", "markdown", "latex", "csv")
@@ -185,8 +185,8 @@ def _mark(cell: Any) -> str:
     return cell.mark if isinstance(cell, Marked) else ""
 
 
-def _column(cells: Sequence[Any], align: str) -> Column:
-    return Column([_plain(cell) for cell in cells], [MARKS[_mark(cell)] for cell in cells], align)
+def _column(cells: Sequence[Any], align: str) -> TextColumn:
+    return TextColumn([_plain(cell) for cell in cells], [MARKS[_mark(cell)] for cell in cells], align)
 
 
 def _markdown_cell(cell: Any) -> str:

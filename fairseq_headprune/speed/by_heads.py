@@ -21,7 +21,7 @@ from fairseq_headprune.parts import Mask
 from fairseq_headprune.parts.notation import format_config
 from fairseq_headprune.removal.checkpoint import remove_heads
 from fairseq_headprune.session import Session
-from fairseq_headprune.speed.measure import ClassifierSide, Side, measure, parameter_shares, spread
+from fairseq_headprune.speed.measure import ClassifierSide, Side, measure, median_and_range, parameter_shares
 from fairseq_headprune.speed.variants import slim_session
 
 
@@ -252,12 +252,12 @@ def level(entries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {
         "heads": entries[0]["heads"],
         "masks": len(entries),
-        "parameters": spread([entry["parameters"] for entry in entries]),
-        "bytes": spread([entry["bytes"] for entry in entries]),
+        "parameters": median_and_range([entry["parameters"] for entry in entries]),
+        "bytes": median_and_range([entry["bytes"] for entry in entries]),
         "batches": {
             size: {
-                "examples_per_second": spread([e["batches"][size]["examples_per_second"] for e in entries]),
-                "ratio": spread([e["batches"][size]["ratio"]["median"] for e in entries]),
+                "examples_per_second": median_and_range([e["batches"][size]["examples_per_second"] for e in entries]),
+                "ratio": median_and_range([e["batches"][size]["ratio"]["median"] for e in entries]),
             }
             for size in entries[0]["batches"]
         },

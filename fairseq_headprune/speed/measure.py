@@ -112,7 +112,7 @@ def operations(work: Callable[[], object]) -> int:
     return counter.count
 
 
-def spread(values: Sequence[float]) -> dict[str, float]:
+def median_and_range(values: Sequence[float]) -> dict[str, float]:
     """Return median, smallest and largest."""
     return {"median": statistics.median(values), "min": min(values), "max": max(values)}
 
@@ -253,7 +253,7 @@ def _row(
         "seconds": [round(value, 6) for value in mine],
         "sentences_per_second": count / middle,
         "tokens_per_second": None if length is None else count * length / middle,
-        "speed": spread(ratios),
+        "speed": median_and_range(ratios),
         "peak_bytes": peaks[name] or None,
     }
 

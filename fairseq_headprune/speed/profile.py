@@ -127,7 +127,7 @@ def _points(where: str, row: Any) -> list[tuple[int, float]]:
     raise ValueError(f"{where}: costs are pairs of heads, ascending from 0, and seconds; found {row!r}")
 
 
-class Group(NamedTuple):
+class LayerGroup(NamedTuple):
     """Layers of one component that have equally many heads, and therefore the same cost."""
 
     component: str
@@ -148,7 +148,7 @@ class Cost(NamedTuple):
     high: float
 
 
-def groups(counts: Shape, each_layer: bool = False) -> list[Group]:
+def layer_groups(counts: Shape, each_layer: bool = False) -> list[LayerGroup]:
     """Group the layers of a model by head count; layers without heads are omitted.
 
     Args:
@@ -159,7 +159,7 @@ def groups(counts: Shape, each_layer: bool = False) -> list[Group]:
         for layer, heads in enumerate(counts.get(component, [])):
             if heads:
                 found.setdefault((component, heads, layer if each_layer else None), []).append(layer)
-    return [Group(component, tuple(layers), heads) for (component, heads, _), layers in found.items()]
+    return [LayerGroup(component, tuple(layers), heads) for (component, heads, _), layers in found.items()]
 
 
 def module_costs(times: Mapping[int, Sequence[float]], layers: int) -> list[Cost]:

@@ -16,8 +16,8 @@ from fairseq_headprune.modules.shrink import shrink
 from fairseq_headprune.parts import HEADS, Mask, Shape
 from fairseq_headprune.provenance import environment
 from fairseq_headprune.session import Session
-from fairseq_headprune.speed.measure import Side, conditions, measure, spread
-from fairseq_headprune.speed.profile import Cost, Group, Profile, groups, module_costs
+from fairseq_headprune.speed.measure import Side, conditions, measure, median_and_range
+from fairseq_headprune.speed.profile import Cost, LayerGroup, Profile, layer_groups, module_costs
 
 #: percentages of heads pruned in the random masks that check the prediction
 CHECKED = (25, 50, 75, 90)
@@ -42,7 +42,7 @@ def slim_session(session: Session, mask: Mask) -> Session:
     return slim
 
 
-def first_heads(full: Mask, group: Group, heads: int) -> Mask:
+def first_heads(full: Mask, group: LayerGroup, heads: int) -> Mask:
     """Return the mask that keeps the first ``heads`` heads of each layer of a group; which ones does not matter."""
     counts = [heads if layer in group.layers else n for layer, n in enumerate(_counts(full)[group.component])]
     return keep_per_layer(full, {group.component: counts})
@@ -75,7 +75,7 @@ def profile_session(
         )
     session.gates.set_mask(None)
     full = session.gates.full().only(HEADS)
-    parts = groups(_counts(full), each_layer)
+    parts = layer_groups(_counts(full), each_layer)
     masks = {_WHOLE: full}
     for number, group in enumerate(parts):
         masks |= {f"{number} {heads}": first_heads(full, group, heads) for heads in group.points()[:-1]}
@@ -105,7 +105,7 @@ def _counts(mask: Mask) -> Shape:
     return {component: [sum(row) for row in rows] for component, rows in mask.rows.items()}
 
 
-def _profile(full: Mask, parts: Sequence[Group], times: dict[str, list[float]]) -> Profile:
+def _profile(full: Mask, parts: Sequence[LayerGroup], times: dict[str, list[float]]) -> Profile:
     """Build the cost table from the seconds per batch of every round."""
     whole = times[_WHOLE]
     costs: dict[str, list] = {c: [[(0, 0.0)] for _ in rows] for c, rows in full.rows.items()}
@@ -120,7 +120,7 @@ def _profile(full: Mask, parts: Sequence[Group], times: dict[str, list[float]]) 
     return Profile(full.shape, statistics.median(whole) - modules, costs, measured=measured)
 
 
-def _row(group: Group, cost: Cost, times: list[float]) -> dict[str, Any]:
+def _row(group: LayerGroup, cost: Cost, times: list[float]) -> dict[str, Any]:
     return {
         "component": group.component,
         "layers": list(group.layers),
@@ -132,7 +132,7 @@ def _row(group: Group, cost: Cost, times: list[float]) -> dict[str, Any]:
 
 
 def _check(profile: Profile, name: str, mask: Mask, times: dict[str, list[float]]) -> dict[str, Any]:
-    measured, predicted = spread(times[name]), profile.seconds(mask)
+    measured, predicted = median_and_range(times[name]), profile.seconds(mask)
     return {
         "mask": name,
         "heads": _counts(mask),

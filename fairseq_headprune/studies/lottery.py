@@ -7,7 +7,7 @@ from fractions import Fraction
 from itertools import count, islice, takewhile
 from typing import Any
 
-from fairseq_headprune.choosing.lottery import GROUPS, Move, Search, parts_kept, weights_pruned
+from fairseq_headprune.choosing.lottery import GROUPS, Move, StructuredSearch, parts_kept, weights_pruned
 from fairseq_headprune.evaluation.p_values import p_text
 from fairseq_headprune.importance.settings import MICHEL, PRESETS, ScoreSettings
 from fairseq_headprune.parts import FFN, HEADS, Mask
@@ -173,7 +173,7 @@ class LotteryFind(MaskStudy):
         if self.mode == "magnitude":
             counts = weights_pruned(self.settings["weights"], share, self.settings["magnitude_of"])
             return next(islice(counts, len(accepted), None), None) if all(accepted) else None
-        search = Search(self.mode, **parts_kept(self.start), share=share)
+        search = StructuredSearch(self.mode, **parts_kept(self.start), share=share)
         for held in accepted:
             search.tell(held)
         return search.move()

@@ -18,14 +18,13 @@ from torch import Tensor
 from fairseq_headprune.criterions.settings import setting
 from fairseq_headprune.evaluation.evaluator import Evaluator
 from fairseq_headprune.files import PathLike
-from fairseq_headprune.glue.catalogue import GlueTask as Described
-from fairseq_headprune.glue.catalogue import glue_task
+from fairseq_headprune.glue.catalogue import GlueTask, glue_task
 from fairseq_headprune.glue.dataset import ExampleLosses, GlueDataset, Holdout, read
 from fairseq_headprune.glue.metrics import AND, metric_of, scores
 from fairseq_headprune.glue.predict import noted_logits, of_all_ranks, predictions
 from fairseq_headprune.glue.tsv import split_path
 from fairseq_headprune.imports.bert import read_config
-from fairseq_headprune.imports.wordpieces import Vocabulary
+from fairseq_headprune.imports.wordpieces import WordPieceVocabulary
 from fairseq_headprune.models.bert_gated import BertGatedModel
 from fairseq_headprune.models.starting import state_to_start_from
 from fairseq_headprune.tasks.gated import HEAD_MASK_HELP, WEIGHT_MASK_HELP, GatedTask
@@ -72,7 +71,7 @@ class Labels:
 
 
 @register_task("glue", dataclass=GlueConfig)
-class GlueTask(GatedTask, FairseqTask):
+class GlueSentencePredictionTask(GatedTask, FairseqTask):
     """Classify (or, for STS-B, score) sentences and sentence pairs.
 
     Tokens have BERT's own ids. The vocabulary is stored in every checkpoint's ``task_state``, so that evaluation needs
@@ -92,9 +91,9 @@ class GlueTask(GatedTask, FairseqTask):
     def __init__(self, cfg: GlueConfig, **kwargs: Any) -> None:
         """Check the settings; the keywords of fairseq's ``setup_task`` are not used."""
         super().__init__(cfg)
-        self.glue: Described = glue_task(cfg.glue_task)
+        self.glue: GlueTask = glue_task(cfg.glue_task)
         self.metric = metric_of(self.glue, cfg.metric)
-        self.vocabulary: Optional[Vocabulary] = None
+        self.vocabulary: Optional[WordPieceVocabulary] = None
         self.label_dictionary = Labels()
         self._predicted: list[tuple[Tensor, Tensor]] = []
         self.limit = 128 if cfg.max_positions is None else cfg.max_positions
@@ -130,7 +129,7 @@ class GlueTask(GatedTask, FairseqTask):
         """[CLS] and [SEP]."""
         return self._known_vocabulary().edges
 
-    def _known_vocabulary(self) -> Vocabulary:
+    def _known_vocabulary(self) -> WordPieceVocabulary:
         if self.vocabulary is None:
             raise ValueError("the vocabulary is not known before build_model, which takes it from the checkpoint")
         return self.vocabulary
@@ -271,11 +270,11 @@ class GlueTask(GatedTask, FairseqTask):
         state = dict(state_dict)
         text = state.pop("vocabulary", None)
         if text is not None:
-            self.vocabulary = Vocabulary(text, "the checkpoint's vocabulary")
+            self.vocabulary = WordPieceVocabulary(text, "the checkpoint's vocabulary")
         super().load_state_dict(state)
 
 
-def _vocabulary(cfg: Any) -> Vocabulary:
+def _vocabulary(cfg: Any) -> WordPieceVocabulary:
     """Return the vocabulary for training: that of the checkpoint it starts from, otherwise that of a folder or file.
 
     Raises:
@@ -284,10 +283,10 @@ def _vocabulary(cfg: Any) -> Vocabulary:
     state = state_to_start_from(cfg) or {}
     text = (state.get("task_state") or {}).get("vocabulary")
     if text is not None:
-        return Vocabulary(text, "the vocabulary of the checkpoint to start from")
+        return WordPieceVocabulary(text, "the vocabulary of the checkpoint to start from")
     path: Optional[PathLike] = getattr(cfg, "bert", None) or getattr(cfg, "vocabulary", None)
     if path is None:
         raise ValueError("no vocabulary: name a Hugging Face folder with --bert DIR, or a file with --vocabulary FILE")
     if getattr(cfg, "bert", None):
         read_config(path)  # another kind of model has another kind of vocabulary; report the wrong model first
-    return Vocabulary.from_folder(path)
+    return WordPieceVocabulary.from_folder(path)

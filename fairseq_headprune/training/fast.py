@@ -16,7 +16,7 @@ from torch import nn
 
 from fairseq_headprune.cuda_graphs import CudaRecorder
 from fairseq_headprune.training.optimizer import Readings, speed_up
-from fairseq_headprune.training.passes import Gradients, Passes, Work
+from fairseq_headprune.training.passes import Gradients, PaddedPass, Passes
 from fairseq_headprune.training.quick import ModeSwitch, QuickSeed, QuickSettings, UpdateCount
 from fairseq_headprune.training.recording import INPUTS, PADDING, padded, shape_of
 
@@ -142,7 +142,7 @@ class FastTraining:
             gates.stay_at_one_place()
             self._readings.gates = gates
         self._model, self._limits = model, model.max_positions()
-        self._work = Work(model, criterion, parameters, gates)
+        self._work = PaddedPass(model, criterion, parameters, gates)
         self._scale = 1.0
         self._logs_likelihood, self._by_sentence = hasattr(criterion, "eps"), criterion.sentence_avg
         self.passes = Passes(self._work, model, CudaRecorder(), self._pad, self._eos, gates is not None)

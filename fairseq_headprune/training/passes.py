@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from fairseq_headprune.cuda_graphs import AssumePadding, first_line, ran_out_of_memory
 from fairseq_headprune.modules.multihead import GatedMultiheadAttention
 from fairseq_headprune.modules.short_attention import AddedMasks
-from fairseq_headprune.training.recording import PaddedBatch, Recordings, Shape, loose_tensors
+from fairseq_headprune.training.recording import BatchShape, PaddedBatch, Recordings, loose_tensors
 
 logger = logging.getLogger(__name__)
 
@@ -81,7 +81,7 @@ _SET = ("row_keep", "row_block", "head_gate", "on_weights", "ffn_keep", "unit_ga
 _MASK = "head_keep"
 
 
-class Work:
+class PaddedPass:
     """One pass over a padded batch: writes losses and adds gradients at fixed addresses.
 
     Attributes:
@@ -157,7 +157,9 @@ def _store_time_first(module: nn.Module, inputs: Any, output: Tensor) -> Tensor:
 class Passes:
     """Runs padded batches, and records them if their shape is frequent enough."""
 
-    def __init__(self, work: Work, model: nn.Module, recorder: Any, pad: int, eos: int, learned: bool = False) -> None:
+    def __init__(
+        self, work: PaddedPass, model: nn.Module, recorder: Any, pad: int, eos: int, learned: bool = False
+    ) -> None:
         """Start without recordings.
 
         Args:
@@ -171,7 +173,7 @@ class Passes:
         self._places = [(place, name) for place in places for name in names if name in place]
         self._state = [place[name] for place, name in self._places]
 
-    def run(self, sample: dict[str, Any], shape: Shape) -> None:
+    def run(self, sample: dict[str, Any], shape: BatchShape) -> None:
         """Run one batch, padded to a shape.
 
         Random numbers and results are the same whether recorded or not.
@@ -189,7 +191,7 @@ class Passes:
         batch.load(sample)
         self._work(batch)
 
-    def _record(self, sample: dict[str, Any], shape: Shape) -> Any:
+    def _record(self, sample: dict[str, Any], shape: BatchShape) -> Any:
         batch = PaddedBatch(shape, sample, self._pad, self._eos)
         batch.load(sample)
         failure: Optional[str] = None

@@ -23,7 +23,7 @@ LEAD = 8
 T = TypeVar("T")
 
 
-class Shape(NamedTuple):
+class BatchShape(NamedTuple):
     """Size of a batch: sentences, and tokens of the longest source and target, including the end of sentence."""
 
     sentences: int
@@ -31,14 +31,14 @@ class Shape(NamedTuple):
     target: int
 
 
-def padded(shape: Shape, longest_source: int, longest_target: int) -> Shape:
+def padded(shape: BatchShape, longest_source: int, longest_target: int) -> BatchShape:
     """Return the shape that a batch is padded to; lengths stay within the model's maximum.
 
     Args:
         shape: of the batch itself.
         longest_source, longest_target: the model's ``max_positions``.
     """
-    return Shape(
+    return BatchShape(
         _up(shape.sentences, SENTENCES),
         max(shape.source, min(_length(shape.source), longest_source)),
         max(shape.target, min(_length(shape.target), longest_target)),
@@ -65,28 +65,28 @@ class Recordings(Generic[T]):
             lead: if there are as many as that, record a shape that was used this much more often than another one.
         """
         self._kept, self._worth, self._lead = kept, worth, lead
-        self._found: dict[Shape, T] = {}
-        self._uses: Counter[Shape] = Counter()
+        self._found: dict[BatchShape, T] = {}
+        self._uses: Counter[BatchShape] = Counter()
 
     def __len__(self) -> int:
         return len(self._found)
 
-    def get(self, shape: Shape) -> Optional[T]:
+    def get(self, shape: BatchShape) -> Optional[T]:
         """Return the recording of a shape, or None; counts as a use of the shape."""
         self._uses[shape] += 1
         return self._found.get(shape)
 
-    def is_due(self, shape: Shape) -> bool:
+    def is_due(self, shape: BatchShape) -> bool:
         """Whether the shape has been used often enough to be recorded."""
         uses = self._uses[shape]
         # Otherwise the shapes of an epoch that has more of them would drop each other and be recorded again and again.
         room = len(self._found) < self._kept or uses >= self._uses[self._least_used()] + self._lead
         return room and uses >= self._worth
 
-    def _least_used(self) -> Shape:
+    def _least_used(self) -> BatchShape:
         return min(self._found, key=self._uses.__getitem__)
 
-    def add(self, shape: Shape, recording: T) -> None:
+    def add(self, shape: BatchShape, recording: T) -> None:
         """Add a recording; if there are too many, drop the least used one."""
         while len(self._found) >= self._kept:
             del self._found[self._least_used()]
@@ -107,10 +107,10 @@ class Recordings(Generic[T]):
 INPUTS = {"src_tokens", "src_lengths", "prev_output_tokens"}
 
 
-def shape_of(sample: dict[str, Any]) -> Shape:
+def shape_of(sample: dict[str, Any]) -> BatchShape:
     """Return a batch's shape."""
     source, target = sample["net_input"]["src_tokens"], sample["target"]
-    return Shape(source.size(0), source.size(1), target.size(1))
+    return BatchShape(source.size(0), source.size(1), target.size(1))
 
 
 class PaddedBatch:
@@ -124,7 +124,7 @@ class PaddedBatch:
         sample: the padded batch in fairseq's form, always the same tensors.
     """
 
-    def __init__(self, shape: Shape, like: dict[str, Any], pad: int, eos: int) -> None:
+    def __init__(self, shape: BatchShape, like: dict[str, Any], pad: int, eos: int) -> None:
         """Create the tensors, on the device and with the dtypes of a batch."""
         inputs = like["net_input"]
         self._pad, self._eos, rows = pad, eos, shape.sentences

@@ -10,7 +10,7 @@ from fairseq_headprune.jobs.flags import training_settings
 from fairseq_headprune.jobs.methods import (
     SETTLED,
     base,
-    check,
+    check_method,
     in_order,
     lambda_flags,
     method_flags,
@@ -205,7 +205,7 @@ def trainings(
         ValueError: an unknown method, or one that takes the heads of another that is not compared.
     """
     for method in methods:
-        check(method)
+        check_method(method)
     chosen = [m for m in in_order(["unpruned", *methods]) if base(m) != "l0-lambda" and not ranks(m)]
     if not tune and any({"tuned", "long"} & {*options(method)} for method in chosen):
         raise ValueError("variants that are tuned, or trained for long, need --tune UPDATES")
