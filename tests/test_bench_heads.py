@@ -153,6 +153,7 @@ def test_the_table_of_the_readme():
         (["--heads", "13"], "--heads 13: the model has 12 heads"),
         (["--heads", "0"], "--heads must be at least 1, got 0"),
         (["--heads", "3,3"], "given twice"),
+        (["--batch-sizes", "x"], "--batch-sizes: 'x': give whole numbers as in 1,16"),
         (["--masks", "0"], "--masks must be at least 1, got 0"),
         (["--batch-sizes", "64"], "--batch-sizes 64: 6 examples are timed"),
         (["--study", "work"], "with --points"),

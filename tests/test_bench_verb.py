@@ -82,6 +82,7 @@ def test_beam_and_batch_size_of_fairseq_generate_are_measured(models):
         (["--length", "1"], "--length"),
         (["--length", "1025"], "--length 1025: the model translates to 1024 tokens"),  # --max-target-positions
         (["--beams", "0"], "--beams"),
+        (["--beams", "1,2.5"], "--beams: '1,2.5': give whole numbers as in 1,16"),
     ],
 )
 def test_wrong_numbers_are_refused(models, capsys, flags, words):

@@ -90,6 +90,14 @@ def test_the_verb_draws_one_run_and_many(tmp_path, capsys):
     assert names == {"heads-against-lambda", "distribution-dsp", "distribution-l0"}
 
 
+@pytest.mark.parametrize(
+    "at, message",
+    [("9,x", "--at: '9,x': give whole numbers as in 1,16"), ("-1", "--at must be at least 0, got -1")],
+)
+def test_wrong_updates_are_refused(capsys, at, message):
+    assert message in refused(capsys, "dynamics", "run", f"--at={at}")
+
+
 def drawn(panel):
     """The names of the curves in a picture."""
     return set(re.findall(r'<g id="(score|overlap|sampled|kept)"', base64.b64decode(svg_of(panel)).decode()))

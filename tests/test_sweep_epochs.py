@@ -163,11 +163,11 @@ def test_a_checkpoint_of_another_model_is_skipped(flags, run, tmp_path):
         (["--follow", "--until", "0"], "--until must be at least 1"),
         (["--idle", "0"], "--idle must be more than 0"),
         (["--follow", "--idle", "nan"], "--idle must be more than 0"),
-        (["--panel", "a"], "--panel 'a' is not a list"),
+        (["--panel", "a"], "--panel: 'a': give whole numbers as in 1,16"),
         (["--panel", "1,77"], "--panel 77: that epoch is not swept; name some of 1"),
         (["--epochs", "1,2", "--panel", "4"], "--panel 4: that epoch is not swept; name some of 1-2"),
         (["--keep", "5,12"], "--keep 12: the largest curve has 12 heads in play; name 1 to 11"),
-        (["--keep", "0"], "--keep 0: numbers count from 1"),
+        (["--keep", "0"], "--keep must be at least 1, got 0"),
         (["--order", "oracle:x"], "oracle"),
     ],
 )

@@ -4,7 +4,7 @@ import argparse
 import contextlib
 import json
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NoReturn, TypeVar
 
@@ -210,16 +210,18 @@ def check_outputs(output: str | None, figure: str | None = None) -> None:
         check_output(path)
 
 
-def numbers(text: str) -> list[int]:
-    """Parse comma-separated integers, for argparse.
+def numbers(text: str, kind: Callable[[str], Any] = int, may_be_empty: bool = False) -> list:
+    """Parse comma-separated numbers (``kind``: int or float), for argparse; empty items are skipped.
 
     Raises:
-        argparse.ArgumentTypeError: the text is something else.
+        argparse.ArgumentTypeError: an item is no such number, or there is none.
     """
-    try:
-        return [int(part) for part in text.split(",")]
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r}: give numbers as in 1,16") from None
+    with contextlib.suppress(ValueError):
+        found = [kind(part) for part in text.split(",") if part]
+        if found or may_be_empty:
+            return found
+    form = "whole numbers as in 1,16" if kind is int else "numbers as in 0.01,0.1"
+    raise argparse.ArgumentTypeError(f"{text!r}: give {form}")
 
 
 def check_least(least: int, args: argparse.Namespace, *flags: str) -> None:

@@ -6,7 +6,7 @@ import math
 import os
 import shlex
 import sys
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from fairseq_headprune.cli.common import (
     check_least,
     check_once,
     emit,
+    numbers,
 )
 from fairseq_headprune.cli.scale_flags import (
     add_dry_run_flag,
@@ -203,8 +204,7 @@ def _check(args: argparse.Namespace, total: int) -> None:
         raise ValueError(f"--counts {bad[0]}: the model has {total} heads")
     # A duplicate training would count twice in every mean.
     check_once(args, "counts", "seeds", "lambdas", "splits")
-    if min(args.seeds, default=-1) < 0:
-        raise ValueError("--seeds: name one or more, each 0 or above")
+    check_least(0, args, "seeds")
     check_least(1, args, "jobs", "updates", "step", "resamples")
     unknown = [stage for stage in args.stages if stage not in STAGES]
     if unknown:
@@ -226,29 +226,26 @@ def _check_report(args: argparse.Namespace) -> None:
     if args.references and len(args.references) != len(args.splits):
         raise ValueError(f"{len(args.references)} --references for {len(args.splits)} --splits: give one for each")
     for path in args.references:
-        if not path.is_file():
+        if not Path(path).is_file():
             raise FileNotFoundError(f"--references {path}: there is no such file")
     if args.tokenize not in tokeniser_names():
         raise ValueError(f"--tokenize {args.tokenize}: known are {', '.join(tokeniser_names())}")
 
 
-def _list(kind: Callable[[str], Any]) -> Callable[[str], list]:
-    def numbers(text: str) -> list:
-        return [kind(part) for part in text.split(",") if part]
-
-    return numbers
+def _words(text: str) -> list[str]:
+    return [word for word in text.split(",") if word]
 
 
 def _parser(prog: str) -> argparse.ArgumentParser:
     parser = Parser(prog=prog, description=_DESCRIPTION, formatter_class=_Help)
-    add = parser.add_argument
+    add, some = parser.add_argument, partial(numbers, may_be_empty=True)
     add("data", help="folder that fairseq-preprocess wrote")
     add("--work", type=Path, required=True, help="study folder: checkpoints, logs, masks and translations")
     add("--out", type=Path, required=True, help="stem of results: OUT.json, OUT.png, OUT.svg")
-    add("--methods", type=_list(str), default=DEFAULT, help=f"of {', '.join(NAMES)} (default: {','.join(DEFAULT)})")
-    add("--counts", type=_list(int), default=COUNTS, help=f"heads kept (default: {','.join(map(str, COUNTS))})")
-    add("--seeds", type=_list(int), default=[1], help="seeds of trainings and random masks (default: 1)")
-    add("--lambdas", type=_list(float), default=[], help="penalties of the method l0-lambda")
+    add("--methods", type=_words, default=DEFAULT, help=f"of {', '.join(NAMES)} (default: {','.join(DEFAULT)})")
+    add("--counts", type=some, default=COUNTS, help=f"heads kept (default: {','.join(map(str, COUNTS))})")
+    add("--seeds", type=numbers, default=[1], help="seeds of trainings and random masks (default: 1)")
+    add("--lambdas", type=partial(some, kind=float), default=[], help="penalties of the method l0-lambda")
     add("--glue-task", metavar="TASK", help="compare classifiers on this task; data is GLUE's folder")
     add("--bert", metavar="DIR", help="folder of Hugging Face that classifiers start from")
     add("--metric", help="of the GLUE task (default: GLUE's own)")
@@ -268,8 +265,8 @@ def _parser(prog: str) -> argparse.ArgumentParser:
         default=[],
         help="more flags of fairseq-train for variants +tuned, such as '--lr 3e-4'",
     )
-    add("--splits", type=_list(str), default=["test"], help="that are translated (default: test)")
-    add("--references", type=_list(Path), default=[], help="their raw references (default: the data's target side)")
+    add("--splits", type=_words, default=["test"], help="that are translated (default: test)")
+    add("--references", type=_words, default=[], help="their raw references (default: the data's target side)")
     add("--step", type=int, default=4, help="heads that michel removes between two estimates")
     add("--sentences", type=int, default=2000, help="of train, for each estimate; 0 takes all")
     add("--jobs", type=int, default=1, help="processes at the same time, spread over the GPUs")
@@ -279,7 +276,7 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     add("--tokenize", default="13a", help="sacrebleu's tokeniser, or tok")
     add_test_flags(parser)
     add_margin_flag(parser)
-    add("--stages", type=_list(str), default=list(STAGES), help=f"which to run (default: {','.join(STAGES)})")
+    add("--stages", type=_words, default=list(STAGES), help=f"which to run (default: {','.join(STAGES)})")
     add(
         "--no-last-checkpoints",
         action="store_true",

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from fairseq_headprune.cli.common import Parser, add_figure_flag, add_output_flags, add_width_flag
+from fairseq_headprune.cli.common import Parser, add_figure_flag, add_output_flags, add_width_flag, check_least, numbers
 from fairseq_headprune.cli.study import show_document
 from fairseq_headprune.errors import errors_of
 from fairseq_headprune.evaluation.correlation import correlations
@@ -161,6 +161,7 @@ def effects_scatter(data: dict[str, Any], names: tuple[str, str]) -> Scatter:
 def dynamics(argv: list[str]) -> int:
     """Run ``headprune dynamics``: how gates were learned, from training logs."""
     args = _dynamics_parser().parse_args(argv)
+    check_least(0, args, "at")
     document = gates_document(gates_value([read_run(path, args.until) for path in args.runs], args.score, args.at))
     if args.output is None:
         return show_document(document, args, None)
@@ -185,7 +186,7 @@ def _dynamics_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--at",
         metavar="N,N…",
-        type=_updates,
+        type=numbers,
         help="updates at which to tell how much of the set is in the final one (default: 25%%, 50%%, 75%% of each run)",
     )
     parser.add_argument(
@@ -198,13 +199,3 @@ def _dynamics_parser() -> argparse.ArgumentParser:
     add_output_flags(parser)
     add_width_flag(parser)
     return parser
-
-
-def _updates(text: str) -> list[int]:
-    try:
-        updates = [int(part) for part in text.split(",")]
-    except ValueError:
-        updates = [-1]
-    if min(updates) < 0:
-        raise argparse.ArgumentTypeError(f"{text!r}: give updates as in 1000,16000")
-    return updates

@@ -3,10 +3,11 @@
 import argparse
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fairseq_headprune.cli.common import check_least
+from fairseq_headprune.cli.common import check_least, numbers
 from fairseq_headprune.cli.model_flags import parse_model_flags
 from fairseq_headprune.cli.prune import add_prune_flags, order_kind, prune_maker
 from fairseq_headprune.cli.scale_flags import add_scale_flags, helpers, take_place
@@ -31,18 +32,18 @@ def run(argv: list[str]) -> int:
     if order_kind(args.order) == "oracle":
         raise ValueError("--order oracle is the order of one checkpoint; a sweep has several: omit it")
     make, follow = prune_maker(args), _follow(args)
-    panel, keep = _numbers("--panel", args.panel), _numbers("--keep", args.keep)
+    check_least(1, args, "panel", "keep")
     take_place(args)
     checkpoints = EpochCheckpoints(args.checkpoints, parse_epochs(args.epochs) if args.epochs else None)
     first = make(first_session(args, checkpoints, None if args.dry_run else follow))
     first.check()
-    _check_numbers(args, checkpoints, max(points[-1].pruned for points in first.steps.values()), keep, panel)
+    _check_numbers(args, checkpoints, max(points[-1].pruned for points in first.steps.values()))
     sweep, here = Sweep.of(first, checkpoints, follow), environment(args.headprune_command)
     if args.dry_run:
         sweep.check_folder(args.output)
         return _dry_run(args, first, list(checkpoints.readable()))
     warn(first)
-    sweep.keep, sweep.panel = keep, panel
+    sweep.keep, sweep.panel = args.keep, args.panel
     sweep.open(args.output, here)
     total = None if follow else first.planned() * len(checkpoints.readable())
     progress = Progress("sweep-epochs", total, args.quiet or args.worker)
@@ -55,7 +56,7 @@ def run(argv: list[str]) -> int:
     if args.worker:
         return 0
     done = [cell["epoch"] for cell in sweep.folder.cells().values()]
-    late = [epoch for epoch in panel if epoch not in done]
+    late = [epoch for epoch in args.panel if epoch not in done]
     if late:
         print(f"headprune sweep-epochs: --panel: no result for epochs {epoch_list(late)}", file=sys.stderr)
     return show(sweep, args)
@@ -86,14 +87,10 @@ def _add_flags(parser: argparse.ArgumentParser) -> None:
         default=3600.0,
         help="with --follow: end when no new checkpoint came for so long (default: 3600)",
     )
-    add(
-        "--panel",
-        metavar="LIST",
-        help="epochs of the figure's right panel (default: the first two and the last two)",
-    )
+    add = partial(add, metavar="LIST", type=partial(numbers, may_be_empty=True), default=[])
+    add("--panel", help="epochs of the figure's right panel (default: the first two and the last two)")
     add(
         "--keep",
-        metavar="LIST",
         help="numbers of heads kept, for which the epoch is sought in which the final set is first reached "
         "(default: a quarter, half and three quarters of the heads in play)",
     )
@@ -113,19 +110,7 @@ def _follow(args: argparse.Namespace) -> Any:
     return Follow(args.until, args.idle) if args.follow else None
 
 
-def _numbers(flag: str, text: str | None) -> list[int]:
-    try:
-        numbers = [int(part) for part in text.split(",")] if text else []
-    except ValueError as error:
-        raise ValueError(f"{flag} {text!r} is not a list of whole numbers such as 1,2,40") from error
-    if any(number < 1 for number in numbers):
-        raise ValueError(f"{flag} {text}: numbers count from 1")
-    return numbers
-
-
-def _check_numbers(
-    args: argparse.Namespace, checkpoints: Any, largest: int, keep: list[int], chosen: list[int]
-) -> None:
+def _check_numbers(args: argparse.Namespace, checkpoints: Any, largest: int) -> None:
     """Check head counts and epochs before anything is written.
 
     Raises:
@@ -133,11 +118,11 @@ def _check_numbers(
     """
     from fairseq_headprune.studies.epochs import epoch_list
 
-    for count in keep:
+    for count in args.keep:
         if count >= largest:
             raise ValueError(f"--keep {count}: the largest curve has {largest} heads in play; name 1 to {largest - 1}")
     # An epoch without a checkpoint may have been swept before, or its checkpoint may still be written.
     known = checkpoints.wanted or (set() if args.follow or Path(args.output).exists() else set(checkpoints.readable()))
-    for epoch in chosen:
+    for epoch in args.panel:
         if known and epoch not in known:
             raise ValueError(f"--panel {epoch}: that epoch is not swept; name some of {epoch_list(known)}")
