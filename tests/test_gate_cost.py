@@ -152,15 +152,16 @@ def counted(trainer, batch, monkeypatch):
 
 
 def test_gates_add_few_operations_to_an_update_whatever_k_is(trainers, monkeypatch):
-    """Counted. Inside: weights are stacked and scaled; gradients stacked, scaled, multiplied by weights, and summed.
+    """Counted.
 
-    Outside: the gates are copied to the device, and the norm, which is on the CPU by then, is checked.
+    Inside: gates are copied to the device, weights are stacked and scaled, gradients stacked, scaled, multiplied by
+    weights, and summed. Outside: the norm, which is on the CPU by then, is checked.
     """
     inside, outside, waits = counted(*trainers(None), monkeypatch)
     assert waits == 1  # the norm, with all else that is read
     for kind, kept in (("l0", ""), ("ste", "12"), ("dsp", "4"), ("dsp", "12"), ("dsp", "48")):
         mine = counted(*trainers(kind, kept), monkeypatch)
-        assert mine[0] - inside <= 6 and mine[1] - outside <= 2 and mine[2] == waits, (kind, kept, mine)
+        assert mine[0] - inside <= 7 and mine[1] - outside <= 1 and mine[2] == waits, (kind, kept, mine)
 
 
 def test_what_is_logged_is_computed_for_lines_only(trainers, monkeypatch):
