@@ -144,7 +144,7 @@ class NextWords:
 def toy(tmp_path_factory):
     save = tmp_path_factory.mktemp("toy")
     model = "--task toy_lm --arch transformer_lm --decoder-layers 2 --decoder-attention-heads 2 --decoder-embed-dim 16"
-    flags = "--cpu --optimizer adam --lr 0.02 --batch-size 8 --seed 1 --max-update 60 --num-workers 0 --dropout 0"
+    flags = "--cpu --optimizer adam --lr 0.005 --batch-size 8 --seed 1 --max-update 60 --num-workers 0 --dropout 0"
     tiny.fairseq_here(
         "train", save, "--save-dir", save, *f"{model} {flags} --jump 2 --no-epoch-checkpoints --no-progress-bar".split()
     )
