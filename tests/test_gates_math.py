@@ -237,18 +237,18 @@ def test_prices_of_a_target_by_hand():
     penalty = TargetPenalty([(np.arange(4), 1), (np.arange(4, 6), 2)], warm_up=10)
     hard = np.array([1, 1, 1, 1, 1, 0])
     # All 4 and 2 are wanted at first: errors 0 of 4 and -1 of 2. The unit is the mean absolute gradient.
-    penalty.adapt(hard, 0, np.array([1.0, -1, 1, -1, 4, -4]))
+    penalty.adapt(penalty.errors(hard, 0), 0, np.array([1.0, -1, 1, -1, 4, -4]))
     assert penalty.multipliers == pytest.approx([0, -0.25, 2])
     # Half-way 2.5 are wanted of the first: an error of 1.5 of 4.
-    penalty.adapt(hard, 5, np.zeros(6))
+    penalty.adapt(penalty.errors(hard, 5), 5, np.zeros(6))
     assert penalty.multipliers == pytest.approx([0.1875, -0.5, 1.96])
     expected = [1.96 * (0.1875 + 50 * 0.375)] * 4 + [1.96 * (-0.5 - 50 * 0.5)] * 2
-    assert penalty.prices(hard, 5) == pytest.approx(expected)
+    assert penalty.prices(penalty.errors(hard, 5)) == pytest.approx(expected)
     assert penalty.stats() == {"l0_price": pytest.approx(1.96 * (0.1875 - 0.5) / 2)}
     assert [penalty.keep_schedule(saved) for saved in ({}, {"warm_up": 10}, {"warm_up": 20})] == [False, False, True]
     assert penalty.description() == {"warm_up": 20}
     # Later the number is the target's: 3 of 4 are too many.
-    assert penalty.prices(hard, 30)[0] == pytest.approx(1.96 * (0.1875 + 50 * 0.75))
+    assert penalty.prices(penalty.errors(hard, 30))[0] == pytest.approx(1.96 * (0.1875 + 50 * 0.75))
 
 
 def test_wrong_settings_and_states_are_refused():

@@ -66,11 +66,15 @@ class FixedPenalty:
         #: the adapted prices, which are saved in checkpoints: none here
         self.multipliers = np.zeros(0)
 
-    def prices(self, hard: Array, update: int) -> Array:
-        """Return the price of each head, (heads,)."""
-        return np.full(len(hard), self._price)
+    def errors(self, hard: Array, update: int) -> Array:
+        """Return an empty array: there is no target."""
+        return self.multipliers
 
-    def adapt(self, hard: Array, update: int, gradient: Array) -> None:
+    def prices(self, errors: Array) -> float:
+        """Return the price of every head."""
+        return self._price
+
+    def adapt(self, errors: Array, update: int, gradient: Array) -> None:
         """Do nothing: the price is fixed."""
 
     def keep_schedule(self, description: dict[str, Any]) -> bool:
@@ -103,33 +107,28 @@ class TargetPenalty:
 
     def __init__(self, groups: list[tuple[Array, int]], warm_up: int) -> None:
         """Set the target: ``groups`` of (positions, heads to keep), lowered from all heads over ``warm_up`` updates."""
-        self._groups, self._warm_up = groups, max(1, warm_up)
+        self._warm_up = max(1, warm_up)
+        self._sizes = np.array([len(places) for places, _ in groups])
+        self._kept = np.array([kept for _, kept in groups])
+        self._group = np.empty(self._sizes.sum(), dtype=int)
+        for number, (places, _) in enumerate(groups):
+            self._group[places] = number
         self.multipliers = np.zeros(len(groups) + 1)
 
-    def _errors(self, hard: Array, update: int) -> Array:
+    def errors(self, hard: Array, update: int) -> Array:
         """Return each group's share of open heads above its target, which falls linearly during the warm-up."""
-        share = min(update / self._warm_up, 1.0)
-        errors = []
-        for places, kept in self._groups:
-            wanted = len(places) + share * (kept - len(places))
-            error = (hard[places].sum() - wanted) / max(1, len(places))
-            errors.append(error)
-        return np.array(errors)
+        wanted = self._sizes + min(update / self._warm_up, 1.0) * (self._kept - self._sizes)
+        return (np.bincount(self._group, hard, len(self._sizes)) - wanted) / np.maximum(1, self._sizes)
 
-    def prices(self, hard: Array, update: int) -> Array:
+    def prices(self, errors: Array) -> Array:
         """Return the price of each head, (heads,); negative if too few are open."""
-        result = np.zeros(len(hard))
-        errors = self._errors(hard, update)
-        unit = self.multipliers[-1]
-        for (places, _), multiplier, error in zip(self._groups, self.multipliers[:-1], errors, strict=True):
-            result[places] = unit * (multiplier + self.DAMPING * error)
-        return result
+        return (self.multipliers[-1] * (self.multipliers[:-1] + self.DAMPING * errors))[self._group]
 
-    def adapt(self, hard: Array, update: int, gradient: Array) -> None:
-        """Update the multipliers by the present error, and the unit by the size of the gradient w.r.t. the gates."""
+    def adapt(self, errors: Array, update: int, gradient: Array) -> None:
+        """Update the multipliers by the present errors, and the unit by the size of the gradient w.r.t. the gates."""
         size, unit = float(np.abs(gradient).mean()), self.multipliers[-1]
-        unit = size if update == 0 else self._PAST * unit + (1 - self._PAST) * size
-        self.multipliers = np.append(self.multipliers[:-1] + self.RATE * self._errors(hard, update), unit)
+        self.multipliers[:-1] += self.RATE * errors
+        self.multipliers[-1] = size if update == 0 else self._PAST * unit + (1 - self._PAST) * size
 
     def keep_schedule(self, description: dict[str, Any]) -> bool:
         """Use the warm-up of a saved penalty, if it had one; return whether it differs from the present one."""

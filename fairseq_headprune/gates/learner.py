@@ -60,11 +60,11 @@ class _Known(NamedTuple):
 
     Attributes:
         same_set: whether the sampled set is the learned one (see ``samples_learned_set`` of the rules).
-        hard, slope: of rules with a price: the learned set, and the derivative of P(open).
+        errors, slope: of rules with a price: how far the learned set is from its target, and the derivative of P(open).
     """
 
     same_set: Optional[bool]
-    hard: np.ndarray
+    errors: np.ndarray
     slope: np.ndarray
 
 
@@ -123,11 +123,11 @@ class GateLearner:
     def _find_known(self) -> _Known:
         if self._known is None:
             weights = self._drawn[0]
-            hard = slope = np.zeros(0)
+            errors = slope = np.zeros(0)
             if self.rule.penalty is not None:
                 p = self.rule.expected(weights)
-                hard, slope = self.rule.hard(weights), p * (1 - p)
-            self._known = _Known(self.rule.samples_learned_set(*self._drawn), hard, slope)
+                errors, slope = self.rule.penalty.errors(self.rule.hard(weights), self.updates), p * (1 - p)
+            self._known = _Known(self.rule.samples_learned_set(*self._drawn), errors, slope)
         return self._known
 
     def _draw(self, update: int) -> np.ndarray:
@@ -165,8 +165,8 @@ class GateLearner:
         by_weights, known = self._pullback(by_gates), self._find_known()
         if self.rule.penalty is not None:
             # The gradient of the sum of price times P(open); the price is adapted to the number of open gates.
-            self.rule.penalty.adapt(known.hard, self.updates, by_gates)
-            by_weights = by_weights + self.rule.penalty.prices(known.hard, self.updates) * known.slope
+            self.rule.penalty.adapt(known.errors, self.updates, by_gates)
+            by_weights = by_weights + self.rule.penalty.prices(known.errors) * known.slope
         self._gradient_norm = math.sqrt(by_weights.dot(by_weights))
         if self.rule.temperature is not None:
             lost = self._gradient_norm == 0 and bool(by_gates.any() and not by_weights.any())
@@ -176,7 +176,8 @@ class GateLearner:
         self.updates += 1
         self._adam.step(by_weights, self.updates)
         if self.rule.bound is not None:
-            self.weight.clamp_(-self.rule.bound, self.rule.bound)
+            np.minimum(self._values, self.rule.bound, out=self._values)
+            np.maximum(self._values, -self.rule.bound, out=self._values)
         if known.same_set is not None:
             self.sampled = (self.sampled[0] + known.same_set, self.sampled[1] + 1)
 
@@ -197,7 +198,8 @@ class GateLearner:
         if self.rule.penalty is None:
             return 0.0
         weights = self._weights()
-        return float(self.rule.penalty.prices(self.rule.hard(weights), self.updates) @ self.rule.expected(weights))
+        errors = self.rule.penalty.errors(self.rule.hard(weights), self.updates)
+        return float((self.rule.penalty.prices(errors) * self.rule.expected(weights)).sum())
 
     def stats(self) -> dict[str, float]:
         """Return the values to log for the last update."""
