@@ -28,7 +28,8 @@ from fairseq_headprune.training.optimizer import Readings
 from fairseq_headprune.training.quick import QuickSettings, UpdateCount
 
 #: side -> kind of gates and heads kept of 72
-SIDES = {"fairseq": ("", ""), "no gates": ("", ""), "l0": ("l0", ""), "ste24": ("ste", "24")}
+SIDES = {"fairseq": ("", ""), "no gates": ("", ""), "l0": ("l0", "")}
+SIDES |= {"l0-24": ("l0", "24"), "ste24": ("ste", "24")}
 SIDES |= {f"dsp{kept}": ("dsp", str(kept)) for kept in (4, 12, 24, 36, 48, 60)}
 _NARROW = "--encoder-embed-dim 16 --decoder-embed-dim 16 --encoder-ffn-embed-dim 8 --decoder-ffn-embed-dim 8".split()
 #: flags of ``benchmarks.add_model_flags``: random sentences, in batches as small as the model

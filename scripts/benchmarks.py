@@ -137,10 +137,13 @@ def training_settings(flags: Sequence[str]) -> Any:
 
 
 def learned_flags(kind: str, count: str, criterion: str) -> list[str]:
-    """Return the flags that learn gates: ``kind`` is ``l0``, or ``dsp`` or ``ste`` with the number of heads kept."""
+    """Return the flags that learn gates: ``kind`` is ``l0``, ``dsp`` or ``ste``, ``count`` the number of heads kept.
+
+    L0 without a number has a fixed penalty.
+    """
     flags = ["--criterion", f"{criterion}_{'l0' if kind == 'l0' else 'dsp'}", "--max-update", "100000"]
     if kind == "l0":
-        return [*flags, "--l0-penalty", "0.001"]
+        return [*flags, *(["--l0-target-heads", count] if count else ["--l0-penalty", "0.001"])]
     return [*flags, "--heads-kept", count, *(["--preset", "dsp-mt"] if kind == "dsp" else ["--straight-through"])]
 
 
