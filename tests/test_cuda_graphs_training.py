@@ -1,6 +1,7 @@
 """Whole trainings with ``--cuda-graphs``, on the CPU, where a recording is run anew. Reference: those without."""
 
 import json
+from itertools import cycle
 
 import check_graphs
 import fairseq_cli.train
@@ -16,6 +17,7 @@ from logged import log_lines, train
 
 from fairseq_headprune.checkpoints import read_state
 from fairseq_headprune.parts import Mask, Part
+from fairseq_headprune.training import fast
 from fairseq_headprune.training.optimizer import FusedAdam
 
 
@@ -86,6 +88,28 @@ def test_half_precision_skips_updates_and_scales_the_loss_as_without(data_bin, t
     assert state["last_optimizer_state"]["loss_scale"] == stock["last_optimizer_state"]["loss_scale"]
     for name, limit in {"gnorm": 0.02, "loss": 5e-3, "nll_loss": 5e-3}.items():
         assert [float(u[name]) for u in updates] == pytest.approx([float(u[name]) for u in expected], rel=limit)
+
+
+MIXED = {
+    "plain": (), "half": ("--fp16", "--fp16-init-scale", "16"), "no flat copy": ("--fp16", "--fp16-no-flatten-grads"),
+    "gates": (*learning.DSP, "--heads-kept", "4"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("more", MIXED.values(), ids=MIXED)
+def test_passes_of_one_update_add_up_recorded_or_not(data_bin, tmp_path, recorded, monkeypatch, more):
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: None)  # as above
+    monkeypatch.setattr(torch.Tensor, "cuda", lambda self: self)
+    # Of two passes an update: none is recorded, the second, the first, none, both.
+    reasons = cycle(["it is odd", "it is odd", "it is odd", None, None])
+    monkeypatch.setattr(fast, "why_not_batch", lambda sample: next(reasons))
+    flags = "--lr 1e-3 --dropout 0 --update-freq 2 --log-format json --log-interval 1".split()
+    norms = []
+    for name, mode in (("off", ()), ("on", ("--cuda-graphs", "on"))):
+        _, lines = train(data_bin, tmp_path / name, *flags, *mode, *more)
+        norms.append([json.loads(line[line.index("{") :])["gnorm"] for line in lines if '"gnorm"' in line])
+    assert len(norms[0]) == 12 and any("it is odd cannot be recorded" in line for line in lines)
+    assert [float(norm) for norm in norms[1]] == pytest.approx([float(norm) for norm in norms[0]], rel=0.02)
 
 
 EAGER = {
