@@ -37,7 +37,7 @@ class Mask(PartTable[int]):
 
     @classmethod
     def entry(cls, value: Any) -> int:
-        """Return 0 or 1; see :meth:`Table.entry`."""
+        """Return 0 or 1; see :meth:`PartTable.entry`."""
         if isinstance(value, float) or value not in (0, 1):
             raise ValueError(f"a mask entry is 0 or 1, found {value!r}")
         return int(value)
@@ -100,7 +100,7 @@ class SoftGates(PartTable[float]):
 
     @classmethod
     def entry(cls, value: Any) -> float:
-        """Return a finite number; see :meth:`Table.entry`."""
+        """Return a finite number; see :meth:`PartTable.entry`."""
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
             raise ValueError(f"the gate is {value!r}, not a finite number")
         return float(value)

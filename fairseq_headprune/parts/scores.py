@@ -59,7 +59,7 @@ class Scores(PartTable[float | None]):
 
     @classmethod
     def entry(cls, value: Any) -> float | None:
-        """Return a finite number or None; see :meth:`Table.entry`."""
+        """Return a finite number or None; see :meth:`PartTable.entry`."""
         if value is not None and not (isinstance(value, (int, float)) and math.isfinite(value)):
             raise ValueError(f"the score is {value!r}, not a finite number")
         return value
