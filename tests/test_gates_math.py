@@ -251,6 +251,21 @@ def test_prices_of_a_target_by_hand():
     assert penalty.prices(penalty.errors(hard, 30))[0] == pytest.approx(1.96 * (0.1875 + 50 * 0.75))
 
 
+@pytest.mark.parametrize("ahead", [False, True], ids=["in the step", "while a GPU works"])
+def test_an_update_is_priced_by_its_own_target(ahead):
+    total = len(HEADS)
+    learner = GateLearner(L0Rule(HEADS, target=total - 10, warm_up=10), HEADS, 0.01, seed=0)
+    for _ in range(3):
+        learner.begin()
+        if ahead:
+            learner.prepare()
+        learner.step(np.ones(total))
+    # By hand: all heads are open at first. The target falls by one head an update, so that 0, 1 and 2 are too many; the
+    # multiplier rises by half of their share of all. The mean absolute gradient is 1.
+    assert learner.hard().all()
+    assert learner.state()["multipliers"].tolist() == pytest.approx([0.5 * (0 + 1 + 2) / total, 1.0])
+
+
 def test_wrong_settings_and_states_are_refused():
     with pytest.raises(ValueError, match="rate"):
         GateLearner(RULES["ste"](), HEADS, 0.0, seed=1)
