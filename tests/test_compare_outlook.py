@@ -25,9 +25,9 @@ def estimate(capsys, words, measure=None):
     An answer takes 0.1 s alone, 0.02 s together with others; ``measure`` is called with the session and the split.
     """
 
-    def time_answers(what, size):
+    def time_answers(session, split, size):
         if measure is not None:
-            measure(what.session, what.split)
+            measure(session, split)
         return (0.1 if size == 1 else 0.02), 2**31, f"with {size}"
 
     with pytest.MonkeyPatch.context() as patch:

@@ -54,7 +54,7 @@ def test_searches_are_bounded(monkeypatch):
         name="lottery-find", split="test", stepwise=True, at_most=lambda: (14, "at most: it ends sooner"),
         session=SimpleNamespace(scored=lambda split: {"scored": 1000}),
     )  # fmt: skip
-    monkeypatch.setattr(outlook, "time_answers", lambda study, cells: (0.003 * cells, 2**30, "measured"))
+    monkeypatch.setattr(outlook, "time_answers", lambda session, split, cells: (0.003 * cells, 2**30, "measured"))
     found = outlook.of_masks(study, ["no-folder"], 2)
     assert (found.cells, found.answers, found.seconds) == (14, 14000, pytest.approx(21))
     assert found.notes == ["at most: it ends sooner", "measured"]
@@ -111,7 +111,7 @@ def test_a_study_that_trains_measures_a_training(trained, tmp_path, capsys):
 
 
 def test_trainings_that_others_start_from_are_counted_until_they_are_done(tmp_path, monkeypatch):
-    monkeypatch.setattr(outlook, "time_answers", lambda study, cells: (0.1, 2**31, "measured"))
+    monkeypatch.setattr(outlook, "time_answers", lambda session, split, cells: (0.1, 2**31, "measured"))
     monkeypatch.setattr(outlook, "time_training", lambda first: (0.0, 1.0, 0.5, 70, 2**30))
     names = ["fresh", "retrained", "random"]
     cells = [Cell("pruned"), *(Cell(name, job=job(name, "--max-update", "10")) for name in names)]

@@ -84,9 +84,9 @@ def of_masks(study: Study, paths: Sequence[str | Path], jobs: int, note: str = "
     most, bound = study.at_most()
     done = sum(len(finished(path)) for path in paths)
     cells = None if most is None else max(0, len(paths) * most - done)
-    each, memory, how = time_answers(study, 1 if study.stepwise else cells or 1)
-    sentences = study.session.scored(study.split)["scored"]  # type: ignore[attr-defined]
-    answers = None if cells is None else cells * sentences
+    session, split = study.session, study.split  # type: ignore[attr-defined]
+    each, memory, how = time_answers(session, split, 1 if study.stepwise else cells or 1)
+    answers = None if cells is None else cells * session.scored(split)["scored"]
     seconds = None if answers is None else answers * each / jobs
     return Outlook(study.name, cells, done, 0, 0, answers, seconds, memory, [*filter(None, (bound, note)), how])
 
@@ -99,8 +99,9 @@ def of_trainings(study: Study, path: str | Path, at_once: int) -> Outlook:
     jobs = [cell.job for cell in left if cell.job is not None]
     if jobs:
         jobs = [*(job for job in study.before() if not Run(Path(path), job.place).done.exists()), *jobs]
-    each, memory, how = time_answers(study, 1)
-    answers = len(left) * study.session.scored(study.split)["scored"]  # type: ignore[attr-defined]
+    session, split = study.session, study.split  # type: ignore[attr-defined]
+    each, memory, how = time_answers(session, split, 1)
+    answers = len(left) * session.scored(split)["scored"]
     found = trained(study.name, jobs, at_once)
     seconds = None if found.seconds is None else found.seconds + answers * each / at_once
     told = {"answers": answers, "seconds": seconds, "memory": max(memory, found.memory), "notes": [*found.notes, how]}
@@ -122,11 +123,10 @@ def trained(name: str, jobs: Sequence[TrainingJob], at_once: int) -> Outlook:
     return Outlook(name, len(jobs), 0, len(jobs), updates, None, seconds, memory, [note + side])
 
 
-def time_answers(study: Any, cells: int) -> tuple[float, int, str]:
+def time_answers(session: Any, split: str, cells: int) -> tuple[float, int, str]:
     """Measure the model on some sentences: seconds of one answer under one mask, bytes at the peak, and how."""
-    session, split = study.session, study.split
-    size = min(masks_at_once(session, session.evaluator(split)), cells)
-    masks = [study.start.without([head]) for head in study.start.kept()[:size]] or [study.start]
+    size, start = min(masks_at_once(session, session.evaluator(split)), cells), session.gates.mask()
+    masks = [start.without([head]) for head in start.kept()[:size]] or [start]
     total, count, taken = session.scored(split)["scored"], 8, 0.0
     try:
         while True:

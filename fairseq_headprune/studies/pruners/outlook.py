@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 from fairseq_headprune.jobs.processes import gpus, on_fullest
@@ -35,7 +34,7 @@ def _with_answers(found: Outlook, study: ComparePruners, path: Path, left: Seque
     """Add the answers of these cells, spread over the processes that the study starts for them."""
     session, is_trained = _open(study, path)
     session.args.jobs_on_gpu = on_fullest(at_once, len(gpus()))
-    start, shares = session.gates.mask(), groups(left, at_once)
+    shares = groups(left, at_once)
     answers, seconds, memory, notes = 0, 0.0, found.memory, [*found.notes]
     for split in dict.fromkeys(cell["split"] for cell in left):
         whose = "a trained model" if is_trained else "an untrained model of this size"
@@ -43,7 +42,7 @@ def _with_answers(found: Outlook, study: ComparePruners, path: Path, left: Seque
             whose += f" that writes {_force_length(session, split)} tokens, the references' mean"
         for size, cells in sorted(_together(shares, split).items()):
             count = cells * session.scored(split)["scored"]
-            each, peak, how = time_answers(SimpleNamespace(session=session, split=split, start=start), size)
+            each, peak, how = time_answers(session, split, size)
             answers, seconds, memory = answers + count, seconds + count * each / len(shares), max(memory, peak)
             notes.append(f"{how} ({split}, {whose})")
     total = None if found.seconds is None else found.seconds + seconds
@@ -54,14 +53,14 @@ def _open(study: ComparePruners, path: Path) -> tuple[Any, bool]:
     """Open the first trained model that is there, or else the untrained one; tell whether it is trained."""
     import torch
 
-    how, runs = study.how, [Run(path, job.place) for job in study.jobs()]
+    how, jobs = study.how, study.jobs()
     generate = [how.data, *how.task.flags, *how.generate_flags]
-    for run in runs:
+    for run in (Run(path, job.place) for job in jobs):
         if run.done.exists() and run.best.exists():
             return open_model(run.best, generate, how.splits[0]), True
     with tempfile.TemporaryDirectory() as folder:
         untrained = Path(folder) / "untrained.pt"
-        torch.save(initial_state(study.jobs()[0]), untrained)
+        torch.save(initial_state(jobs[0]), untrained)
         return open_model(untrained, generate, how.splits[0]), False
 
 
