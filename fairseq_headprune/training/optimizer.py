@@ -109,21 +109,21 @@ class _Copies:
         self._optimizer = optimizer
         self._model = [p for p in optimizer.fp16_params if p.requires_grad]
         self._master: Optional[list[tuple[Tensor, Tensor]]] = None
-        #: the model's parameters, if they stand in the order of flat float32 ones
-        self._whole = _in_one_tensor(self._model) if optimizer.has_flat_params else None
+        #: all float32 parameters, and the model's in the same order; None if they do not stand in one tensor
+        self._flat: Any = next(iter(optimizer.fp32_params.values())) if optimizer.has_flat_params else None
+        self._whole = None if self._flat is None else _in_one_tensor(self._model)
 
     def _pairs(self) -> list[tuple[Tensor, Tensor]]:
         """Return the float32 parameter and gradient of each model parameter (views if they are flat)."""
-        params = self._optimizer.fp32_params
-        if not self._optimizer.has_flat_params:
+        if self._flat is None:
+            params = self._optimizer.fp32_params
             for parameter in params:
                 if parameter.grad is None:
                     parameter.grad = torch.zeros_like(parameter)
             return [(p.data, p.grad) for p in params if p.requires_grad]
         if self._master is None:
-            flat = next(iter(params.values()))
             sizes = [p.numel() for p in self._model]
-            parts = zip(flat.data.split(sizes), flat.grad.split(sizes), self._model, strict=True)
+            parts = zip(self._flat.data.split(sizes), self._flat.grad.split(sizes), self._model, strict=True)
             self._master = [(value.view_as(p), gradient.view_as(p)) for value, gradient, p in parts]
         return self._master
 
@@ -145,7 +145,7 @@ class _Copies:
     def parameters(self) -> None:
         """Copy the float32 parameters into the model."""
         if self._whole is not None:
-            self._whole.copy_(next(iter(self._optimizer.fp32_params.values())))
+            self._whole.copy_(self._flat)
             return
         torch._foreach_copy_(self._model, [value for value, _ in self._pairs()])
 

@@ -30,8 +30,8 @@ class Gradients:
         self.parameters = list(parameters)
         self._views: list[Tensor] = [torch.empty(0)] * len(self.parameters)
         self._flat: list[Tensor] = []
-        #: place of a parameter that a pass has reached -> parameter, view
-        self._reached: dict[int, tuple[nn.Parameter, Tensor]] = {}
+        #: places of the parameters that a pass has reached
+        self._reached: set[int] = set()
         alike: dict[tuple, list[int]] = {}
         for place, parameter in enumerate(self.parameters):
             alike.setdefault((parameter.dtype, parameter.device), []).append(place)
@@ -50,13 +50,13 @@ class Gradients:
 
     def attach(self) -> None:
         """Attach them again, if the optimizer has dropped them."""
-        for parameter, view in self._reached.values():
-            parameter.grad = view
+        for place in self._reached:
+            self.parameters[place].grad = self._views[place]
 
     def unreached(self) -> list[nn.Parameter]:
         """Return the parameters that no pass has reached."""
         if len(self._reached) == len(self.parameters):
-            return []
+            return []  # as in nearly every update
         return [p for place, p in enumerate(self.parameters) if place not in self._reached]
 
     def add(self, found: Sequence[Optional[Tensor]]) -> None:
@@ -72,7 +72,7 @@ class Gradients:
         if parameter.grad is not None:  # of a pass of this update that ran eagerly
             view.add_(parameter.grad)
         parameter.grad = view
-        self._reached[place] = parameter, view
+        self._reached.add(place)
 
 
 #: Attributes of gated modules that a recording depends on; learned gates are read from a tensor instead.
