@@ -59,17 +59,32 @@ def _drawing(session: Session, count: int, seed: int) -> _Drawn:
     return drawn
 
 
+def _linear_layers(session: Session) -> dict[str, Callable[[Tensor], Tensor]]:
+    """Return the linear layers of a step by name: those of the first decoder layer, and the output layer."""
+    layer = session.model.decoder.layers[0]
+    own = layer.self_attn
+    joined = together(own.q_proj, own.k_proj, own.v_proj)
+    return {
+        "queries, keys, values one by one": partial(_each, (own.q_proj, own.k_proj, own.v_proj)),
+        "queries, keys, values in one": lambda x: F.linear(x, *joined),
+        "output of attention": own.out_proj,
+        "queries of encoder-decoder attention": layer.encoder_attn.q_proj,
+        "feed-forward, first": layer.fc1,
+        "feed-forward, second": layer.fc2,
+        "vocabulary": session.model.decoder.output_layer,
+    }
+
+
 def _of_step(session: Session, args: argparse.Namespace, drawn: _Drawn) -> dict[str, _Product]:
     """Return the products of the first decoder layer and of the output layer, by name."""
-    layer, decoder = session.model.decoder.layers[0], session.model.decoder
+    layer, linear = session.model.decoder.layers[0], _linear_layers(session)
     own, cross, beam = layer.self_attn, layer.encoder_attn, session.cfg.generation.beam
     heads, width, tokens = own.num_heads, own.head_dim, args.tokens
 
     def alike(module: Callable[[Tensor], Tensor], size: int) -> _Product:
         return module, module, (drawn(beam, size),)
 
-    separate = partial(_each, (own.q_proj, own.k_proj, own.v_proj))
-    joined, rows = together(own.q_proj, own.k_proj, own.v_proj), drawn(beam, own.embed_dim)
+    separate, rows = linear["queries, keys, values one by one"], drawn(beam, own.embed_dim)
     # In the batch the keys of all hypotheses stand in one list, of which each hypothesis sees its own.
     others = torch.ones(beam, beam, tokens, dtype=torch.bool, device=session.device)
     others[range(beam), range(beam)] = False
@@ -83,7 +98,7 @@ def _of_step(session: Session, args: argparse.Namespace, drawn: _Drawn) -> dict[
     plain, beams = partial(mixed, by_hypothesis), partial(mixed, BeamCache._mix)
     return {
         "queries, keys, values one by one": (separate, separate, (rows,)),
-        "queries, keys, values in one": (separate, lambda x: F.linear(x, *joined), (rows,)),
+        "queries, keys, values in one": (separate, linear["queries, keys, values in one"], (rows,)),
         "self-attention of each hypothesis": (plain, plain, shared),
         "self-attention, keys in one list": (plain, beams, shared),
         "encoder-decoder attention": (
@@ -91,11 +106,11 @@ def _of_step(session: Session, args: argparse.Namespace, drawn: _Drawn) -> dict[
             lambda *given: BeamCache._mix(cross, *given, None),
             sources,
         ),
-        "output of attention": alike(own.out_proj, heads * width),
-        "feed-forward, first": alike(layer.fc1, layer.fc1.in_features),
-        "feed-forward, second": alike(layer.fc2, layer.fc2.in_features),
+        "output of attention": alike(linear["output of attention"], heads * width),
+        "feed-forward, first": alike(linear["feed-forward, first"], own.embed_dim),
+        "feed-forward, second": alike(linear["feed-forward, second"], layer.fc2.in_features),
         "layer norm": alike(layer.final_layer_norm, own.embed_dim),
-        "vocabulary": alike(decoder.output_layer, own.embed_dim),
+        "vocabulary": alike(linear["vocabulary"], own.embed_dim),
         "log-softmax": alike(_log_probabilities, len(session.task.target_dictionary)),
     }
 
@@ -224,24 +239,13 @@ def kernels(session: Session, args: argparse.Namespace) -> list[dict[str, Any]]:
 
     Tried are all numbers up to those of the batch, as long as they have less than ``LEAST_ROWS`` rows.
     """
-    decoder, beam = session.model.decoder, session.cfg.generation.beam
-    layer, drawn = decoder.layers[0], _drawing(session, LEAST_ROWS, 1)
-    own, cross = layer.self_attn, layer.encoder_attn
-    joined = together(own.q_proj, own.k_proj, own.v_proj)
-    modules: dict[str, Callable[[Tensor], Tensor]] = {
-        "queries, keys, values one by one": partial(_each, (own.q_proj, own.k_proj, own.v_proj)),
-        "queries, keys, values in one": lambda x: F.linear(x, *joined),
-        "output of attention": own.out_proj,
-        "queries of encoder-decoder attention": cross.q_proj,
-        "feed-forward, first": layer.fc1,
-        "feed-forward, second": layer.fc2,
-        "vocabulary": decoder.output_layer,
-    }
+    beam, drawn = session.cfg.generation.beam, _drawing(session, LEAST_ROWS, 1)
+    layer = session.model.decoder.layers[0]
     most = min(LEAST_ROWS // beam, args.masks * max(args.sentences))
     found = []
     with torch.no_grad():
-        for name, module in modules.items():
-            rows = drawn(own.embed_dim if name != "feed-forward, second" else layer.fc2.in_features)
+        for name, module in _linear_layers(session).items():
+            rows = drawn(layer.self_attn.embed_dim if name != "feed-forward, second" else layer.fc2.in_features)
             whole = module(rows)
             differ = [module(rows[: n * beam]).ne(whole[: n * beam]).any() for n in range(1, most + 1)]
             places = (1 + torch.stack(differ).nonzero().view(-1)).tolist()

@@ -216,12 +216,15 @@ def numbers(text: str, kind: Callable[[str], Any] = int, may_be_empty: bool = Fa
     Raises:
         argparse.ArgumentTypeError: an item is no such number, or there is none.
     """
-    with contextlib.suppress(ValueError):
-        found = [kind(part) for part in text.split(",") if part]
-        if found or may_be_empty:
-            return found
     form = "whole numbers as in 1,16" if kind is int else "numbers as in 0.01,0.1"
-    raise argparse.ArgumentTypeError(f"{text!r}: give {form}")
+    wrong = argparse.ArgumentTypeError(f"{text!r}: give {form}")
+    try:
+        found = [kind(part) for part in text.split(",") if part]
+    except ValueError:
+        raise wrong from None
+    if not found and not may_be_empty:
+        raise wrong
+    return found
 
 
 def check_least(least: int, args: argparse.Namespace, *flags: str) -> None:
